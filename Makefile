@@ -1,0 +1,42 @@
+# Needs make (GNU 3.81 or newer), git and any Python from 3.11 on; everything else goes into .venv.
+.SUFFIXES:
+.PHONY: help install check test demo bench accuracy proto lock
+
+BIN = .venv/bin
+PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
+# Runs a script with the first of them that is there, runs, and is new enough.
+RUN_PYTHON = for python in $(PYTHONS); do \
+	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	exec $$python $(1); fi; done; \
+	echo "fedsched needs Python 3.11 or newer, and none of these is: $(PYTHONS)"; \
+	echo "Debian, Ubuntu: apt install python3 python3-venv    macOS: brew install python"; \
+	exit 1
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+install: ## Make .venv with everything that developing needs
+	@$(call RUN_PYTHON,tools/install.py dev)
+
+check: install ## Format, lint, types, import floors, stubs, protos, sizes, locks
+	@$(BIN)/python -m tools.check
+
+# Most tests wait for processes and databases: more workers than cores.
+test: install ## All tests
+	@$(BIN)/python -m pytest -q -n 4 --dist loadfile
+
+demo: ## A control plane and a fleet on this machine, to look at
+	@$(call RUN_PYTHON,tools/install.py demo)
+	@$(BIN)/federation demo
+
+bench: install ## The measurements
+	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+
+accuracy: install ## How true estimates from pools are; FULL=--full for a million pairs
+	@$(BIN)/python -m tests.accuracy $(FULL)
+
+proto: install ## Generate the stubs from proto/
+	@$(BIN)/python -m tools.update_proto
+
+lock: ## Resolve both lock files again; UPGRADE=--upgrade for the newest of everything
+	@$(call RUN_PYTHON,tools/lock.py $(UPGRADE))

@@ -1,0 +1,85 @@
+"""The lock files against pyproject.toml: nothing missing, nothing outdated, no addresses.
+
+Must not ask an index: it has to give the same answer everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tools.lock import EXTRAS
+
+ROOT = Path(__file__).resolve().parent.parent
+PIN = re.compile(
+    r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+).*\\\n(?P<hash>    --hash=sha256:)?",
+    re.MULTILINE,
+)
+
+Versions = dict[str, set[str]]
+
+
+def pinned(lock: str) -> Versions:
+    """The versions of each package; more than one where Python's version decides."""
+    versions: Versions = {}
+    for pin in PIN.finditer(lock):
+        versions.setdefault(canonicalize_name(pin["name"]), set()).add(pin["version"])
+    return versions
+
+
+def required(project: dict[str, object], extras: Iterable[str]) -> Iterator[Requirement]:
+    """What the project and these extras ask for; an extra may name further extras of ours."""
+    table = project["optional-dependencies"]
+    dependencies = project["dependencies"]
+    assert isinstance(table, dict)  # noqa: S101 - for the type checker
+    assert isinstance(dependencies, list)  # noqa: S101 - for the type checker
+    yield from map(Requirement, dependencies)
+    for extra in extras:
+        for requirement in map(Requirement, table[extra]):
+            if requirement.name == project["name"]:
+                yield from required(project, sorted(requirement.extras))
+            else:
+                yield requirement
+
+
+def violations(name: str, lock: str, requirements: Iterable[Requirement]) -> Iterator[str]:
+    if "://" in lock:
+        yield f"{name} names an address: compile it with `make lock`"
+    for pin in PIN.finditer(lock):
+        if pin["hash"] is None:
+            yield f"{name}: {pin['name']} has no hash"
+    versions = pinned(lock)
+    for requirement in requirements:
+        found = versions.get(canonicalize_name(requirement.name))
+        if found is None:
+            yield f"{name} lacks {requirement.name}: run `make lock`"
+        elif not all(requirement.specifier.contains(version) for version in found):
+            yield f"{name} pins {requirement.name} at {', '.join(found)}: run `make lock`"
+
+
+def main() -> int:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    locks = {name: (ROOT / name).read_text(encoding="utf-8") for name in EXTRAS}
+    found = [
+        violation
+        for name, extras in EXTRAS.items()
+        for violation in violations(name, locks[name], required(project, extras))
+    ]
+    shipped, developed = (pinned(lock) for lock in locks.values())
+    found += [
+        f"the lock files disagree about {name}: run `make lock`"
+        for name in sorted(shipped.keys() & developed.keys())
+        if shipped[name] != developed[name]
+    ]
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
