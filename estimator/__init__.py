@@ -1,0 +1,4 @@
+"""The estimator agent of fedsched, one per member cluster.
+
+Must stay empty of imports.
+"""
