@@ -1,0 +1,139 @@
+"""Member clusters as the control plane knows them, and what their agents report.
+
+Pure values. Must not decide anything: rules over clusters live in the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from federation.model.grades import DEFAULT_MODEL, ResourceModel
+
+
+class TaintEffect(StrEnum):
+    """What a taint does to workloads that do not tolerate it."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A taint of a cluster or node. ``time_added`` is in Unix seconds, None when not stated."""
+
+    key: str
+    value: str = ""
+    effect: TaintEffect
+    time_added: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What people say about a member cluster (the spec), without what its agent measures.
+
+    ``api_enablements`` holds (groupVersion, kind) pairs; None when nobody has said.
+    ``ready`` is the Ready condition; True when nobody has said. ``cordoned`` keeps new replicas
+    away.
+    """
+
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    provider: str = ""
+    region: str = ""
+    zones: tuple[str, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    model: ResourceModel = DEFAULT_MODEL
+    modeling_enabled: bool = True
+    ready: bool = True
+    cordoned: bool = False
+    api_enablements: frozenset[tuple[str, str]] | None = None
+    generation: int = 1
+    resource_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSummary:
+    """Totals over a cluster, in base units by resource name (cpu in millicores).
+
+    ``allocatable``: nodes that are capacity; ``allocated``: bound, non-terminal pods on them;
+    ``allocating``: pods that wait for a node. Each holds ``pods`` beside the resources.
+    """
+
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    allocated: Mapping[str, int] = field(default_factory=dict)
+    allocating: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSummary:
+    """How many nodes there are, how many are Ready, and how many were graded as capacity."""
+
+    total: int = 0
+    ready: int = 0
+    graded: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedPool:
+    """Nodes that claims treat alike: the taints that keep pods away, and the labels told apart."""
+
+    taints: tuple[Taint, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedPools:
+    """Pools and cells as they travel and are stored; ``federation.model.pools`` reckons with them.
+
+    One value per cell in ``cell_pools`` (positions in ``pools``) and ``counts``; one per resource
+    and cell, resource after resource, in ``minimums``, in ``spreads`` (maximum less minimum) and in
+    ``surpluses`` (sum less count times minimum). Of ``open_cells`` the surpluses may be more.
+    """
+
+    label_keys: tuple[str, ...]
+    pools: tuple[ReportedPool, ...]
+    resources: tuple[str, ...]
+    cell_pools: tuple[int, ...]
+    counts: tuple[int, ...]
+    minimums: tuple[int, ...]
+    spreads: tuple[int, ...]
+    surpluses: tuple[int, ...]
+    open_cells: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityReport:
+    """One whole report of an agent, all of it from one snapshot.
+
+    ``grade_counts`` maps grade to node count; empty when modelling is off. ``model_hash`` names
+    the model it was graded under: under another model the counts mean nothing.
+    ``(epoch, sequence)`` only ever grows; epoch is the agent's session.
+    ``snapshot_time`` is in Unix seconds by the agent's clock.
+    """
+
+    epoch: int
+    sequence: int
+    snapshot_time: float
+    summary: ResourceSummary
+    nodes: NodeSummary
+    grade_counts: Mapping[int, int] = field(default_factory=dict)
+    model_hash: str = ""
+    content_hash: str = ""
+    pools: ReportedPools | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """A cluster with its newest report (None before the first) and when that arrived here.
+
+    ``received_at`` is in Unix seconds by the control plane's clock.
+    """
+
+    cluster: Cluster
+    report: CapacityReport | None = None
+    received_at: float | None = None

@@ -1,0 +1,83 @@
+"""How many replicas fit into every cluster, by the best of the levels that reports feed.
+
+Pure. Must not ask agents: the level ``exact`` comes on top of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from federation.model.capacity import FleetCapacity
+from federation.model.component_sets import shape_of_set
+from federation.model.estimate import (
+    MAX_REPLICAS,
+    Bound,
+    EstimateOptions,
+    Estimates,
+    LevelAnswer,
+    Merge,
+    Source,
+    improved,
+    merge,
+    unknown,
+)
+from federation.model.pools.fleet_cells import FleetCells
+from federation.model.pools.level import PoolBounds, answer_of
+from federation.model.pools.sets import SetEstimate, sets_that_fit
+from federation.model.summary import estimate_replicas, positive_amounts, summary_level
+from federation.model.workload import Component, ReplicaRequirements
+
+
+def estimate_fleet(
+    capacity: FleetCapacity,
+    bounds: PoolBounds,
+    requirements: ReplicaRequirements,
+    options: EstimateOptions,
+) -> Estimates:
+    """The estimates with ``bounds``, which are the pools' of this shape and this fleet.
+
+    Where pools answer they also say how many fit at most.
+    """
+    if options.highest < Source.POOLS:
+        return estimate_replicas(capacity, requirements, options)
+    if options.merge is Merge.QUALITY and bounds.answered_c.all():
+        lesser = unknown(len(capacity))
+    else:
+        lesser = estimate_replicas(capacity, requirements, options)
+    estimates = improved(lesser, answer_of(bounds), options.merge)
+    return replace(estimates, upper_c=np.where(bounds.answered_c, bounds.upper_c, -1))
+
+
+def estimate_sets(
+    capacity: FleetCapacity,
+    cells: FleetCells,
+    components: Sequence[Component],
+    options: EstimateOptions,
+) -> Estimates:
+    """Whole sets of components: packed into cells, or else by the sum that a set asks for.
+
+    Grades do not count sets: their nodes cannot be told apart by what was put on them.
+    """
+    summary = summary_level(capacity, positive_amounts(shape_of_set(components)))
+    # A set without replicas asks for nothing, which only pod slots limit.
+    if options.highest < Source.POOLS or not any(each.replicas for each in components):
+        return merge([summary], options.merge)
+    return merge([_packed(cells, components), summary], options.merge)
+
+
+def _packed(cells: FleetCells, components: Sequence[Component]) -> LevelAnswer:
+    nothing = SetEstimate(sets=0, answered=False)
+    fitting = [
+        nothing if pools is None else sets_that_fit(pools, components, MAX_REPLICAS)
+        for pools in cells.pools
+    ]
+    return LevelAnswer(
+        source=Source.POOLS,
+        replicas_c=np.array([each.sets for each in fitting], dtype=np.int64),
+        answered_c=np.array([each.answered for each in fitting], dtype=np.bool_),
+        bound_c=np.full(len(fitting), Bound.LOWER, dtype=np.int8),
+        reasons={position: each.reason for position, each in enumerate(fitting) if each.reason},
+    )

@@ -1,0 +1,191 @@
+"""Placement and binding: where a workload may go and how its replicas are divided.
+
+Pure values with Karmada's vocabulary. Must not evaluate anything: the scheduler does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from federation.model.workload import (
+    Component,
+    ObjectReference,
+    ReplicaRequirements,
+    Requirement,
+    TargetCluster,
+    Toleration,
+)
+
+
+class SchedulingType(StrEnum):
+    """Whether every cluster gets all replicas or the replicas are divided."""
+
+    DUPLICATED = "Duplicated"
+    DIVIDED = "Divided"
+
+
+class DivisionPreference(StrEnum):
+    """How replicas are divided; FillFirst is ours."""
+
+    WEIGHTED = "Weighted"
+    AGGREGATED = "Aggregated"
+    FILL_FIRST = "FillFirst"
+
+
+class SpreadField(StrEnum):
+    """What a spread constraint groups clusters by."""
+
+    CLUSTER = "cluster"
+    REGION = "region"
+    ZONE = "zone"
+    PROVIDER = "provider"
+
+
+class TieBreak(StrEnum):
+    """Order among equals: a keyed hash (ours, fair to all), or Karmada's name order."""
+
+    HASH = "hash"
+    KARMADA = "karmada"
+
+
+class Certificate(StrEnum):
+    """What a promise of capacity is worth; see the reservations page of the documentation."""
+
+    PLANNED = "planned"
+    CAREFUL = "careful"
+    STRICT = "strict"
+
+
+class PreemptionPolicy(StrEnum):
+    """Whether a binding may displace reservations of lower priority."""
+
+    NEVER = "Never"
+    PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAffinity:
+    """Which clusters qualify: every stated part must match; ``exclude`` is looked at first."""
+
+    cluster_names: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    match_labels: Mapping[str, str] = field(default_factory=dict)
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffinityGroup:
+    """One of several ordered affinities, with the tiers it may overflow into."""
+
+    name: str
+    affinity: ClusterAffinity
+    overflow: tuple[ClusterAffinity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpreadConstraint:
+    """At least ``min_groups`` and at most ``max_groups`` (None: no limit) groups by one field."""
+
+    by: SpreadField
+    min_groups: int = 1
+    max_groups: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticWeight:
+    """A weight for the clusters an affinity matches."""
+
+    target: ClusterAffinity
+    weight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterLimit:
+    """Least and most replicas for the clusters an affinity matches (None: no upper limit)."""
+
+    target: ClusterAffinity
+    min: int = 0
+    max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaScheduling:
+    """How replicas are divided.
+
+    ``static_weights`` is None when no list was given; ``dynamic`` is weight by available replicas.
+    """
+
+    type: SchedulingType = SchedulingType.DUPLICATED
+    preference: DivisionPreference = DivisionPreference.WEIGHTED
+    static_weights: tuple[StaticWeight, ...] | None = None
+    dynamic: bool = False
+    limits: tuple[ClusterLimit, ...] = ()
+    capacity_bounded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The whole wish. ``affinity_groups`` are tried in order and exclude ``affinity``.
+
+    ``workload_affinity_key`` / ``workload_anti_affinity_key`` are label keys that group workloads
+    which must, or must not, share clusters; empty when not asked for.
+    """
+
+    affinity: ClusterAffinity | None = None
+    affinity_groups: tuple[AffinityGroup, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    spread_constraints: tuple[SpreadConstraint, ...] = ()
+    replica_scheduling: ReplicaScheduling = field(default_factory=ReplicaScheduling)
+    workload_affinity_key: str = ""
+    workload_anti_affinity_key: str = ""
+    partial: bool = False
+    tie_break: TieBreak = TieBreak.HASH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionTask:
+    """A cluster the workload is being moved away from, with the replicas it still holds."""
+
+    from_cluster: str
+    replicas: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A workload to be scheduled, named (namespace, name).
+
+    ``clusters`` is where it runs now. ``fresh`` asks to divide anew instead of steadily: true when
+    a reschedule was triggered after the last scheduling.
+    """
+
+    namespace: str = ""
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 1
+    resource_version: int = 0
+    resource: ObjectReference = field(default_factory=ObjectReference)
+    replicas: int = 0
+    requirements: ReplicaRequirements = field(default_factory=ReplicaRequirements)
+    components: tuple[Component, ...] = ()
+    clusters: tuple[TargetCluster, ...] = ()
+    placement: Placement = field(default_factory=Placement)
+    scheduler_name: str = ""
+    priority: int = 0
+    fresh: bool = False
+    reschedule_triggered_at: float | None = None
+    last_scheduled_time: float | None = None
+    eviction_tasks: tuple[EvictionTask, ...] = ()
+    suspended: bool = False
+    certificate: Certificate | None = None
+    lease_seconds: int | None = None
+    preemption_policy: PreemptionPolicy = PreemptionPolicy.NEVER
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name alone for cluster-scoped bindings."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name

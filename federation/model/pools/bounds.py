@@ -1,0 +1,154 @@
+"""What cells prove of how many replicas fit: two lower bounds and an upper one, in integers.
+
+Pure, whole-array. Must not look at pools: callers mask the cells that do not suit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from federation.model.estimate import MAX_REPLICAS
+from federation.model.pools.values import Cells, Int64Array
+from federation.model.resources import MAX_AMOUNT, PODS
+
+# Products stay below this, else a cell keeps its simpler bound: int64 holds twice as much.
+_SAFE: Final = 2.0**62
+
+
+def per_replica(request: Mapping[str, int]) -> dict[str, int]:
+    """What one replica takes from a node: its positive amounts, and one pod slot whatever it says.
+
+    Pods come last: they cost no division, and are rarely what is scarce.
+    """
+    amounts = {name: amount for name, amount in request.items() if amount > 0 and name != PODS}
+    return {**amounts, PODS: 1}
+
+
+def lower_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
+    """LB: nodes times what the minimum of the cell holds. ``demanded`` is of ``per_replica``."""
+    bound_k = fit_k(cells, demanded)
+    return np.multiply(bound_k, cells.count_k, out=bound_k)
+
+
+def tighter_lower_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
+    """LB+: what the sums prove where a single resource is scarce, and LB where that is more.
+
+    Where every other resource holds at least B replicas on every node, a node with x of the scarce
+    one holds min(x // amount, B): a staircase in x. A convex line below it, at the mean of x, is
+    at most the mean of the staircase (Jensen), and so is the number that is rounded up here.
+    """
+    rows = _rows(cells, demanded)
+    if rows is None:
+        return np.zeros(len(cells), dtype=np.int64)
+    amounts = list(demanded.values())
+    low_qk = [_quotient(cells.min_rk[row], q) for row, q in zip(rows, amounts, strict=True)]
+    scarcest_k, second_k = _two_least(low_qk)
+    bound_k = np.minimum(scarcest_k, MAX_REPLICAS) * cells.count_k
+    for row, amount, low_k in zip(rows, amounts, low_qk, strict=True):
+        rises_k = cells.max_rk[row] - low_k * amount >= amount
+        rises_k &= low_k < second_k
+        (position_j,) = np.nonzero(rises_k)
+        if len(position_j):
+            gained_j = _gain_by_sum(
+                cells, row, amount, position_j, low_k[position_j], second_k[position_j]
+            )
+            bound_k[position_j] += gained_j
+    return bound_k
+
+
+def upper_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
+    """UB: nodes times what the maximum of the cell holds, at most what each sum is good for."""
+    rows = _rows(cells, demanded)
+    if rows is None:
+        return np.zeros(len(cells), dtype=np.int64)
+    bound_k = _fit_k(cells, cells.max_rk, demanded)
+    np.multiply(bound_k, cells.count_k, out=bound_k)
+    all_exact = bool(cells.sum_exact_k.all())
+    for row, amount in zip(rows, demanded.values(), strict=True):
+        by_sum_k = _quotient(cells.sum_rk[row], amount)
+        if not all_exact:
+            by_sum_k = np.where(cells.sum_exact_k, by_sum_k, MAX_AMOUNT)
+        np.minimum(bound_k, by_sum_k, out=bound_k)
+    return bound_k
+
+
+def fit_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
+    """Replicas that every node of a cell surely holds, 0..MAX_REPLICAS."""
+    return _fit_k(cells, cells.min_rk, demanded)
+
+
+def _rows(cells: Cells, demanded: Mapping[str, int]) -> list[int] | None:
+    """The rows of what is demanded; None when no node has one of the resources."""
+    if not demanded.keys() <= set(cells.resources):
+        return None
+    return [cells.resources.index(name) for name in demanded]
+
+
+def _fit_k(cells: Cells, amount_rk: Int64Array, demanded: Mapping[str, int]) -> Int64Array:
+    rows = _rows(cells, demanded)
+    if rows is None:
+        return np.zeros(len(cells), dtype=np.int64)
+    fits_k = np.full(len(cells), MAX_REPLICAS, dtype=np.int64)
+    for row, amount in zip(rows, demanded.values(), strict=True):
+        np.minimum(fits_k, _quotient(amount_rk[row], amount), out=fits_k)
+    return fits_k
+
+
+def _quotient(amount_k: Int64Array, divisor: int) -> Int64Array:
+    """Whole quotients of amounts that are 0 or more."""
+    if divisor == 1:
+        return amount_k
+    # Unsigned division is half again as fast: it need not round towards minus infinity.
+    quotient_k: Int64Array = (amount_k.view(np.uint64) // np.uint64(divisor)).view(np.int64)
+    return quotient_k
+
+
+def _two_least(values_qk: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
+    """The least and the second least of each column, equal where two are; the second is capped."""
+    least_k = values_qk[0]
+    second_k = np.full(len(least_k), MAX_REPLICAS, dtype=np.int64)
+    for value_k in values_qk[1:]:
+        np.minimum(second_k, np.maximum(least_k, value_k), out=second_k)
+        least_k = np.minimum(least_k, value_k)
+    return least_k, second_k
+
+
+def _gain_by_sum(
+    cells: Cells,
+    row: int,
+    amount: int,
+    position_j: np.ndarray,
+    low_j: Int64Array,
+    most_j: Int64Array,
+) -> Int64Array:
+    """How far LB+ is above LB in the cells at ``position_j``, axis j: one resource is scarce there.
+
+    Every node there holds ``low_j`` replicas of it and some hold more, at most ``most_j``, which
+    all other resources hold everywhere. Two lines: on to the last step, and from there to the
+    maximum; where the last step is too flat for that, one straight to the maximum.
+    """
+    count_j = cells.count_k[position_j]
+    sum_j = cells.sum_rk[row, position_j]
+    max_j = cells.max_rk[row, position_j]
+    high_j = np.minimum(_quotient(max_j, amount), most_j)
+    # The staircase is low_j up to here, and high_j - 1 up to max_j - last_j.
+    first_edge_j = (low_j + 1) * amount - 1
+    last_j = max_j - (high_j * amount - 1)
+    above_j = sum_j - count_j * first_edge_j
+    is_steep_j = last_j <= amount
+    gain_j: Int64Array = -(-above_j // amount)
+    tail_j = count_j * (high_j - 1 - low_j)
+    tail_j += -((count_j * (max_j - last_j) - sum_j) // last_j)
+    np.maximum(gain_j, tail_j, out=gain_j)
+    if not is_steep_j.all():
+        rise_j = high_j - low_j
+        flat_j = -(-(above_j * rise_j) // (max_j - first_edge_j))
+        gain_j[~is_steep_j] = flat_j[~is_steep_j]
+    fits_int64_j = count_j.astype(np.float64) * max_j < _SAFE
+    fits_int64_j &= is_steep_j | (count_j.astype(np.float64) * max_j * (high_j - low_j) < _SAFE)
+    gain_j[~fits_int64_j] = 0
+    np.maximum(gain_j, 0, out=gain_j)
+    return gain_j

@@ -1,0 +1,155 @@
+"""From the nodes of a cluster to its pools and cells: built anew, or refreshed in between.
+
+Pure and deterministic; the order of the nodes makes no difference. Must not keep any state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.model.errors import InvalidRequest
+from federation.model.pools.fit_space import FloatArray, fit_space
+from federation.model.pools.grid import GRIDS, MAX_BASE_CELLS, Grid, group_keys
+from federation.model.pools.grouping import Grouping, group_nodes
+from federation.model.pools.merging import merge_groups
+from federation.model.pools.values import (
+    DEFAULT_BUDGET,
+    MAX_BUDGET,
+    MIN_BUDGET,
+    Cells,
+    Int64Array,
+    NodeColumns,
+    NodePool,
+    Pools,
+    cells_of_nodes,
+    combined,
+    resource_order,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Partition:
+    """Which nodes share a cell, by their keys (axis b): what the next refresh goes by.
+
+    ``lost`` is the share of the catalogue's replicas that the cells did not show when built.
+    """
+
+    budget: int
+    wanted_keys: tuple[str, ...]
+    label_keys: tuple[str, ...]
+    pools: tuple[NodePool, ...]
+    resources: tuple[str, ...]
+    grid: Grid
+    pool_b: npt.NDArray[np.int32]
+    key_rb: Int64Array
+    cell_b: npt.NDArray[np.intp]
+    lost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BuiltPools:
+    """A cluster's pools, and the partition they were made by."""
+
+    pools: Pools
+    partition: Partition
+
+
+def build_pools(
+    nodes: NodeColumns, budget: int = DEFAULT_BUDGET, label_keys: Sequence[str] = ()
+) -> Pools:
+    """Pools and at most ``budget`` cells; exact when there are no more distinct nodes than that.
+
+    ``label_keys`` are wanted by how much they are used, the most used first; keys that would make
+    more pools than half the budget are not carried. Raises InvalidRequest for a budget outside
+    MIN_BUDGET..MAX_BUDGET. More cells than the budget are made only where taints make more pools.
+    """
+    return partition_nodes(nodes, budget, label_keys).pools
+
+
+def partition_nodes(nodes: NodeColumns, budget: int, label_keys: Sequence[str]) -> BuiltPools:
+    """As ``build_pools``, with the partition that ``refresh_pools`` goes by."""
+    if not MIN_BUDGET <= budget <= MAX_BUDGET:
+        rule = f"a budget of cells is {MIN_BUDGET}..{MAX_BUDGET}, not {budget}"
+        raise InvalidRequest.of("budget", rule)
+    grouping = group_nodes(nodes, label_keys, most_pools=budget // 2)
+    every = every_node(nodes, grouping, resources_of(nodes))
+    grid, key_rb, base = _base_cells(every, budget)
+    fit_sb = fit_space(base)
+    cell_b: npt.NDArray[np.intp] = np.arange(len(base))
+    if len(base) > budget:
+        cell_b = merge_groups(fit_sb, base.count_k, base.pool_k, budget)
+    partition = Partition(
+        budget=budget,
+        wanted_keys=tuple(label_keys),
+        label_keys=grouping.label_keys,
+        pools=grouping.pools,
+        resources=every.resources,
+        grid=grid,
+        pool_b=base.pool_k,
+        key_rb=key_rb,
+        cell_b=cell_b,
+        lost=lost_share(fit_sb, base, cell_b),
+    )
+    return built(grouping, base, cell_b, partition)
+
+
+def resources_of(nodes: NodeColumns) -> tuple[str, ...]:
+    """The resource axis: what some node has free, as one that none has needs no row."""
+    free = {name: free_n for name, free_n in nodes.free.items() if free_n.max(initial=0) > 0}
+    return resource_order(free)
+
+
+def every_node(nodes: NodeColumns, grouping: Grouping, resources: tuple[str, ...]) -> Cells:
+    nothing_n = np.zeros(len(nodes), dtype=np.int64)
+    free_rn = np.stack([nodes.free.get(name, nothing_n) for name in resources])
+    return cells_of_nodes(resources, grouping.pool_n, np.maximum(free_rn, 0))
+
+
+def _base_cells(every: Cells, budget: int) -> tuple[Grid, Int64Array, Cells]:
+    """The finest grid with few enough base cells, their keys, and those cells in key order."""
+    most = max(MAX_BASE_CELLS, budget)
+    grid, *coarser = GRIDS
+    key_rn, first_b, group_n = grouped(every, grid)
+    while len(first_b) > most and coarser:
+        grid = coarser.pop(0)
+        key_rn, first_b, group_n = grouped(every, grid)
+    return grid, key_rn[:, first_b], combined(every, group_n, len(first_b))
+
+
+def grouped(
+    every: Cells, grid: Grid
+) -> tuple[Int64Array, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Every node's key, a node of each group with equal pool and key, and every node's group."""
+    key_rn = grid.keys(every.resources, every.min_rk)
+    return key_rn, *group_keys(np.vstack([every.pool_k, key_rn]))
+
+
+def lost_share(fit_sb: FloatArray, base: Cells, cell_b: npt.NDArray[np.intp]) -> float:
+    """The share of the catalogue's replicas that base cells hold and their cells do not show."""
+    if len(base) == 0:
+        return 0.0
+    fit_sk, count_k = fit_of_cells(fit_sb, base.count_k, cell_b)
+    held = float((fit_sb.sum(axis=0, dtype=np.float64) * base.count_k).sum())
+    return held - float((fit_sk.sum(axis=0, dtype=np.float64) * count_k).sum())
+
+
+def fit_of_cells(
+    fit_sb: FloatArray, count_b: Int64Array, cell_b: npt.NDArray[np.intp]
+) -> tuple[FloatArray, Int64Array]:
+    """Coordinates and node counts of cells 0, 1..., all of which have base cells."""
+    order = np.argsort(cell_b, kind="stable")
+    first_k = np.flatnonzero(np.diff(cell_b[order], prepend=-1))
+    fit_sk = np.minimum.reduceat(fit_sb[:, order], first_k, axis=1)
+    return fit_sk, np.add.reduceat(count_b[order], first_k)
+
+
+def built(
+    grouping: Grouping, base: Cells, cell_b: npt.NDArray[np.intp], partition: Partition
+) -> BuiltPools:
+    cells = combined(base, cell_b, int(cell_b.max(initial=-1)) + 1)
+    pools = Pools(label_keys=grouping.label_keys, pools=grouping.pools, cells=cells)
+    return BuiltPools(pools=pools, partition=partition)

@@ -1,0 +1,78 @@
+"""Whether the nodes of a pool suit a node claim: no, unknown, or yes.
+
+Pure. Must not look at amounts, nor guess about labels that the pools do not carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import IntEnum
+from typing import Final
+
+from federation.model.pools.values import NodePool
+from federation.model.selectors import matches_requirement, untolerated_taint
+from federation.model.workload import NodeClaim, NodeSelectorTerm, Operator, Requirement
+
+# The one field node selector terms can name; nodes of a pool differ in it.
+NAME_FIELD: Final = "metadata.name"
+
+
+class Verdict(IntEnum):
+    """What is known of a pool's nodes: all of any two is the smaller, either the greater."""
+
+    NO = 0
+    UNKNOWN = 1
+    YES = 2
+
+
+_NO_CLAIM: Final = NodeClaim()
+
+
+def pool_verdict(pool: NodePool, label_keys: Collection[str], claim: NodeClaim | None) -> Verdict:
+    """Whether pods with this claim may run on the pool's nodes; without one, if untainted."""
+    claim = claim or _NO_CLAIM
+    if untolerated_taint(pool.taints, claim.tolerations) is not None:
+        return Verdict.NO
+    verdict = Verdict.YES
+    for key, value in claim.node_selector.items():
+        wanted = Requirement(key=key, operator=Operator.IN, values=(value,))
+        verdict = min(verdict, _by_label(pool, label_keys, wanted))
+    if claim.required_terms is not None:
+        any_term = max(
+            (_by_term(pool, label_keys, term) for term in claim.required_terms),
+            default=Verdict.NO,
+        )
+        verdict = min(verdict, any_term)
+    return verdict
+
+
+def keys_not_carried(label_keys: Collection[str], claim: NodeClaim | None) -> list[str]:
+    """The labels and fields of a claim that pools with these keys cannot tell, in order."""
+    if claim is None:
+        return []
+    terms = claim.required_terms or ()
+    labels = {
+        *claim.node_selector,
+        *(each.key for term in terms for each in term.match_expressions),
+    }
+    fields = {each.key for term in terms for each in term.match_fields} & {NAME_FIELD}
+    return sorted((labels - set(label_keys)) | fields)
+
+
+def _by_term(pool: NodePool, label_keys: Collection[str], term: NodeSelectorTerm) -> Verdict:
+    verdicts = [_by_label(pool, label_keys, each) for each in term.match_expressions]
+    verdicts += [_by_field(each) for each in term.match_fields]
+    # A term without expressions and fields matches nothing.
+    return min(verdicts, default=Verdict.NO)
+
+
+def _by_label(pool: NodePool, label_keys: Collection[str], requirement: Requirement) -> Verdict:
+    if requirement.key not in label_keys:
+        return Verdict.UNKNOWN
+    return Verdict.YES if matches_requirement(requirement, pool.labels) else Verdict.NO
+
+
+def _by_field(requirement: Requirement) -> Verdict:
+    if requirement.key == NAME_FIELD:
+        return Verdict.UNKNOWN
+    return Verdict.YES if matches_requirement(requirement, {}) else Verdict.NO

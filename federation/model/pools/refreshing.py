@@ -1,0 +1,113 @@
+"""Cells between builds: the same partition with today's amounts.
+
+Pure. Must not let a partition wear out unnoticed: it is then built anew.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.model.pools.building import (
+    BuiltPools,
+    Partition,
+    built,
+    every_node,
+    fit_of_cells,
+    grouped,
+    lost_share,
+    partition_nodes,
+    resources_of,
+)
+from federation.model.pools.fit_space import FloatArray, fit_space
+from federation.model.pools.grid import group_keys
+from federation.model.pools.grouping import Grouping, group_nodes
+from federation.model.pools.values import Cells, Int64Array, NodeColumns, NodePool, combined
+
+_UNKNOWN: Final = -1
+# A partition has worn out when it loses this many times what it did when it was built.
+_WORN: Final = 1.2
+
+
+def refresh_pools(nodes: NodeColumns, partition: Partition) -> BuiltPools:
+    """The same cells with today's amounts: nodes with keys never seen join where they cost least.
+
+    Builds anew where that is cheap (nothing to merge), where there are other resources, and when
+    the partition has worn out.
+    """
+    grouping = group_nodes(nodes, partition.label_keys, most_pools=len(nodes) + 1)
+    every = every_node(nodes, grouping, partition.resources)
+    key_rn, first_b, group_n = grouped(every, partition.grid)
+    base = combined(every, group_n, len(first_b))
+    changed = (resources_of(nodes), grouping.label_keys) != (
+        partition.resources,
+        partition.label_keys,
+    )
+    if changed or len(base) <= partition.budget:
+        return partition_nodes(nodes, partition.budget, partition.wanted_keys)
+    known_b = _known_cells(
+        partition, _pools_then(grouping, partition)[base.pool_k], key_rn[:, first_b]
+    )
+    fit_sb = fit_space(base)
+    cell_b = _with_unknown(base, fit_sb, known_b)
+    if lost_share(fit_sb, base, cell_b) > _WORN * partition.lost:
+        return partition_nodes(nodes, partition.budget, partition.wanted_keys)
+    return built(grouping, base, cell_b, partition)
+
+
+def _pools_then(grouping: Grouping, partition: Partition) -> npt.NDArray[np.int64]:
+    """The place that each of today's pools had when the partition was made; new ones come after."""
+    then = {
+        (pool.taints, *sorted(pool.labels.items())): i for i, pool in enumerate(partition.pools)
+    }
+    places = [
+        then.setdefault((pool.taints, *sorted(pool.labels.items())), len(then))
+        for pool in grouping.pools
+    ]
+    return np.array(places, dtype=np.int64)
+
+
+def _identity(pool: NodePool) -> tuple[object, ...]:
+    return pool.taints, *sorted(pool.labels.items())
+
+
+def _known_cells(
+    partition: Partition, pool_b: npt.NDArray[np.int64], key_rb: Int64Array
+) -> npt.NDArray[np.intp]:
+    """The cell that nodes with these keys had in the partition, _UNKNOWN for keys it lacks."""
+    then_cb = np.vstack([partition.pool_b, partition.key_rb])
+    _, group_b = group_keys(np.hstack([then_cb, np.vstack([pool_b, key_rb])]))
+    cell_g = np.full(int(group_b.max(initial=-1)) + 1, _UNKNOWN)
+    cell_g[group_b[: then_cb.shape[1]]] = partition.cell_b
+    return cell_g[group_b[then_cb.shape[1] :]]
+
+
+def _with_unknown(
+    base: Cells, fit_sb: FloatArray, known_b: npt.NDArray[np.intp]
+) -> npt.NDArray[np.intp]:
+    """Cells 0, 1... of all base cells: those of unknown keys go where merging loses least.
+
+    A pool that had no nodes before gets one cell.
+    """
+    has_cell_b = known_b != _UNKNOWN
+    cell_b = np.full(len(base), _UNKNOWN)
+    distinct, cell_b[has_cell_b] = np.unique(known_b[has_cell_b], return_inverse=True)
+    fit_sk, count_k = fit_of_cells(
+        fit_sb[:, has_cell_b], base.count_k[has_cell_b], cell_b[has_cell_b]
+    )
+    pool_k = np.empty(len(distinct), dtype=np.int32)
+    pool_k[cell_b[has_cell_b]] = base.pool_k[has_cell_b]
+    held_k = count_k * fit_sk.sum(axis=0)
+    founded: dict[int, int] = {}
+    for unknown in np.flatnonzero(~has_cell_b):
+        pool = int(base.pool_k[unknown])
+        choice_k = np.flatnonzero(pool_k == pool)
+        if len(choice_k) == 0:
+            cell_b[unknown] = founded.setdefault(pool, len(distinct) + len(founded))
+            continue
+        common_k = np.minimum(fit_sk[:, choice_k], fit_sb[:, unknown, np.newaxis]).sum(axis=0)
+        kept_k = (count_k[choice_k] + base.count_k[unknown]) * common_k
+        cell_b[unknown] = choice_k[np.argmin(held_k[choice_k] - kept_k)]
+    return cell_b

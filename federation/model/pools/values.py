@@ -1,0 +1,171 @@
+"""Node pools and cells as values: what an agent's report says of the nodes of one cluster.
+
+Pure. Must not choose cells nor count replicas: ``building`` and ``bounds`` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.model.cluster import Taint, TaintEffect
+from federation.model.resources import CPU, EPHEMERAL_STORAGE, MAX_AMOUNT, MEMORY, PODS
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+ValueT = TypeVar("ValueT")
+
+MIN_BUDGET: Final = 16
+MAX_BUDGET: Final = 4096
+DEFAULT_BUDGET: Final = 256
+
+# The order of the resource axis: these first, all others by name.
+_LEADING: Final = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Column(Generic[ValueT]):
+    """One property of many nodes (axis n): ``values[code_n[i]]`` is node i's."""
+
+    values: Sequence[ValueT]
+    code_n: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeColumns:
+    """The nodes of a cluster, axis n: what pools and cells are made from.
+
+    ``free`` is allocatable minus requested in base units by resource, pod slots among them; below
+    0 counts as 0. ``taints`` hold all that keep pods away, whether written on the node or what its
+    state amounts to. ``labels`` has a column for every key that may be chosen, None where a node
+    lacks the label.
+    """
+
+    free: Mapping[str, Int64Array]
+    taints: Column[tuple[Taint, ...]]
+    labels: Mapping[str, Column[str | None]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.taints.code_n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePool:
+    """Nodes that every node claim treats alike, as far as the chosen label keys tell.
+
+    ``taints`` are those that keep pods away, in order, without times. ``labels`` hold the chosen
+    keys that its nodes have.
+    """
+
+    taints: tuple[Taint, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells:
+    """Nodes with about the same free amounts, counted: axis k, with resources on axis r.
+
+    Every node of cell k has at least ``min_rk``, at most ``max_rk``, and all of them together
+    ``sum_rk``; at least that much where ``sum_exact_k`` is false. Amounts and sums are
+    0..MAX_AMOUNT in base units. A resource without a row is one that no node has. ``pool_k`` is a
+    position among the pools the cells belong to. Arrays are read-only.
+    """
+
+    resources: tuple[str, ...]
+    pool_k: npt.NDArray[np.int32]
+    count_k: Int64Array
+    min_rk: Int64Array
+    sum_rk: Int64Array
+    max_rk: Int64Array
+    sum_exact_k: BoolArray
+
+    def __post_init__(self) -> None:
+        for array in (
+            self.pool_k,
+            self.count_k,
+            self.min_rk,
+            self.sum_rk,
+            self.max_rk,
+            self.sum_exact_k,
+        ):
+            array.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.count_k)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pools:
+    """The nodes of a cluster at one instant, as pools and the cells in them.
+
+    ``label_keys`` are the keys the pools carry: a claim on any other cannot be answered.
+    """
+
+    label_keys: tuple[str, ...]
+    pools: tuple[NodePool, ...]
+    cells: Cells
+
+
+def resource_order(names: Mapping[str, object]) -> tuple[str, ...]:
+    """cpu, memory and pods, whether named or not, then the others in their fixed order."""
+    leading = [name for name in _LEADING if name in names or name != EPHEMERAL_STORAGE]
+    return (*leading, *sorted(names.keys() - set(_LEADING)))
+
+
+def blocking_taints(taints: Sequence[Taint]) -> tuple[Taint, ...]:
+    """The taints that keep pods away, each once, in order and without the time they were added."""
+    blocking = {
+        Taint(key=taint.key, value=taint.value, effect=taint.effect)
+        for taint in taints
+        if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE
+    }
+    return tuple(sorted(blocking, key=lambda taint: (taint.key, taint.value, taint.effect)))
+
+
+def cells_of_nodes(
+    resources: tuple[str, ...], pool_n: npt.NDArray[np.int32], free_rn: Int64Array
+) -> Cells:
+    """Every node as a cell of its own."""
+    return Cells(
+        resources=resources,
+        pool_k=pool_n,
+        count_k=np.ones(len(pool_n), dtype=np.int64),
+        min_rk=free_rn,
+        sum_rk=free_rn,
+        max_rk=free_rn,
+        sum_exact_k=np.ones(len(pool_n), dtype=np.bool_),
+    )
+
+
+def combined(cells: Cells, group_k: npt.NDArray[np.intp], groups: int) -> Cells:
+    """The cells of each group as one; every group 0..groups-1 has some, all of one pool."""
+    if len(cells) == 0:
+        return cells
+    order = np.argsort(group_k, kind="stable")
+    first_g = np.searchsorted(group_k[order], np.arange(groups))
+    sum_rg = _sums(cells.sum_rk[:, order], first_g)
+    exact_g = np.logical_and.reduceat(cells.sum_exact_k[order], first_g)
+    return Cells(
+        resources=cells.resources,
+        pool_k=cells.pool_k[order][first_g],
+        count_k=np.add.reduceat(cells.count_k[order], first_g),
+        min_rk=np.minimum.reduceat(cells.min_rk[:, order], first_g, axis=1),
+        sum_rk=sum_rg,
+        max_rk=np.maximum.reduceat(cells.max_rk[:, order], first_g, axis=1),
+        sum_exact_k=exact_g & (sum_rg < MAX_AMOUNT).all(axis=0),
+    )
+
+
+def _sums(sum_rk: Int64Array, first_g: npt.NDArray[np.intp]) -> Int64Array:
+    """The sums of each group, which stop at MAX_AMOUNT."""
+    sums: Int64Array
+    if sum_rk.sum(axis=1, dtype=np.float64).max(initial=0.0) < 2.0**62:
+        sums = np.add.reduceat(sum_rk, first_g, axis=1)
+    else:
+        exact = np.add.reduceat(sum_rk.astype(object), first_g, axis=1)
+        sums = np.minimum(exact, MAX_AMOUNT).astype(np.int64)
+    return sums

@@ -1,0 +1,73 @@
+"""Pools between what is reckoned with and what is reported, both ways and without loss.
+
+Pure. Must not check what was reported: the border does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from federation.model.cluster import ReportedPool, ReportedPools
+from federation.model.pools.values import Cells, Int64Array, NodePool, Pools
+from federation.model.resources import MAX_AMOUNT
+
+
+def reported_pools(pools: Pools) -> ReportedPools:
+    """The pools as differences from the minimums, which are small numbers."""
+    cells = pools.cells
+    surplus_rk = np.maximum(cells.sum_rk - _totals(cells), 0)
+    return ReportedPools(
+        label_keys=pools.label_keys,
+        pools=tuple(ReportedPool(taints=each.taints, labels=each.labels) for each in pools.pools),
+        resources=cells.resources,
+        cell_pools=tuple(cells.pool_k.tolist()),
+        counts=tuple(cells.count_k.tolist()),
+        minimums=tuple(cells.min_rk.ravel().tolist()),
+        spreads=tuple((cells.max_rk - cells.min_rk).ravel().tolist()),
+        surpluses=tuple(surplus_rk.ravel().tolist()),
+        open_cells=tuple(np.flatnonzero(~cells.sum_exact_k).tolist()),
+    )
+
+
+def pools_of(reported: ReportedPools) -> Pools:
+    """The pools that were reported."""
+    shape = len(reported.resources), len(reported.counts)
+    min_rk = _matrix(reported.minimums, shape)
+    sum_exact_k = np.ones(shape[1], dtype=np.bool_)
+    sum_exact_k[list(reported.open_cells)] = False
+    bare = Cells(
+        resources=reported.resources,
+        pool_k=np.array(reported.cell_pools, dtype=np.int32),
+        count_k=np.array(reported.counts, dtype=np.int64),
+        min_rk=min_rk,
+        sum_rk=np.zeros(shape, dtype=np.int64),
+        max_rk=min_rk + _matrix(reported.spreads, shape),
+        sum_exact_k=sum_exact_k,
+    )
+    surplus_rk = _matrix(reported.surpluses, shape)
+    total_rk = _totals(bare)
+    cells = Cells(
+        resources=bare.resources,
+        pool_k=bare.pool_k,
+        count_k=bare.count_k,
+        min_rk=min_rk,
+        sum_rk=total_rk + np.minimum(surplus_rk, MAX_AMOUNT - total_rk),
+        max_rk=bare.max_rk,
+        sum_exact_k=sum_exact_k,
+    )
+    return Pools(
+        label_keys=reported.label_keys,
+        pools=tuple(NodePool(taints=each.taints, labels=each.labels) for each in reported.pools),
+        cells=cells,
+    )
+
+
+def _totals(cells: Cells) -> Int64Array:
+    """Counts times minimums, which stop at MAX_AMOUNT."""
+    total_rk = cells.count_k * cells.min_rk
+    too_large_rk = cells.count_k.astype(np.float64) * cells.min_rk >= float(MAX_AMOUNT)
+    return np.where(too_large_rk, np.int64(MAX_AMOUNT), total_rk)
+
+
+def _matrix(values: tuple[int, ...], shape: tuple[int, int]) -> Int64Array:
+    return np.array(values, dtype=np.int64).reshape(shape)

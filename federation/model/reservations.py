@@ -1,0 +1,170 @@
+"""What was promised to bindings and what agents have seen of it: values, and what is outstanding.
+
+Pure; amounts in base units, replicas are whole. Must not pack anything, nor remember anything:
+``federation.model.ledger`` remembers, ``federation.scheduler.reserve`` packs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from federation.model.resources import PODS
+from federation.model.workload import ReplicaRequirements
+
+# What one replica asks for, in the order of the names: pod slots aside, as every pod takes one.
+Shape: TypeAlias = tuple[tuple[str, int], ...]
+
+
+def request_shape(request: Mapping[str, int]) -> Shape:
+    """The shape of a request; asking for nothing of a resource is not asking for it."""
+    return tuple(
+        sorted((name, amount) for name, amount in request.items() if amount > 0 and name != PODS)
+    )
+
+
+class PromiseCertificate(StrEnum):
+    """What a promise is worth; see the reservations page of the documentation.
+
+    UNPROVEN is what nobody asks for: there was nothing to pack into.
+    """
+
+    PLANNED = "planned"
+    CAREFUL = "careful"
+    STRICT = "strict"
+    UNPROVEN = "unproven"
+
+
+class ReservationKey(NamedTuple):
+    """Which reservation of a cluster: the binding's uid, the component ("" for the only one)."""
+
+    binding: str
+    component: str
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one decision gives one component of a binding in one cluster."""
+
+    component: str = ""
+    requirements: ReplicaRequirements
+    replicas: int
+    certificate: PromiseCertificate = PromiseCertificate.CAREFUL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Replicas of one shape that a binding holds in a cluster, until pods are seen in their place.
+
+    ``requirements`` are the shape with its node claim. ``decisions`` made or confirmed it, the
+    newest last. Agents that know ``interest_version`` of the cluster look for its pods. An older
+    shape of its component has 0 replicas and is looked for all the same. ``adopted`` replicas ran
+    before the binding was registered: they count as echoed until the agent says.
+    """
+
+    binding: str
+    cluster: str
+    component: str = ""
+    requirements: ReplicaRequirements
+    replicas: int
+    decisions: tuple[str, ...]
+    certificate: PromiseCertificate = PromiseCertificate.CAREFUL
+    interest_version: int = 0
+    adopted: int = 0
+
+    @property
+    def key(self) -> ReservationKey:
+        return ReservationKey(self.binding, self.component, self.shape)
+
+    @property
+    def shape(self) -> Shape:
+        return request_shape(self.requirements.request)
+
+    @property
+    def decision(self) -> str:
+        """The newest decision."""
+        return self.decisions[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Echo:
+    """What one report counts of a reservation: pods on nodes, and pods that wait for one.
+
+    Both are in the capacity of the same report. ``finished`` pods of a Job take no room any more
+    and will not come back.
+    """
+
+    binding: str
+    component: str = ""
+    shape: Shape
+    bound: int = 0
+    unbound: int = 0
+    finished: int = 0
+
+    @property
+    def key(self) -> ReservationKey:
+        return ReservationKey(self.binding, self.component, self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outstanding:
+    """What is promised and in nobody's report yet.
+
+    ``in_cells`` replicas are missing from free amounts of nodes, ``in_summary`` from totals, which
+    count pods that wait for a node. ``credited`` of those in cells will take the place of older
+    pods of their own binding.
+    """
+
+    binding: str
+    component: str = ""
+    requirements: ReplicaRequirements
+    certificate: PromiseCertificate = PromiseCertificate.CAREFUL
+    in_cells: int
+    in_summary: int = 0
+    credited: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        return request_shape(self.requirements.request)
+
+    @property
+    def to_pack(self) -> int:
+        """Replicas that need room in the cells."""
+        return self.in_cells - self.credited
+
+
+def outstanding_of(
+    reservation: Reservation, echo: Echo | None, older: Sequence[tuple[Reservation, Echo]] = ()
+) -> Outstanding:
+    """What is outstanding of the newest shape of a component.
+
+    ``older`` are its older shapes with what the report counts of them: bound replicas that asked
+    for at least as much, on nodes chosen by the same claim, are credited one for one; not to
+    strict promises, which must hold while old and new pods are there together.
+    """
+    bound = max(reservation.adopted, echo.bound + echo.finished if echo else 0)
+    in_cells = max(0, reservation.replicas - bound)
+    unbound = echo.unbound if echo else 0
+    givers = 0
+    if reservation.certificate is not PromiseCertificate.STRICT:
+        givers = sum(each.bound for old, each in older if _makes_room(old, reservation))
+    return Outstanding(
+        binding=reservation.binding,
+        component=reservation.component,
+        requirements=reservation.requirements,
+        certificate=reservation.certificate,
+        in_cells=in_cells,
+        in_summary=max(0, in_cells - unbound),
+        credited=min(in_cells, givers),
+    )
+
+
+def _makes_room(old: Reservation, new: Reservation) -> bool:
+    """Whether the node of an old replica surely has room for a new one once the old one goes."""
+    had = old.requirements.request
+    return old.requirements.node_claim == new.requirements.node_claim and all(
+        amount <= had.get(name, 0) for name, amount in new.shape
+    )

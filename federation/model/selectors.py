@@ -1,0 +1,119 @@
+"""Whether one object's labels and taints suit a workload: selectors, requirements, tolerations.
+
+Pure, for one object at a time. Must not loop over nodes or clusters: callers do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, assert_never
+
+from federation.model.cluster import Taint, TaintEffect
+from federation.model.workload import (
+    NodeSelectorTerm,
+    Operator,
+    Requirement,
+    Toleration,
+    TolerationOperator,
+)
+
+# The taint a cordoned node counts as having, whether or not it is written on the node.
+UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+def matches_labels(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Whether every label of the selector is there with its value; an empty one always matches."""
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def matches_requirement(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether labels (or fields) meet one expression.
+
+    NotIn and DoesNotExist also hold where the key is missing. Gt and Lt hold only where it is
+    there and both sides are 64-bit integers.
+    """
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case Operator.IN:
+            return value is not None and value in requirement.values
+        case Operator.NOT_IN:
+            return value is None or value not in requirement.values
+        case Operator.EXISTS:
+            return value is not None
+        case Operator.DOES_NOT_EXIST:
+            return value is None
+        case Operator.GT | Operator.LT:
+            return _compares(requirement, value)
+        case _:
+            assert_never(requirement.operator)
+
+
+def _compares(requirement: Requirement, value: str | None) -> bool:
+    if value is None or len(requirement.values) != 1:
+        return False
+    ours, bound = _integer(value), _integer(requirement.values[0])
+    if ours is None or bound is None:
+        return False
+    return ours > bound if requirement.operator is Operator.GT else ours < bound
+
+
+def _integer(text: str) -> int | None:
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def matches_requirements(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
+    """Whether labels meet every expression; none at all always matches."""
+    return all(matches_requirement(requirement, labels) for requirement in requirements)
+
+
+def matches_term(
+    term: NodeSelectorTerm, labels: Mapping[str, str], fields: Mapping[str, str]
+) -> bool:
+    """Whether labels and fields meet one term; one without expressions and fields never does."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return matches_requirements(term.match_expressions, labels) and matches_requirements(
+        term.match_fields, fields
+    )
+
+
+def matches_terms(
+    terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str], fields: Mapping[str, str]
+) -> bool:
+    """Whether any term matches; no terms match nothing. A node's one field is metadata.name."""
+    return any(matches_term(term, labels, fields) for term in terms)
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether one toleration covers one taint.
+
+    An empty key covers every key, but with Equal the value must still be the taint's.
+    """
+    if toleration.effect is not None and toleration.effect is not taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case TolerationOperator.EXISTS:
+            return True
+        case TolerationOperator.EQUAL:
+            return toleration.value == taint.value
+        case _:
+            assert_never(toleration.operator)
+
+
+def untolerated_taint(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
+    """The first taint that keeps a workload away; PreferNoSchedule never does."""
+    covering = tuple(tolerations)
+    for taint in taints:
+        if taint.effect is TaintEffect.PREFER_NO_SCHEDULE:
+            continue
+        if not any(tolerates(toleration, taint) for toleration in covering):
+            return taint
+    return None

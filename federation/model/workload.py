@@ -1,0 +1,110 @@
+"""What is being scheduled: a workload's requirements, its components and where it already runs.
+
+Pure values, amounts in base units. Must not know where clusters are or how many replicas fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from federation.model.cluster import TaintEffect
+
+
+class Operator(StrEnum):
+    """Operators of label, field and node selector requirements."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One expression over a key (a label, or a field): key, operator, values."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSelectorTerm:
+    """Requirements that must all hold; a term with none matches nothing."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class TolerationOperator(StrEnum):
+    """How a toleration compares values; Equal when not written."""
+
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """Tolerates matching taints; an empty key with Exists tolerates all, no effect means any."""
+
+    key: str = ""
+    operator: TolerationOperator = TolerationOperator.EQUAL
+    value: str = ""
+    effect: TaintEffect | None = None
+    toleration_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeClaim:
+    """Which nodes may run a replica. ``required_terms`` are ORed; None means no affinity."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    required_terms: tuple[NodeSelectorTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def restricts_nodes(self) -> bool:
+        """Whether it narrows the nodes (tolerations alone only widen them)."""
+        return bool(self.node_selector) or self.required_terms is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRequirements:
+    """What one replica asks for: amounts in base units by resource name, and its node claim."""
+
+    request: Mapping[str, int] = field(default_factory=dict)
+    node_claim: NodeClaim | None = None
+    namespace: str = ""
+    priority_class_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One kind of pod of a multi-component workload."""
+
+    name: str
+    replicas: int
+    requirements: ReplicaRequirements = field(default_factory=ReplicaRequirements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectReference:
+    """The workload's template object. Its uid decides ties; empty means ascending names."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetCluster:
+    """A cluster and the replicas it holds of a workload."""
+
+    name: str
+    replicas: int = 0
