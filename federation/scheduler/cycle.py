@@ -1,0 +1,239 @@
+"""One scheduling cycle: filter, score, select, divide, with everything recorded.
+
+Must not reserve, store or wait: it turns values into a Decision and nothing else.
+
+    schedule(
+        binding: Binding,
+        fleet: Fleet,                  # federation.scheduler.fleet: Fleet.of(clusters)
+        availability: Estimates,       # in the fleet's order, besides the binding's own replicas
+        *,
+        now: float,                    # Unix seconds
+        profile: Profile = DEFAULT_PROFILE,
+        surroundings: Surroundings = ALONE,
+    ) -> Decision                      # federation.scheduler.decision
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from federation.model.estimate import Estimates
+from federation.model.placement import Binding, ClusterAffinity
+from federation.model.workload import TargetCluster
+from federation.scheduler.arrays import BoolArray, read_only
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.demand import Demand
+from federation.scheduler.division import Division
+from federation.scheduler.filters import FILTERS
+from federation.scheduler.fleet import Fleet
+from federation.scheduler.placement import tiers
+from federation.scheduler.profile import DEFAULT_PROFILE, Filter, Profile
+from federation.scheduler.reasons import refusals_text, unknown_text
+from federation.scheduler.spread import Selection
+from federation.scheduler.stages import (
+    candidate_order,
+    divide_units,
+    division_trace,
+    limits_of,
+    run_filters,
+    run_permits,
+    run_scores,
+    select_clusters,
+    selection_trace,
+)
+from federation.scheduler.state import ALONE, CycleState, Surroundings, prior_replicas
+from federation.scheduler.ties import TieOrder
+from federation.scheduler.trace import (
+    DivisionTrace,
+    FilterTrace,
+    GroupTrial,
+    InputTrace,
+    ScoreTrace,
+    SelectionTrace,
+    Trace,
+)
+
+_CAPACITY = Filter(name="Capacity", run=FILTERS["Capacity"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Attempt:
+    """How one affinity group ended, with everything recorded on the way."""
+
+    group: str
+    outcome: Outcome
+    reason: str
+    placed: int
+    filtering: FilterTrace
+    scoring: ScoreTrace
+    selection: SelectionTrace
+    division: DivisionTrace
+
+
+def schedule(
+    binding: Binding,
+    fleet: Fleet,
+    availability: Estimates,
+    *,
+    now: float,
+    profile: Profile = DEFAULT_PROFILE,
+    surroundings: Surroundings = ALONE,
+) -> Decision:
+    """Decide where the binding's replicas go.
+
+    ``availability`` is how many replicas (whole sets for a workload of several components) fit in
+    each cluster besides what the binding already holds or has reserved there: its own are added
+    wherever the algorithm counts them. Affinity groups are tried in order; the first that takes
+    everything wins, then the one that places most if the placement is partial.
+
+    Raises PluginFailed when a plugin of the profile raises or answers what it may not.
+    """
+    demand = Demand.of(binding)
+    prior_c, placed_c = prior_replicas(binding, fleet)
+    # A cluster that is not Ready, cordoned or stale may keep what it holds and gets nothing more.
+    available_c = np.where(fleet.ready_c, availability.replicas_c, 0)
+    attempts: list[_Attempt] = []
+    for group, affinities in _affinities_to_try(binding, surroundings):
+        state = CycleState(
+            binding=binding,
+            fleet=fleet,
+            available_c=read_only(available_c),
+            prior_c=read_only(demand.prior_units(prior_c, placed_c)),
+            placed_c=read_only(placed_c),
+            tier_c=read_only(tiers(affinities, fleet)),
+            surroundings=surroundings,
+            now=now,
+        )
+        attempts.append(_attempt(group, state, profile, demand, availability.unknown_c))
+        if attempts[-1].outcome is Outcome.SCHEDULED:
+            break
+    best = max(attempts, key=_rank)
+    trace = Trace(
+        clusters=fleet.names,
+        now=now,
+        profile=profile.name,
+        affinity_group=best.group,
+        trials=tuple(
+            GroupTrial(name=attempt.group, outcome=attempt.outcome, reason=attempt.reason)
+            for attempt in attempts
+        ),
+        inputs=InputTrace(
+            previous_c=np.where(placed_c, prior_c, -1),
+            available_c=available_c,
+            source_c=availability.source_c,
+            bound_c=availability.bound_c,
+            estimate_reasons=availability.reasons,
+        ),
+        filtering=best.filtering,
+        scoring=best.scoring,
+        selection=best.selection,
+        division=best.division,
+    )
+    return _decision(demand, best, trace)
+
+
+def _affinities_to_try(
+    binding: Binding, surroundings: Surroundings
+) -> Iterable[tuple[str, tuple[ClusterAffinity, ...]]]:
+    """Each affinity group's name, and its affinity followed by its overflow tiers.
+
+    Groups before that of the last decision are left out unless the binding is fresh.
+    """
+    placement = binding.placement
+    groups = placement.affinity_groups
+    if not groups:
+        return [("", () if placement.affinity is None else (placement.affinity,))]
+    names = [group.name for group in groups]
+    observed = surroundings.observed_affinity
+    first = names.index(observed) if observed in names and not binding.fresh else 0
+    return [(group.name, (group.affinity, *group.overflow)) for group in groups[first:]]
+
+
+def _rank(attempt: _Attempt) -> tuple[int, int]:
+    """What makes one ended attempt a better answer than another; the first wins among equals."""
+    outcomes = (Outcome.NO_FIT, Outcome.UNSCHEDULABLE, Outcome.PARTIAL, Outcome.SCHEDULED)
+    return outcomes.index(attempt.outcome), attempt.placed
+
+
+def _decision(demand: Demand, attempt: _Attempt, trace: Trace) -> Decision:
+    clusters: tuple[TargetCluster, ...] = ()
+    if attempt.outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}:
+        share_c = trace.division.share_c
+        given_c = trace.selected_c if demand.keeps_empty else share_c > 0
+        (index,) = np.nonzero(given_c)
+        clusters = tuple(
+            TargetCluster(name=trace.clusters[c], replicas=units * demand.unit_replicas)
+            for c, units in zip(index.tolist(), share_c[index].tolist(), strict=True)
+        )
+    return Decision(
+        outcome=attempt.outcome,
+        clusters=clusters,
+        remainder=(demand.units - attempt.placed) * demand.unit_replicas,
+        reason=attempt.reason,
+        trace=trace,
+    )
+
+
+def _attempt(
+    group: str, state: CycleState, profile: Profile, demand: Demand, unknown_c: BoolArray
+) -> _Attempt:
+    """Filter, score, select and divide within one affinity."""
+    # A component set is never torn apart: where not one fits nothing does.
+    filters = (*profile.filters, _CAPACITY) if demand.in_sets else profile.filters
+    filtering = run_filters(state, filters)
+    feasible_c = filtering.refusal_c < 0
+    scoring = run_scores(state, profile.scores)
+    limits = limits_of(state)
+    ties = TieOrder.of(
+        state.fleet.encoded_names, state.binding.resource.uid, state.binding.placement.tie_break
+    )
+    index_k = candidate_order(state, demand, feasible_c, scoring.total_c, ties)
+    selection = select_clusters(state, demand, scoring.total_c, limits, index_k)
+    chosen_k = index_k[selection.order_k]
+    division = divide_units(state, demand, limits, ties, chosen_k)
+    outcome, reason = _ending(demand, filtering, selection, division)
+    divided = division_trace(demand, division, ties, chosen_k)
+    if outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}:
+        replicas_c = divided.share_c * demand.unit_replicas
+        objection = run_permits(state, profile.permits, replicas_c)
+        if objection:
+            outcome, reason = Outcome.UNSCHEDULABLE, "; ".join(filter(None, (objection, reason)))
+    if outcome is not Outcome.SCHEDULED:
+        details = [refusals_text(filtering)]
+        if demand.need.heeds_capacity:
+            details.append(unknown_text(unknown_c, feasible_c))
+        reason = "; ".join(text for text in (reason, *details) if text)
+    placed = demand.units - division.missing
+    return _Attempt(
+        group=group,
+        outcome=outcome,
+        reason=reason,
+        placed=placed if outcome in {Outcome.SCHEDULED, Outcome.PARTIAL} else 0,
+        filtering=filtering,
+        scoring=scoring,
+        selection=selection_trace(selection, chosen_k),
+        division=divided,
+    )
+
+
+def _ending(
+    demand: Demand, filtering: FilterTrace, selection: Selection, division: Division
+) -> tuple[Outcome, str]:
+    """How the stages end, and the reason where that is not SCHEDULED."""
+    if not (filtering.refusal_c < 0).any():
+        full = any(refusal.filter == _CAPACITY.name for refusal in filtering.refusals)
+        outcome = Outcome.UNSCHEDULABLE if full else Outcome.NO_FIT
+        return outcome, "no cluster passes the filters"
+    if selection.shortage:
+        outcome = Outcome.UNSCHEDULABLE if selection.lacks_capacity else Outcome.NO_FIT
+        return outcome, selection.shortage
+    if division.conflict:
+        return Outcome.UNSCHEDULABLE, division.conflict
+    if not division.missing:
+        return Outcome.SCHEDULED, ""
+    placed = demand.units - division.missing
+    outcome = Outcome.PARTIAL if demand.partial and placed else Outcome.UNSCHEDULABLE
+    return outcome, f"{placed} replicas are available, {demand.units} wanted"

@@ -1,0 +1,44 @@
+"""The answer of a scheduling cycle.
+
+Must not know how decisions are reserved, stored or sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from federation.model.workload import TargetCluster
+from federation.scheduler.plain import to_plain
+from federation.scheduler.trace import Trace
+
+
+class Outcome(StrEnum):
+    """How a cycle ended. UNSCHEDULABLE: capacity; NO_FIT: filters or spread leave nothing."""
+
+    SCHEDULED = "SCHEDULED"
+    PARTIAL = "PARTIAL"
+    UNSCHEDULABLE = "UNSCHEDULABLE"
+    NO_FIT = "NO_FIT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decision:
+    """Where the replicas go, by ascending cluster name, and why.
+
+    ``clusters`` is empty for UNSCHEDULABLE and NO_FIT. ``remainder`` counts the replicas that no
+    cluster got: all of them then, some when PARTIAL, none when SCHEDULED. ``reason`` is for
+    people, empty when SCHEDULED.
+    """
+
+    outcome: Outcome
+    clusters: tuple[TargetCluster, ...]
+    remainder: int
+    reason: str
+    trace: Trace
+
+    def to_plain(self) -> dict[str, Any]:
+        """As builtins only, fit for JSON, the trace included."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain

@@ -1,0 +1,385 @@
+"""How replicas are divided among selected clusters: every strategy, one apportionment.
+
+Must not filter or select: every candidate given here may receive replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from federation.model.placement import DivisionPreference, ReplicaScheduling, SchedulingType
+from federation.scheduler.apportion import TieKeys, apportion
+from federation.scheduler.arrays import BoolArray, FloatArray, IntArray
+from federation.scheduler.trace import TierFacts
+
+
+class Strategy(StrEnum):
+    """The five ways to divide; FillFirst is ours."""
+
+    DUPLICATED = "Duplicated"
+    STATIC_WEIGHT = "StaticWeight"
+    DYNAMIC_WEIGHT = "DynamicWeight"
+    AGGREGATED = "Aggregated"
+    FILL_FIRST = "FillFirst"
+
+
+class Mode(StrEnum):
+    """What happens to the replicas that are already placed.
+
+    ANEW: the strategy takes no notice of them. FRESH: divided again, counting as room of their
+    own clusters. SCALE_UP: kept, the difference is divided. SCALE_DOWN: the total is divided by
+    them. KEEP: they are the answer.
+    """
+
+    ANEW = "Anew"
+    FRESH = "Fresh"
+    SCALE_UP = "SteadyUp"
+    SCALE_DOWN = "SteadyDown"
+    KEEP = "SteadyKeep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivisionRule:
+    """How to divide; ``capacity_bounded`` gives static weights no more than fits."""
+
+    strategy: Strategy
+    fresh: bool = False
+    capacity_bounded: bool = False
+
+    @classmethod
+    def of(cls, scheduling: ReplicaScheduling, *, fresh: bool) -> DivisionRule:
+        """The rule a placement asks for: weights are static unless dynamic ones are named."""
+        return cls(
+            strategy=_strategy_of(scheduling),
+            fresh=fresh,
+            capacity_bounded=scheduling.capacity_bounded,
+        )
+
+    @property
+    def heeds_capacity(self) -> bool:
+        """Whether a share may not exceed what fits."""
+        if self.strategy is Strategy.STATIC_WEIGHT:
+            return self.capacity_bounded
+        return self.strategy is not Strategy.DUPLICATED
+
+
+def _strategy_of(scheduling: ReplicaScheduling) -> Strategy:
+    if scheduling.type is SchedulingType.DUPLICATED:
+        return Strategy.DUPLICATED
+    if scheduling.preference is DivisionPreference.AGGREGATED:
+        return Strategy.AGGREGATED
+    if scheduling.preference is DivisionPreference.FILL_FIRST:
+        return Strategy.FILL_FIRST
+    return Strategy.DYNAMIC_WEIGHT if scheduling.dynamic else Strategy.STATIC_WEIGHT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidates:
+    """The selected clusters in candidate order, axis k.
+
+    ``available_k`` fits beside ``prior_k``, the replicas already there. ``weight_k`` are static
+    weights. ``floor_k`` and ``ceiling_k`` are the least and most replicas asked for by limits.
+    ``listed_k`` is the order among equals in a scale-down (Karmada: the order in which the
+    binding lists them). ``tie_keys`` maps positions on this axis to sort keys.
+    """
+
+    available_k: IntArray
+    prior_k: IntArray
+    weight_k: IntArray
+    floor_k: IntArray
+    ceiling_k: IntArray
+    listed_k: IntArray
+    tie_keys: TieKeys
+
+    @property
+    def capacity_k(self) -> IntArray:
+        """The most replicas each can hold, limits included."""
+        most_k: IntArray = np.minimum(self.available_k + self.prior_k, self.ceiling_k)
+        return most_k
+
+    def only(self, mask_k: BoolArray) -> Candidates:
+        """Some of them, in the same order."""
+        (position_k,) = np.nonzero(mask_k)
+        return Candidates(
+            available_k=self.available_k[mask_k],
+            prior_k=self.prior_k[mask_k],
+            weight_k=self.weight_k[mask_k],
+            floor_k=self.floor_k[mask_k],
+            ceiling_k=self.ceiling_k[mask_k],
+            listed_k=self.listed_k[mask_k],
+            tie_keys=lambda index_k: self.tie_keys(position_k[index_k]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Division:
+    """The replicas of each candidate and the arithmetic behind them, axis k.
+
+    ``missing`` replicas fit nowhere. ``conflict`` says which limit cannot be kept, empty when all
+    can; the shares mean nothing then.
+    """
+
+    share_k: IntArray
+    weight_k: IntArray
+    quota_k: FloatArray
+    remainder_k: IntArray
+    tied_k: BoolArray
+    facts: tuple[TierFacts, ...]
+    missing: int = 0
+    conflict: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Task:
+    """What is left to divide once the mode is known: ``target`` more replicas over ``kept_k``."""
+
+    mode: Mode
+    target: int
+    kept_k: IntArray
+    weight_k: IntArray
+    floor_k: IntArray
+    ceiling_k: IntArray
+
+
+def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replicas: int) -> Division:
+    """Divide the replicas, tier after tier: each takes what it can hold, the rest spills over.
+
+    One tier is given everything, so that strategies that ignore capacity do.
+    """
+    tiers = np.unique(tier_k).tolist()
+    if len(tiers) == 1:
+        return _divide_tier(rule, candidates, replicas)
+    if rule.strategy is Strategy.DUPLICATED:
+        # Every candidate of the first tier gets all replicas, so that nothing is left to spill.
+        tiers = tiers[:1]
+    whole = _nothing(candidates, missing=replicas)
+    for tier in tiers:
+        mask_k = tier_k == tier
+        inside = candidates.only(mask_k)
+        wanted = whole.missing
+        if rule.strategy is not Strategy.DUPLICATED:
+            wanted = min(wanted, int(inside.capacity_k.sum()))
+        if wanted:
+            whole = _with_tier(whole, mask_k, _divide_tier(rule, inside, wanted), wanted)
+    return whole
+
+
+def _nothing(candidates: Candidates, *, missing: int) -> Division:
+    none_k = np.zeros(len(candidates.available_k), np.int64)
+    return Division(
+        share_k=none_k,
+        weight_k=none_k,
+        quota_k=none_k.astype(np.float64),
+        remainder_k=none_k,
+        tied_k=none_k.astype(np.bool_),
+        facts=(),
+        missing=missing,
+    )
+
+
+def _with_tier(whole: Division, mask_k: BoolArray, part: Division, wanted: int) -> Division:
+    def scattered(all_k: np.ndarray, part_k: np.ndarray) -> np.ndarray:
+        all_k = all_k.copy()
+        all_k[mask_k] = part_k
+        return all_k
+
+    return Division(
+        share_k=scattered(whole.share_k, part.share_k),
+        weight_k=scattered(whole.weight_k, part.weight_k),
+        quota_k=scattered(whole.quota_k, part.quota_k),
+        remainder_k=scattered(whole.remainder_k, part.remainder_k),
+        tied_k=scattered(whole.tied_k, part.tied_k),
+        facts=whole.facts + part.facts,
+        missing=whole.missing - wanted + part.missing,
+        conflict=whole.conflict or part.conflict,
+    )
+
+
+def _divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    conflict = _limit_conflict(rule, candidates, replicas)
+    if conflict:
+        return replace(_nothing(candidates, missing=replicas), conflict=conflict)
+    return _DIVISIONS[rule.strategy](rule, candidates, replicas)
+
+
+def _limit_conflict(rule: DivisionRule, candidates: Candidates, replicas: int) -> str:
+    if rule.strategy is Strategy.DUPLICATED or not candidates.floor_k.any():
+        return ""
+    least = int(candidates.floor_k.sum())
+    if least > replicas:
+        return f"the least replicas per cluster add up to {least}, {replicas} are wanted"
+    most_k = candidates.capacity_k if rule.heeds_capacity else candidates.ceiling_k
+    short = int((candidates.floor_k > most_k).sum())
+    if short:
+        return f"{short} clusters cannot hold the least replicas asked of them"
+    return ""
+
+
+def _duplicate(_rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    count = len(candidates.available_k)
+    share_k = np.full(count, replicas, dtype=np.int64)
+    facts = TierFacts(
+        mode=Mode.ANEW,
+        wanted=replicas,
+        target=replicas,
+        available=int(candidates.capacity_k.sum()),
+        candidates=count,
+    )
+    return replace(
+        _nothing(candidates, missing=0),
+        share_k=share_k,
+        quota_k=share_k.astype(np.float64),
+        facts=(facts,),
+    )
+
+
+def _divide_by_static_weight(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    weight_k = candidates.weight_k
+    if not weight_k.any():
+        weight_k = np.ones_like(weight_k)
+    task = _Task(
+        mode=Mode.ANEW,
+        target=replicas,
+        kept_k=np.zeros_like(weight_k),
+        weight_k=weight_k,
+        floor_k=candidates.floor_k,
+        ceiling_k=candidates.capacity_k if rule.capacity_bounded else candidates.ceiling_k,
+    )
+    return _apportioned(task, candidates, replicas)
+
+
+def _divide_by_dynamic_weight(
+    rule: DivisionRule, candidates: Candidates, replicas: int
+) -> Division:
+    return _apportioned(_task_by_availability(rule, candidates, replicas), candidates, replicas)
+
+
+def _aggregate(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    task = _task_by_availability(rule, candidates, replicas)
+    chosen_k = np.zeros(len(task.weight_k), np.bool_)
+    chosen_k[_shortest_prefix(task, candidates)] = True
+    narrowed = replace(task, weight_k=np.where(chosen_k, task.weight_k, 0))
+    return _apportioned(narrowed, candidates, replicas)
+
+
+def _fill_first(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    task = _task_by_availability(rule, candidates, replicas)
+    order = _shortest_prefix(task, candidates)
+    left = task.target - int(task.floor_k.sum())
+    room = (task.ceiling_k - task.floor_k)[order]
+    filled = np.clip(left - (np.cumsum(room) - room), 0, room)
+    seat_k = task.floor_k.copy()
+    seat_k[order] += filled
+    return replace(
+        _nothing(candidates, missing=task.target - int(seat_k.sum())),
+        share_k=task.kept_k + seat_k,
+        weight_k=task.weight_k,
+        quota_k=seat_k.astype(np.float64),
+        facts=(_facts(task, candidates, replicas),),
+    )
+
+
+def _task_by_availability(rule: DivisionRule, candidates: Candidates, replicas: int) -> _Task:
+    """The mode, and in it what is divided, by which weights and within which bounds.
+
+    Limits bend the prior placement first: above its ceiling a cluster's replicas count as to be
+    placed again, below its floor as already raised.
+    """
+    prior_k, floor_k, ceiling_k = candidates.prior_k, candidates.floor_k, candidates.ceiling_k
+    none_k = np.zeros_like(prior_k)
+    if rule.fresh:
+        return _Task(
+            mode=Mode.FRESH,
+            target=replicas,
+            kept_k=none_k,
+            weight_k=candidates.available_k + prior_k,
+            floor_k=floor_k,
+            ceiling_k=candidates.capacity_k,
+        )
+    held_k = np.maximum(np.minimum(prior_k, ceiling_k), floor_k)
+    held = int(held_k.sum())
+    if held > replicas:
+        return _Task(
+            mode=Mode.SCALE_DOWN,
+            target=replicas,
+            kept_k=none_k,
+            weight_k=held_k,
+            floor_k=floor_k,
+            ceiling_k=held_k,
+        )
+    if held == replicas:
+        return _Task(
+            mode=Mode.KEEP,
+            target=0,
+            kept_k=held_k,
+            weight_k=held_k,
+            floor_k=none_k,
+            ceiling_k=none_k,
+        )
+    kept_k = np.minimum(prior_k, ceiling_k)
+    return _Task(
+        mode=Mode.SCALE_UP,
+        target=replicas - int(kept_k.sum()),
+        kept_k=kept_k,
+        weight_k=candidates.available_k,
+        floor_k=held_k - kept_k,
+        ceiling_k=np.minimum(candidates.available_k, ceiling_k - kept_k),
+    )
+
+
+def _shortest_prefix(task: _Task, candidates: Candidates) -> IntArray:
+    """Positions of the fewest clusters that hold the target, in the order they are taken.
+
+    Clusters with a floor first, then, in a scale-up, those that hold replicas, then by weight;
+    candidate order decides among equals, but for a scale-down.
+    """
+    holds_k = (candidates.prior_k > 0) & (task.mode is Mode.SCALE_UP)
+    turn_k = np.where(task.floor_k > 0, 0, np.where(holds_k, 1, 2))
+    if task.mode is Mode.SCALE_DOWN:
+        order = np.lexsort((candidates.listed_k, -task.weight_k, turn_k))
+    else:
+        order = np.lexsort((-task.weight_k, turn_k))
+    reached = np.cumsum(task.ceiling_k[order])
+    return order[: int(np.searchsorted(reached, task.target)) + 1]
+
+
+def _apportioned(task: _Task, candidates: Candidates, replicas: int) -> Division:
+    result = apportion(
+        task.weight_k,
+        task.target,
+        candidates.tie_keys,
+        floor_k=task.floor_k,
+        ceiling_k=task.ceiling_k,
+    )
+    return Division(
+        share_k=task.kept_k + result.seats_k,
+        weight_k=task.weight_k,
+        quota_k=result.quotas_k,
+        remainder_k=result.remainder_k,
+        tied_k=result.tied_k,
+        facts=(_facts(task, candidates, replicas),),
+        missing=task.target - int(result.seats_k.sum()),
+    )
+
+
+def _facts(task: _Task, candidates: Candidates, replicas: int) -> TierFacts:
+    return TierFacts(
+        mode=task.mode,
+        wanted=replicas,
+        target=task.target,
+        available=int(candidates.capacity_k.sum()),
+        candidates=len(task.weight_k),
+    )
+
+
+_DIVISIONS: Mapping[Strategy, Callable[[DivisionRule, Candidates, int], Division]] = {
+    Strategy.DUPLICATED: _duplicate,
+    Strategy.STATIC_WEIGHT: _divide_by_static_weight,
+    Strategy.DYNAMIC_WEIGHT: _divide_by_dynamic_weight,
+    Strategy.AGGREGATED: _aggregate,
+    Strategy.FILL_FIRST: _fill_first,
+}

@@ -1,0 +1,121 @@
+"""The immutable array snapshot of the clusters that one decision, or thousands, work on.
+
+Must not hold capacity: what fits comes in beside it, so that reports do not rebuild it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from federation.model.cluster import Cluster, Taint
+from federation.model.errors import InvalidRequest
+from federation.scheduler.arrays import BoolArray, IntArray, read_only
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Column(Generic[Value]):
+    """One property of every cluster, interned: ``values[code_c[i]]`` is cluster i's value.
+
+    Rules over a property run once per distinct value, not once per cluster.
+    """
+
+    code_c: IntArray
+    values: tuple[Value, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[Value]) -> Column[Value]:
+        codes: dict[Value, int] = {}
+        coded = [codes.setdefault(value, len(codes)) for value in values]
+        return cls(code_c=read_only(np.array(coded, dtype=np.int64)), values=tuple(codes))
+
+    def where(self, holds: Callable[[Value], bool]) -> BoolArray:
+        """Which clusters have a value for which this holds."""
+        return np.array([holds(value) for value in self.values], dtype=np.bool_)[self.code_c]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fleet:
+    """Clusters in ascending order of their names; every array of a cycle follows it (axis c).
+
+    ``provider`` and ``region`` are "" where not set; ``apis`` is None where nobody has said.
+    ``unready`` says why a cluster gets no new replicas, "" where it does: ``ready_c``.
+    """
+
+    clusters: tuple[Cluster, ...]
+    names: tuple[str, ...]
+    encoded_names: tuple[bytes, ...]
+    index: Mapping[str, int]
+    ready_c: BoolArray
+    unready: Column[str]
+    provider: Column[str]
+    region: Column[str]
+    zones: Column[tuple[str, ...]]
+    taints: Column[tuple[Taint, ...]]
+    apis: Column[frozenset[tuple[str, str]] | None]
+    # Filled on first use, the same value whoever fills it: most label keys are never asked for.
+    _labels: dict[str, Column[str | None]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, clusters: Iterable[Cluster]) -> Fleet:
+        """The snapshot of these clusters, whatever their order; a name given twice is refused."""
+        ordered = tuple(sorted(clusters, key=lambda cluster: cluster.name))
+        names = tuple(cluster.name for cluster in ordered)
+        index = {name: position for position, name in enumerate(names)}
+        unready = Column.of(map(_why_unready, ordered))
+        if len(index) < len(names):
+            twice = next(a for a, b in pairwise(names) if a == b)
+            raise InvalidRequest.of("clusters", f"cluster {twice!r} is given twice")
+        return cls(
+            clusters=ordered,
+            names=names,
+            encoded_names=tuple(name.encode() for name in names),
+            index=index,
+            ready_c=read_only(unready.where(lambda reason: not reason)),
+            unready=unready,
+            provider=Column.of(cluster.provider for cluster in ordered),
+            region=Column.of(cluster.region for cluster in ordered),
+            zones=Column.of(cluster.zones for cluster in ordered),
+            taints=Column.of(cluster.taints for cluster in ordered),
+            apis=Column.of(cluster.api_enablements for cluster in ordered),
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def without(self, lost_c: BoolArray, reason: str) -> Fleet:
+        """The same fleet, where these clusters are not ready either, for ``reason``."""
+        lost_c = lost_c & self.ready_c
+        if not lost_c.any():
+            return self
+        unready = Column(
+            code_c=read_only(np.where(lost_c, len(self.unready.values), self.unready.code_c)),
+            values=(*self.unready.values, reason),
+        )
+        return replace(self, ready_c=read_only(self.ready_c & ~lost_c), unready=unready)
+
+    def label(self, key: str) -> Column[str | None]:
+        """The values of one label; None where a cluster does not carry it."""
+        column = self._labels.get(key)
+        if column is None:
+            column = Column.of(cluster.labels.get(key) for cluster in self.clusters)
+            self._labels[key] = column
+        return column
+
+    def named(self, names: Iterable[str]) -> BoolArray:
+        """Which clusters are among these names; names of unknown clusters are passed over."""
+        mask_c = np.zeros(len(self), np.bool_)
+        mask_c[[self.index[name] for name in names if name in self.index]] = True
+        return mask_c
+
+
+def _why_unready(cluster: Cluster) -> str:
+    if not cluster.ready:
+        return "is not Ready"
+    return "is cordoned" if cluster.cordoned else ""

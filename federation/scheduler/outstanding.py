@@ -1,0 +1,51 @@
+"""What the bindings of one simulation have taken, and what is left for the next.
+
+Pure. Must not decide anything: it deducts, at the level that answers for each cluster.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from federation.model.capacity import FleetCapacity
+from federation.model.cluster import ClusterState
+from federation.model.estimate import EstimateOptions, Estimates, Source
+from federation.model.resources import PODS
+from federation.model.summary import estimate_replicas
+from federation.model.workload import ReplicaRequirements
+from federation.scheduler.deductions import Shape, Taken, less_in_models, with_waiting
+
+
+class Outstanding:
+    """A fleet's capacity less what was taken from it. Positions are the fleet's (axis c)."""
+
+    def __init__(self, capacity: FleetCapacity, options: EstimateOptions) -> None:
+        self._capacity = capacity
+        self._options = options
+        self._taken: defaultdict[int, list[Taken]] = defaultdict(list)
+
+    def available(self, shape: Shape) -> Estimates:
+        """How many units still fit into every cluster.
+
+        Sets of components are estimated from the summary, whose totals can hold a set.
+        """
+        if shape.pods != 1:
+            request = {**shape.request, PODS: shape.pods}
+            options = replace(self._options, highest=Source.SUMMARY)
+            return estimate_replicas(self._capacity, ReplicaRequirements(request=request), options)
+        estimates = estimate_replicas(self._capacity, shape.requirements, self._options)
+        rule = self._options.model_rule
+        return less_in_models(self._capacity, estimates, shape.requirements, rule, self._taken)
+
+    def take(self, units_c: Mapping[int, int], shape: Shape) -> None:
+        """Deducts units from clusters, for every later question."""
+        changes: dict[int, ClusterState] = {}
+        for position, units in units_c.items():
+            if units > 0:
+                self._taken[position].append(Taken(shape=shape, units=units))
+                newest = self._taken[position][-1:]
+                changes[position] = with_waiting(self._capacity.states[position], newest)
+        if changes:
+            self._capacity = self._capacity.with_clusters(changes)

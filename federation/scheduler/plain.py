@@ -1,0 +1,64 @@
+"""Frozen values of arrays, enums and tuples to plain builtins and back, by their type hints.
+
+Must not know any particular value: whatever the scheduler records can be stored as JSON with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+Value = TypeVar("Value")
+
+_DECIMALS = 3  # quotas are shown to people; the seats they led to are recorded exactly
+
+
+def to_plain(value: object) -> Any:
+    """Dicts, lists, strings, numbers, booleans only; floats of arrays are rounded for reading."""
+    if isinstance(value, np.ndarray):
+        rounded = np.round(value, _DECIMALS) if value.dtype.kind == "f" else value
+        return rounded.tolist()
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        # Names by the thousand: a list of strings needs no walk.
+        if value and isinstance(value[0], str):
+            return list(value)
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(kind: type[Value], plain: Any) -> Value:
+    """The value that ``to_plain`` made this of (floats of arrays as rounded)."""
+    return _build(kind, plain)  # type: ignore[no-any-return]  # the hint decides
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _build(hint: Any, plain: Any) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is np.ndarray:
+        return np.array(plain, dtype=get_args(arguments[1])[0])
+    if origin is tuple:
+        return tuple(_build(arguments[0], item) for item in plain)
+    if origin in (dict, Mapping):
+        key_kind, item_hint = arguments
+        return {key_kind(key): _build(item_hint, item) for key, item in plain.items()}
+    if isinstance(hint, type) and is_dataclass(hint):
+        hints = _hints(hint)
+        return hint(**{name: _build(hints[name], item) for name, item in plain.items()})
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint(plain)
+    return plain

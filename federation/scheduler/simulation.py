@@ -1,0 +1,179 @@
+"""Decides bindings one after the other on a fleet that only exists in memory.
+
+Must not read files or messages: it is the live cycle with nothing behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from federation.model.capacity import FleetCapacity
+from federation.model.cluster import ClusterState
+from federation.model.component_sets import shape_of
+from federation.model.errors import InvalidRequest
+from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
+from federation.model.placement import Binding
+from federation.scheduler.cycle import schedule
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.deductions import Shape
+from federation.scheduler.demand import Demand
+from federation.scheduler.fleet import Fleet
+from federation.scheduler.outstanding import Outstanding
+from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.state import Surroundings
+from federation.scheduler.validation import violations_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationOptions:
+    """``available_replicas`` replaces the estimate of the clusters it names.
+
+    ``reserve`` holds Duplicated and static weights to capacity, which their division ignores.
+    """
+
+    estimate: EstimateOptions = field(default_factory=EstimateOptions)
+    reserve: bool = False
+    available_replicas: Mapping[str, int] = field(default_factory=dict)
+
+
+def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) -> None:
+    """Raises InvalidRequest with every rule that a binding breaks, under the path it has."""
+    violations = [
+        violation.under(path)
+        for path, binding in bindings
+        for violation in (*violations_of(binding), *profiles.violations_of(binding))
+    ]
+    if violations:
+        raise InvalidRequest(violations)
+
+
+class Simulation:
+    """A fleet, and what the bindings decided so far have left of it."""
+
+    def __init__(
+        self,
+        states: Iterable[ClusterState],
+        options: SimulationOptions,
+        *,
+        now: float,
+        profiles: Profiles = DEFAULT_PROFILES,
+    ) -> None:
+        ordered = sorted(states, key=lambda state: state.cluster.name)
+        self._fleet = Fleet.of(state.cluster for state in ordered)
+        self._outstanding = Outstanding(FleetCapacity.of(ordered), options.estimate)
+        self._stated = {
+            self._fleet.index[name]: replicas
+            for name, replicas in options.available_replicas.items()
+        }
+        self._options = options
+        self._now = now
+        self._profiles = profiles
+        self._decided: list[tuple[Binding, Decision]] = []
+
+    def decide(self, binding: Binding) -> Decision:
+        """The binding's decision, on what the earlier ones left.
+
+        Raises InvalidRequest for a scheduler name without a profile, and PluginFailed.
+        """
+        demand = Demand.of(binding)
+        shape = _shape(binding)
+        availability = self._availability(shape)
+        decision = schedule(
+            binding,
+            self._fleet,
+            availability,
+            now=self._now,
+            profile=self._profiles.profile_of(binding),
+            surroundings=self._surroundings(binding),
+        )
+        heeds_capacity = demand.rule.heeds_capacity or demand.in_sets
+        added_c = self._added(binding, decision, demand)
+        if self._options.reserve and not heeds_capacity:
+            short_c = {
+                c: units for c, units in added_c.items() if units > availability.replicas_c[c]
+            }
+            if short_c:
+                decision, added_c = self._refused(decision, demand, short_c, availability), {}
+        if self._options.reserve or heeds_capacity:
+            self._take(added_c, shape)
+        self._decided.append((binding, decision))
+        return decision
+
+    def _availability(self, shape: Shape) -> Estimates:
+        estimates = self._outstanding.available(shape)
+        if not self._stated:
+            return estimates
+        stated = np.array(sorted(self._stated), dtype=np.int64)
+        replicas_c = estimates.replicas_c.copy()
+        source_c, bound_c = estimates.source_c.copy(), estimates.bound_c.copy()
+        replicas_c[stated] = [self._stated[position] for position in stated.tolist()]
+        source_c[stated], bound_c[stated] = Source.EXACT, Bound.NONE
+        reasons = estimates.reasons | dict.fromkeys(stated.tolist(), "stated by the caller")
+        return Estimates(replicas_c=replicas_c, source_c=source_c, bound_c=bound_c, reasons=reasons)
+
+    def _added(self, binding: Binding, decision: Decision, demand: Demand) -> dict[int, int]:
+        """Units that a decision puts where they are not yet, by position."""
+        prior = {target.name: target.replicas for target in binding.clusters}
+        added: dict[int, int] = {}
+        for target in decision.clusters:
+            if demand.in_sets:
+                units = 0 if target.name in prior else 1
+            else:
+                units = target.replicas - prior.get(target.name, 0)
+            if units > 0:
+                added[self._fleet.index[target.name]] = units
+        return added
+
+    def _take(self, added_c: Mapping[int, int], shape: Shape) -> None:
+        self._outstanding.take(added_c, shape)
+        for position in self._stated.keys() & added_c.keys():
+            self._stated[position] -= added_c[position]
+
+    def _refused(
+        self,
+        decision: Decision,
+        demand: Demand,
+        short_c: Mapping[int, int],
+        availability: Estimates,
+    ) -> Decision:
+        """A share that does not fit makes the whole binding unschedulable."""
+        lacking = ", ".join(
+            f"{self._fleet.names[c]} {int(availability.replicas_c[c])} of {units}"
+            for c, units in sorted(short_c.items())
+        )
+        return replace(
+            decision,
+            outcome=Outcome.UNSCHEDULABLE,
+            clusters=(),
+            remainder=demand.units * demand.unit_replicas,
+            reason=f"shares do not fit where the division puts them: {lacking}",
+        )
+
+    def _surroundings(self, binding: Binding) -> Surroundings:
+        placement = binding.placement
+        return Surroundings(
+            affinity_peers=self._peers(binding, placement.workload_affinity_key),
+            anti_affinity_peers=self._peers(binding, placement.workload_anti_affinity_key),
+        )
+
+    def _peers(self, binding: Binding, key: str) -> tuple[frozenset[str], ...]:
+        """Where each earlier binding of the same group went."""
+        group = binding.labels.get(key) if key else None
+        if group is None:
+            return ()
+        return tuple(
+            frozenset(target.name for target in decision.clusters)
+            for other, decision in self._decided
+            if other.namespace == binding.namespace
+            and other.labels.get(key) == group
+            and decision.clusters
+        )
+
+
+def _shape(binding: Binding) -> Shape:
+    """One replica, or one set with the amounts of all its components."""
+    pods = sum(component.replicas for component in binding.components)
+    return Shape(requirements=shape_of(binding), pods=pods if binding.components else 1)

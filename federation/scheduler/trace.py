@@ -1,0 +1,152 @@
+"""The record of one decision, in columns: what was known, refused, scored, selected and divided.
+
+Must not decide and must not format for people. Arrays follow the fleet's order (axis c).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from federation.scheduler.arrays import BoolArray, FloatArray, IntArray, LevelArray
+from federation.scheduler.plain import from_plain, to_plain
+
+# Raised whenever the same inputs may give another answer: a replay under another revision says so.
+ALGORITHM_REVISION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InputTrace:
+    """Per cluster: what fits beside the binding's own replicas, and those (-1: not placed there).
+
+    ``source_c`` and ``bound_c`` are the numbers of ``estimate.Source`` and ``estimate.Bound``.
+    """
+
+    previous_c: IntArray
+    available_c: IntArray
+    source_c: LevelArray
+    bound_c: LevelArray
+    estimate_reasons: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a filter refused clusters."""
+
+    filter: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FilterTrace:
+    """Per cluster the position in ``refusals`` of the first refusal, -1 where it passed."""
+
+    refusals: tuple[Refusal, ...]
+    refusal_c: IntArray
+    tier_c: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoreTrace:
+    """Per score plugin its scores and weight, and per cluster the weighted mean, 0 to 100."""
+
+    weights: dict[str, int]
+    scores: dict[str, IntArray]
+    total_c: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SelectionTrace:
+    """Which clusters were selected, by which rule, in which order (positions in the fleet).
+
+    ``group_scores`` are the scores of the regions where regions were chosen. ``proven`` is false
+    when a search gave up before it had seen everything.
+    """
+
+    rule: str
+    order_k: IntArray
+    group_scores: dict[str, int]
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierFacts:
+    """One tier's division: how many replicas were wanted of it, and divided among how many.
+
+    ``available`` is what its candidates hold in all, within their limits and with what is there
+    already; no wish clips it. ``target`` differs from ``wanted`` in a steady scale-up, where only
+    the difference is divided.
+    """
+
+    mode: str
+    wanted: int
+    target: int
+    available: int
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DivisionTrace:
+    """The arithmetic per cluster: weight, proportional quota, replicas.
+
+    ``remainder_c`` are seats above the whole part of the quota; ``tied_c`` marks a last seat won
+    by the tie order alone.
+    """
+
+    strategy: str
+    tie_order: str
+    tiers: tuple[TierFacts, ...]
+    weight_c: IntArray
+    quota_c: FloatArray
+    share_c: IntArray
+    remainder_c: IntArray
+    tied_c: BoolArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTrial:
+    """One affinity group that was tried: its name ("" for the only affinity) and how it ended."""
+
+    name: str
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """Everything behind one decision; filter, score, selection and division of the last trial.
+
+    ``triggers`` says why it was made, where whoever asked for it knows.
+    """
+
+    clusters: tuple[str, ...]
+    now: float
+    profile: str
+    affinity_group: str
+    trials: tuple[GroupTrial, ...]
+    inputs: InputTrace
+    filtering: FilterTrace
+    scoring: ScoreTrace
+    selection: SelectionTrace
+    division: DivisionTrace
+    triggers: tuple[str, ...] = ()
+    algorithm_revision: int = field(default=ALGORITHM_REVISION)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As builtins only, fit for JSON."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Trace:
+        """The trace that was stored; quotas come back rounded to three places."""
+        return from_plain(cls, plain)
+
+    @property
+    def selected_c(self) -> BoolArray:
+        """Which clusters were selected."""
+        mask_c = np.zeros(len(self.clusters), np.bool_)
+        mask_c[self.selection.order_k] = True
+        return mask_c

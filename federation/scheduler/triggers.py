@@ -1,0 +1,90 @@
+"""Why a binding is decided again, and which of its clusters it has to leave for that.
+
+Must not decide: a cycle does, and may well find that everything stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from federation.model.cluster import TaintEffect
+from federation.model.placement import Binding
+from federation.scheduler.filters import first_untolerated, taint_text
+from federation.scheduler.fleet import Fleet
+
+# What was asked for, in the words of the trigger.
+_ASKED: Final[Mapping[str, Callable[[Binding], object]]] = {
+    "placement changed": lambda binding: binding.placement,
+    "replicas changed": lambda binding: (
+        binding.replicas,
+        [(component.name, component.replicas) for component in binding.components],
+    ),
+    "requirements changed": lambda binding: (
+        binding.requirements,
+        [component.requirements for component in binding.components],
+    ),
+    "the workload changed": lambda binding: binding.resource,
+    "evictions changed": lambda binding: binding.eviction_tasks,
+    "its clusters were stated anew": lambda binding: binding.clusters,
+    "schedulerName changed": lambda binding: binding.scheduler_name,
+}
+
+
+def evicting_taints(binding: Binding, fleet: Fleet, now: float) -> dict[str, str]:
+    """By name of a cluster that holds it, the NoExecute taint that the binding does not tolerate.
+
+    A toleration with seconds tolerates until they have passed since the taint was added.
+    """
+    found: dict[str, str] = {}
+    for target in binding.clusters:
+        position = fleet.index.get(target.name)
+        if position is None:
+            continue
+        evicting = [
+            taint
+            for taint in fleet.clusters[position].taints
+            if taint.effect is TaintEffect.NO_EXECUTE
+        ]
+        taint = first_untolerated(evicting, binding.placement.tolerations, now)
+        if taint is not None:
+            found[target.name] = taint_text(taint)
+    return found
+
+
+def leaving(binding: Binding, taints: Mapping[str, str]) -> Binding:
+    """The binding as if it did not run on these clusters, so that its replicas go elsewhere."""
+    if not taints:
+        return binding
+    staying = tuple(target for target in binding.clusters if target.name not in taints)
+    return replace(binding, clusters=staying)
+
+
+def triggers_of(
+    before: Binding | None, binding: Binding, fleet: Fleet, taints: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Everything that speaks for deciding, in words; never empty.
+
+    ``before`` is the binding as last stored, None when it is new.
+    """
+    if before is None:
+        return ("the binding is new",)
+    return tuple(_triggers(before, binding, fleet, taints)) or ("asked again, nothing changed",)
+
+
+def _triggers(
+    before: Binding, binding: Binding, fleet: Fleet, taints: Mapping[str, str]
+) -> Iterator[str]:
+    if binding.fresh:
+        yield "a reschedule was triggered"
+    for words, part in _ASKED.items():
+        if part(before) != part(binding):
+            yield words
+    for target in binding.clusters:
+        if target.name not in fleet.index:
+            yield f"cluster {target.name} is gone"
+        elif target.name in taints:
+            yield f"cluster {target.name} has the untolerated taint {taints[target.name]}"
+    if before.last_scheduled_time is None:
+        yield "it was never placed"
