@@ -1,0 +1,108 @@
+"""Statements over member clusters.
+
+Must not touch reports, beyond reading the newest one along with its cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.model.cluster import Cluster
+from federation.services.ports import StoredCluster
+from federation.services.values import AgentFacts
+from federation.store.rows import cluster_of, cluster_spec, document_of, report_of, unix_seconds
+from federation.store.tables import cluster as table
+from federation.store.tables import cluster_capacity, cluster_report
+
+
+class ClusterStatements:
+    """Implements ``ports.Clusters`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def all(self) -> Sequence[StoredCluster]:
+        statement = (
+            select(table, cluster_report.c.body, cluster_capacity.c.received_at)
+            .outerjoin(cluster_report, cluster_report.c.cluster_id == table.c.id)
+            .outerjoin(cluster_capacity, cluster_capacity.c.cluster_id == table.c.id)
+            .order_by(table.c.name)
+        )
+        return [
+            replace(
+                cluster_of(row),
+                report=None if row.body is None else report_of(row.body),
+                received_at=unix_seconds(row.received_at),
+            )
+            for row in await self._connection.execute(statement)
+        ]
+
+    async def lock(self, name: str) -> StoredCluster | None:
+        statement = select(table).where(table.c.name == name).with_for_update()
+        row = (await self._connection.execute(statement)).one_or_none()
+        return None if row is None else cluster_of(row)
+
+    async def add(self, cluster: Cluster, facts: AgentFacts) -> StoredCluster | None:
+        statement = (
+            insert(table)
+            .values(
+                name=cluster.name,
+                uid=cluster.uid,
+                spec=cluster_spec(cluster),
+                generation=1,
+                version=1,
+                **_facts(facts),
+            )
+            .on_conflict_do_nothing()
+            .returning(table)
+        )
+        row = (await self._connection.execute(statement)).one_or_none()
+        return None if row is None else cluster_of(row)
+
+    async def put(self, cluster_id: int, cluster: Cluster) -> Cluster:
+        statement = (
+            update(table)
+            .where(table.c.id == cluster_id)
+            .values(
+                spec=cluster_spec(cluster),
+                generation=cluster.generation,
+                version=table.c.version + 1,
+                updated_at=func.now(),
+            )
+            .returning(table)
+        )
+        return cluster_of((await self._connection.execute(statement)).one()).cluster
+
+    async def put_facts(self, cluster_id: int, facts: AgentFacts) -> None:
+        statement = update(table).where(table.c.id == cluster_id).values(**_facts(facts))
+        await self._connection.execute(statement)
+
+    async def put_uid(self, cluster_id: int, uid: str) -> Cluster:
+        for table_of_report in (cluster_report, cluster_capacity):
+            await self._connection.execute(
+                delete(table_of_report).where(table_of_report.c.cluster_id == cluster_id)
+            )
+        statement = (
+            update(table)
+            .where(table.c.id == cluster_id)
+            .values(
+                uid=uid,
+                version=table.c.version + 1,
+                updated_at=func.now(),
+                **_facts(AgentFacts()),
+            )
+            .returning(table)
+        )
+        return cluster_of((await self._connection.execute(statement)).one()).cluster
+
+    async def delete(self, cluster_id: int) -> None:
+        await self._connection.execute(delete(table).where(table.c.id == cluster_id))
+
+
+def _facts(facts: AgentFacts) -> dict[str, object]:
+    return {"facts": document_of(facts), "kubernetes_version": facts.kubernetes_version}

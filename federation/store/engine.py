@@ -1,0 +1,126 @@
+"""The connection pool, its deadlines, and what the driver's errors mean.
+
+Must not know any table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import msgspec
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from federation.model.errors import Conflict, FederationError, InvalidRequest, Unavailable
+
+POOL_SIZE = 16
+POOL_WAIT_SECONDS = 5.0
+CONNECT_SECONDS = 5.0
+# Ends a statement on our side when the server does not even answer that it gave up.
+COMMAND_SECONDS = 15.0
+SERVER_SETTINGS = {
+    "application_name": "fedsched",
+    "statement_timeout": "10s",
+    "lock_timeout": "3s",
+    "idle_in_transaction_session_timeout": "30s",
+    # A decision that was acknowledged is never lost.
+    "synchronous_commit": "on",
+    "timezone": "UTC",
+}
+
+UNREACHABLE = "The database cannot be reached now; try again later."
+TOO_SLOW = "The database did not answer in time; try again later."
+HELD = "Somebody else holds what this would change; try again."
+OUTCOME_UNKNOWN = (
+    "The connection to the database was lost while committing: whether this was done is unknown. "
+    "Read before trying again."
+)
+
+# Classes and codes of SQLSTATE, most specific first.
+MEANINGS: tuple[tuple[str, type[Conflict | Unavailable], str], ...] = (
+    ("40", Conflict, HELD),  # Serialization failure, deadlock.
+    ("55P03", Conflict, HELD),  # Lock not available in time.
+    ("57014", Unavailable, TOO_SLOW),  # Statement timeout.
+    ("57P", Unavailable, UNREACHABLE),  # Shutdown, crash, starting up.
+    ("08", Unavailable, UNREACHABLE),  # Connection exceptions.
+    ("53", Unavailable, UNREACHABLE),  # Out of connections, memory or disk.
+    ("25006", Unavailable, UNREACHABLE),  # Read-only: a standby.
+    ("25P03", Unavailable, TOO_SLOW),  # Idle in transaction for too long.
+    ("28", Unavailable, UNREACHABLE),  # The server refuses our role.
+    ("3D000", Unavailable, UNREACHABLE),  # No such database (yet).
+)
+DATA_EXCEPTION = "22"
+
+
+def create_engine(url: str) -> AsyncEngine:
+    """A pool for a ``postgresql://`` URL, whatever driver it names; connects on first use."""
+    target, options = driver_target(url)
+    return create_async_engine(
+        target,
+        pool_size=POOL_SIZE,
+        max_overflow=0,
+        pool_timeout=POOL_WAIT_SECONDS,
+        pool_pre_ping=True,
+        connect_args={
+            "timeout": CONNECT_SECONDS,
+            "command_timeout": COMMAND_SECONDS,
+            "server_settings": SERVER_SETTINGS,
+            **options,
+        },
+        json_serializer=_json_text,
+        json_deserializer=msgspec.json.decode,
+    )
+
+
+def driver_target(url: str) -> tuple[URL, Mapping[str, Any]]:
+    """The URL for asyncpg, with libpq's ``sslmode`` moved to where asyncpg looks for it."""
+    target = make_url(url).set(drivername="postgresql+asyncpg")
+    sslmode = target.query.get("sslmode")
+    if sslmode is None:
+        return target, {}
+    return target.difference_update_query(["sslmode"]), {"ssl": sslmode}
+
+
+@asynccontextmanager
+async def translated() -> AsyncIterator[None]:
+    """Raises the model's errors in place of the driver's."""
+    try:
+        yield
+    except DBAPIError as error:
+        meaning = meaning_of(error)
+        if meaning is None:
+            raise
+        raise meaning from error
+    except PoolTimeout as error:
+        raise Unavailable(TOO_SLOW) from error
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        # From connecting, where SQLAlchemy passes the driver's errors through.
+        raise Unavailable(UNREACHABLE) from error
+
+
+def meaning_of(error: DBAPIError) -> FederationError | None:
+    """What callers can be told; None for faults of ours."""
+    if error.connection_invalidated:
+        return Unavailable(UNREACHABLE)
+    sqlstate = str(getattr(error.orig, "sqlstate", None) or "")
+    for prefix, kind, message in MEANINGS:
+        if sqlstate.startswith(prefix):
+            return kind(message)
+    # Without a SQLSTATE it is the driver that refused an argument, before anything was sent.
+    refused = not sqlstate and isinstance(_driver_error(error), asyncpg.DataError)
+    if refused or sqlstate.startswith(DATA_EXCEPTION):
+        return InvalidRequest.of("", "holds a value that cannot be stored")
+    return None
+
+
+def _driver_error(error: DBAPIError) -> BaseException | None:
+    return error.orig.__cause__ if error.orig else None
+
+
+def _json_text(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,64 @@
+"""The store on PostgreSQL: transactions, and the statements that run in them.
+
+Must not retry: who asked knows whether that is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction
+
+from federation.model.errors import Unavailable
+from federation.store.bindings import BindingStatements
+from federation.store.clusters import ClusterStatements
+from federation.store.credentials import CredentialStatements
+from federation.store.decisions import DecisionStatements
+from federation.store.engine import OUTCOME_UNKNOWN, translated
+from federation.store.previews import PreviewStatements
+from federation.store.reports import ReportStatements
+
+
+class PostgresTransaction:
+    """Implements ``ports.Transaction`` on one connection."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.credentials = CredentialStatements(connection)
+        self.clusters = ClusterStatements(connection)
+        self.reports = ReportStatements(connection)
+        self.bindings = BindingStatements(connection)
+        self.decisions = DecisionStatements(connection)
+        self.previews = PreviewStatements(connection)
+
+
+class PostgresStore:
+    """Implements ``ports.Store``; the engine is closed by whoever made it."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._reading = engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[PostgresTransaction]:
+        async with translated(), self._engine.connect() as connection:
+            begun = await connection.begin()
+            try:
+                yield PostgresTransaction(connection)
+            except BaseException:
+                await begun.rollback()
+                raise
+            await _commit(begun)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[PostgresTransaction]:
+        async with translated(), self._reading.connect() as connection:
+            yield PostgresTransaction(connection)
+
+
+async def _commit(begun: AsyncTransaction) -> None:
+    try:
+        async with translated():
+            await begun.commit()
+    except Unavailable as error:
+        raise Unavailable(OUTCOME_UNKNOWN) from error

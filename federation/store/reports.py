@@ -1,0 +1,73 @@
+"""The statement that stores reports: many at once, each only if it is newer.
+
+Must not read a report: what is in there is for those who estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import BigInteger, Text, bindparam, text
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.services.ports import NamedReport, ReportVerdict
+from federation.store.rows import unix_seconds
+
+# Rows are taken in the order of their ids, so that two writers never wait for each other. Whether
+# a report was newer is told by RETURNING: the count of changed rows is not to be relied on.
+ADVANCE = text("""
+    WITH input AS (
+        SELECT given.*, cluster.id AS cluster_id
+        FROM unnest(:names, :uids, :epochs, :sequences, :bodies)
+            AS given (name, uid, epoch, sequence, body)
+        LEFT JOIN cluster ON cluster.name = given.name AND cluster.uid = given.uid
+    ), moved AS (
+        INSERT INTO cluster_capacity AS stored (cluster_id, version, epoch, sequence, received_at)
+        SELECT cluster_id, 1, epoch, sequence, now()
+        FROM input WHERE cluster_id IS NOT NULL ORDER BY cluster_id
+        ON CONFLICT (cluster_id) DO UPDATE
+        SET version = stored.version + 1, epoch = excluded.epoch,
+            sequence = excluded.sequence, received_at = excluded.received_at
+        WHERE (stored.epoch, stored.sequence) < (excluded.epoch, excluded.sequence)
+        RETURNING cluster_id, received_at
+    ), written AS (
+        INSERT INTO cluster_report (cluster_id, body)
+        SELECT cluster_id, body::jsonb FROM input JOIN moved USING (cluster_id) ORDER BY cluster_id
+        ON CONFLICT (cluster_id) DO UPDATE SET body = excluded.body
+    )
+    SELECT input.name, input.cluster_id IS NOT NULL AS known, moved.received_at
+    FROM input LEFT JOIN moved USING (cluster_id)
+""").bindparams(
+    bindparam("names", type_=ARRAY(Text)),
+    bindparam("uids", type_=ARRAY(Text)),
+    bindparam("epochs", type_=ARRAY(BigInteger)),
+    bindparam("sequences", type_=ARRAY(BigInteger)),
+    bindparam("bodies", type_=ARRAY(Text)),
+)
+
+
+class ReportStatements:
+    """Implements ``ports.Reports`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
+        rows = await self._connection.execute(
+            ADVANCE,
+            {
+                "names": [each.cluster for each in reports],
+                "uids": [each.cluster_uid for each in reports],
+                "epochs": [each.report.epoch for each in reports],
+                "sequences": [each.report.sequence for each in reports],
+                "bodies": [msgspec.json.encode(each.report).decode() for each in reports],
+            },
+        )
+        return [
+            ReportVerdict(
+                cluster=row.name, known=row.known, received_at=unix_seconds(row.received_at)
+            )
+            for row in rows
+        ]

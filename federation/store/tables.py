@@ -1,0 +1,218 @@
+"""The schema as declared: tables, keys and rules.
+
+Must not create anything: the migrations do, and a test compares what they made with this.
+Check constraints stand on the table, not on a column: migrations lose the latter.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+metadata = MetaData(naming_convention=NAMING)
+
+# Names are ordered by their bytes, as Python orders them: pages follow the fleet's order.
+NAME = Text(collation="C")
+TIME = DateTime(timezone=True)
+
+
+def _created_at() -> Column[object]:
+    return Column("created_at", TIME, nullable=False, server_default=func.now())
+
+
+cluster = Table(
+    "cluster",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("name", NAME, nullable=False),
+    Column("uid", Text, nullable=False),
+    # What people say: labels, annotations, places, taints, resource model.
+    Column("spec", JSONB, nullable=False),
+    # What the agent says of itself and of the cluster's APIs.
+    Column("facts", JSONB, nullable=False),
+    Column("kubernetes_version", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    _created_at(),
+    Column("updated_at", TIME, nullable=False, server_default=func.now()),
+    UniqueConstraint("name"),
+    CheckConstraint("name <> ''", name="name_not_empty"),
+    CheckConstraint("generation >= 1 AND version >= 1", name="counters_positive"),
+)
+
+join_token = Table(
+    "join_token",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("cluster_name", NAME, nullable=False),
+    _created_at(),
+    Column("expires_at", TIME, nullable=False),
+    Column("used_at", TIME),
+    CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
+    CheckConstraint("expires_at > created_at", name="expires_later"),
+)
+
+credential = Table(
+    "credential",
+    metadata,
+    Column("id", Text, primary_key=True),
+    # Grows with every credential: which one is newer does not depend on clocks.
+    Column("serial", BigInteger, Identity(always=True), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("cluster_id", BigInteger, ForeignKey("cluster.id", ondelete="CASCADE")),
+    Column("secret_hash", LargeBinary, nullable=False),
+    _created_at(),
+    Column("expires_at", TIME),
+    Column("revoked_at", TIME),
+    CheckConstraint("kind IN ('admin', 'agent')", name="kind_known"),
+    CheckConstraint("(kind = 'agent') = (cluster_id IS NOT NULL)", name="agent_has_cluster"),
+    CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
+    Index(None, "cluster_id"),
+)
+
+# Small, apart from the report: decisions lock these rows, and a report is large.
+cluster_capacity = Table(
+    "cluster_capacity",
+    metadata,
+    Column(
+        "cluster_id",
+        BigInteger,
+        ForeignKey("cluster.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("version", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("received_at", TIME, nullable=False),
+    CheckConstraint("version >= 1", name="version_positive"),
+)
+
+cluster_report = Table(
+    "cluster_report",
+    metadata,
+    Column(
+        "cluster_id",
+        BigInteger,
+        ForeignKey("cluster.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("body", JSONB, nullable=False),
+)
+
+decision = Table(
+    "decision",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=func.gen_random_uuid()),
+    # No foreign key: decisions outlive their bindings, whose ids are never given again.
+    Column("binding_id", BigInteger, nullable=False),
+    Column("namespace", NAME, nullable=False),
+    Column("name", NAME, nullable=False),
+    Column("binding_generation", BigInteger, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("clusters", JSONB, nullable=False),
+    Column("remainder", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("algorithm_revision", BigInteger, nullable=False),
+    _created_at(),
+    # Compressed JSON: everything behind the decision.
+    Column("trace", LargeBinary, nullable=False),
+    CheckConstraint(
+        "outcome IN ('SCHEDULED', 'PARTIAL', 'UNSCHEDULABLE', 'NO_FIT')", name="outcome_known"
+    ),
+    CheckConstraint("remainder >= 0", name="remainder_not_negative"),
+    CheckConstraint("binding_generation >= 1", name="generation_positive"),
+    Index(None, "binding_id", "created_at"),
+)
+
+binding = Table(
+    "binding",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("namespace", NAME, nullable=False),
+    Column("name", NAME, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    # Where it runs now.
+    Column("clusters", JSONB, nullable=False),
+    Column("decision_id", Uuid, ForeignKey("decision.id")),
+    # The affinity group of the cluster affinities that the newest placement came from.
+    Column("observed_affinity", Text, nullable=False),
+    # key=value of the labels that group workloads; empty when it does not ask for it.
+    Column("affinity_group", Text, nullable=False),
+    Column("anti_affinity_group", Text, nullable=False),
+    _created_at(),
+    Column("updated_at", TIME, nullable=False, server_default=func.now()),
+    Column("last_scheduled_at", TIME),
+    UniqueConstraint("namespace", "name"),
+    CheckConstraint("name <> ''", name="name_not_empty"),
+    CheckConstraint("generation >= 1 AND version >= 1", name="counters_positive"),
+    Index(None, "decision_id"),
+    Index(None, "namespace", "affinity_group", postgresql_where=text("affinity_group <> ''")),
+    Index(
+        None,
+        "namespace",
+        "anti_affinity_group",
+        postgresql_where=text("anti_affinity_group <> ''"),
+    ),
+)
+
+node_plan = Table(
+    "node_plan",
+    metadata,
+    Column("decision_id", Uuid, ForeignKey("decision.id", ondelete="CASCADE"), primary_key=True),
+    Column("cluster_name", NAME, primary_key=True),
+    Column("body", JSONB, nullable=False),
+    _created_at(),
+)
+
+# Decided and not committed; deleted soon after they expire.
+preview = Table(
+    "preview",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("secret_hash", LargeBinary, nullable=False),
+    # Both are null when the binding was new. No foreign key: a deleted binding is noticed.
+    Column("binding_id", BigInteger),
+    Column("binding_generation", BigInteger),
+    # Compressed JSON: the binding as it was decided, the decision, and its evidence.
+    Column("body", LargeBinary, nullable=False),
+    # The decision it became.
+    Column("decision_id", Uuid, ForeignKey("decision.id", ondelete="CASCADE")),
+    _created_at(),
+    Column("expires_at", TIME, nullable=False),
+    CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
+    CheckConstraint(
+        "(binding_id IS NULL) = (binding_generation IS NULL)", name="binding_known_or_new"
+    ),
+    Index(None, "expires_at"),
+    Index(None, "decision_id"),
+)
