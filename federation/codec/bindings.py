@@ -1,0 +1,241 @@
+"""Resource bindings, from messages and back.
+
+Must not decide anything about a binding, nor know whether it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from federation.codec import ranges
+from federation.codec.components import component_messages, read_components
+from federation.codec.placements import placement_to_message, read_placement
+from federation.codec.requirements import read_requirements, requirements_to_message
+from federation.codec.strict import check_type_meta, refuse_nul
+from federation.codec.timestamps import (
+    TIMESTAMP_RULE,
+    seconds_from_timestamp,
+    timestamp_from_seconds,
+)
+from federation.codec.violations import Violations, joined
+from federation.model.placement import (
+    Binding,
+    Certificate,
+    EvictionTask,
+    Placement,
+    PreemptionPolicy,
+)
+from federation.model.workload import ObjectReference, TargetCluster
+from federation.v1 import resource_pb2
+
+BINDING_API_VERSION: Final = "work.karmada.io/v1alpha2"
+
+
+def binding_from_message(message: resource_pb2.ResourceBinding, path: str = "") -> Binding:
+    """The binding; raises InvalidRequest with every broken rule, under ``path``."""
+    found = Violations()
+    check_type_meta(message, path, found)
+    refuse_nul(message, path, found)
+    binding = _read_spec(message, joined(path, "spec"), found)
+    binding = _with_metadata(binding, message.metadata, joined(path, "metadata"), found)
+    binding = _with_times(binding, message, path, found)
+    found.check()
+    return binding
+
+
+def binding_to_message(binding: Binding) -> resource_pb2.ResourceBinding:
+    message = resource_pb2.ResourceBinding(
+        api_version=BINDING_API_VERSION,
+        kind="ResourceBinding" if binding.namespace else "ClusterResourceBinding",
+        metadata=resource_pb2.ObjectMeta(
+            name=binding.name,
+            namespace=binding.namespace,
+            labels=binding.labels,
+            annotations=binding.annotations,
+            uid=binding.uid,
+            resource_version=str(binding.resource_version),
+            generation=binding.generation,
+        ),
+        spec=resource_pb2.ResourceBindingSpec(
+            resource=resource_pb2.ObjectReference(
+                api_version=binding.resource.api_version,
+                kind=binding.resource.kind,
+                namespace=binding.resource.namespace,
+                name=binding.resource.name,
+                uid=binding.resource.uid,
+            ),
+            replicas=binding.replicas,
+            replica_requirements=requirements_to_message(binding.requirements),
+            clusters=target_messages(binding.clusters),
+            placement=placement_to_message(binding.placement),
+            scheduler_name=binding.scheduler_name,
+            certificate=binding.certificate or "",
+            lease_seconds=binding.lease_seconds,
+            preemption_policy=binding.preemption_policy.value,
+        ),
+    )
+    _write_optional(binding, message)
+    return message
+
+
+def target_messages(clusters: Iterable[TargetCluster]) -> list[resource_pb2.TargetCluster]:
+    return [resource_pb2.TargetCluster(name=each.name, replicas=each.replicas) for each in clusters]
+
+
+def _write_optional(binding: Binding, message: resource_pb2.ResourceBinding) -> None:
+    spec = message.spec
+    spec.components.extend(component_messages(binding.components))
+    for task in binding.eviction_tasks:
+        spec.graceful_eviction_tasks.add(from_cluster=task.from_cluster, replicas=task.replicas)
+    if binding.priority:
+        spec.schedule_priority.priority = binding.priority
+    if binding.suspended:
+        spec.suspension.scheduling = True
+    if binding.reschedule_triggered_at is not None:
+        spec.reschedule_triggered_at.CopyFrom(
+            timestamp_from_seconds(binding.reschedule_triggered_at)
+        )
+    if binding.last_scheduled_time is not None:
+        message.status.last_scheduled_time.CopyFrom(
+            timestamp_from_seconds(binding.last_scheduled_time)
+        )
+
+
+def _read_spec(message: resource_pb2.ResourceBinding, path: str, found: Violations) -> Binding:
+    spec = message.spec
+    return Binding(
+        name=message.metadata.name,
+        resource=_resource(spec.resource),
+        replicas=ranges.replicas(spec.replicas, f"{path}.replicas", found),
+        requirements=read_requirements(
+            spec.replica_requirements, f"{path}.replicaRequirements", found
+        ),
+        components=read_components(spec.components, f"{path}.components", found),
+        clusters=_targets(spec.clusters, f"{path}.clusters", found),
+        placement=_placement(spec, f"{path}.placement", found),
+        scheduler_name=spec.scheduler_name,
+        priority=ranges.whole(
+            spec.schedule_priority.priority,
+            f"{path}.schedulePriority.priority",
+            found,
+            least=-(2**31),
+            most=2**31 - 1,
+        ),
+        eviction_tasks=_eviction_tasks(
+            spec.graceful_eviction_tasks, f"{path}.gracefulEvictionTasks", found
+        ),
+        suspended=spec.suspension.scheduling,
+        certificate=ranges.optional_word(
+            spec.certificate, Certificate, f"{path}.certificate", found
+        ),
+        lease_seconds=_lease(spec, f"{path}.leaseSeconds", found),
+        preemption_policy=ranges.word(
+            spec.preemption_policy,
+            PreemptionPolicy,
+            f"{path}.preemptionPolicy",
+            found,
+            default=PreemptionPolicy.NEVER,
+        ),
+    )
+
+
+def _with_metadata(
+    binding: Binding, metadata: resource_pb2.ObjectMeta, path: str, found: Violations
+) -> Binding:
+    return replace(
+        binding,
+        namespace=ranges.namespace_name(metadata.namespace, f"{path}.namespace", found),
+        name=ranges.object_name(metadata.name, f"{path}.name", found),
+        uid=metadata.uid,
+        labels=dict(metadata.labels),
+        annotations=dict(metadata.annotations),
+        generation=metadata.generation or 1,
+        resource_version=ranges.revision(
+            metadata.resource_version, f"{path}.resourceVersion", found
+        ),
+    )
+
+
+def _with_times(
+    binding: Binding, message: resource_pb2.ResourceBinding, path: str, found: Violations
+) -> Binding:
+    """A trigger that no scheduling has followed yet asks to divide anew."""
+    here = f"{joined(path, 'spec')}.rescheduleTriggeredAt"
+    triggered = _seconds(message.spec, "reschedule_triggered_at", here, found)
+    there = f"{joined(path, 'status')}.lastScheduledTime"
+    last = _seconds(message.status, "last_scheduled_time", there, found)
+    return replace(
+        binding,
+        fresh=triggered is not None and (last is None or triggered > last),
+        reschedule_triggered_at=triggered,
+        last_scheduled_time=last,
+    )
+
+
+def _placement(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> Placement:
+    if spec.HasField("placement"):
+        return read_placement(spec.placement, path, found)
+    found.add(path, "is required: write {} for every cluster")
+    return Placement()
+
+
+def _resource(message: resource_pb2.ObjectReference) -> ObjectReference:
+    return ObjectReference(
+        api_version=message.api_version,
+        kind=message.kind,
+        namespace=message.namespace,
+        name=message.name,
+        uid=message.uid,
+    )
+
+
+def _targets(
+    messages: Iterable[resource_pb2.TargetCluster], path: str, found: Violations
+) -> tuple[TargetCluster, ...]:
+    targets = tuple(
+        TargetCluster(
+            name=ranges.required(message.name, f"{path}[{position}].name", found),
+            replicas=ranges.replicas(message.replicas, f"{path}[{position}].replicas", found),
+        )
+        for position, message in enumerate(messages)
+    )
+    ranges.distinct((each.name for each in targets), path, found, field=".name")
+    return targets
+
+
+def _eviction_tasks(
+    messages: Iterable[resource_pb2.GracefulEvictionTask], path: str, found: Violations
+) -> tuple[EvictionTask, ...]:
+    return tuple(
+        EvictionTask(
+            from_cluster=ranges.required(
+                message.from_cluster, f"{path}[{position}].fromCluster", found
+            ),
+            replicas=ranges.replicas(message.replicas, f"{path}[{position}].replicas", found),
+        )
+        for position, message in enumerate(messages)
+    )
+
+
+def _lease(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> int | None:
+    if not spec.HasField("lease_seconds"):
+        return None
+    return ranges.whole(spec.lease_seconds, path, found, least=1, most=ranges.MAX_REPLICAS)
+
+
+def _seconds(
+    message: resource_pb2.ResourceBindingSpec | resource_pb2.ResourceBindingStatus,
+    field: str,
+    path: str,
+    found: Violations,
+) -> float | None:
+    """A time in Unix seconds, None when it is absent."""
+    # The stubs list each message's own field names; the callers name one that theirs has.
+    if not message.HasField(field):  # type: ignore[arg-type]
+        return None
+    seconds = seconds_from_timestamp(getattr(message, field))
+    if seconds is None:
+        found.add(path, TIMESTAMP_RULE)
+    return seconds

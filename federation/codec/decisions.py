@@ -1,0 +1,220 @@
+"""Decisions and their traces to messages.
+
+Must not explain anything beyond what the trace recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from federation.codec.bindings import target_messages
+from federation.codec.estimates import bound_message, source_message
+from federation.codec.timestamps import timestamp_from_seconds
+from federation.model.estimate import Source
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.trace import DivisionTrace, Trace
+from federation.v1 import scheduling_pb2
+
+_OUTCOMES: Final = {
+    Outcome.SCHEDULED: scheduling_pb2.OUTCOME_SCHEDULED,
+    Outcome.PARTIAL: scheduling_pb2.OUTCOME_PARTIAL,
+    Outcome.UNSCHEDULABLE: scheduling_pb2.OUTCOME_UNSCHEDULABLE,
+    Outcome.NO_FIT: scheduling_pb2.OUTCOME_NO_FIT,
+}
+
+
+class NodeShareView(Protocol):
+    """Replicas of a component on one node."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def component(self) -> str: ...
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def score(self) -> int: ...
+
+
+class NodePlanView(Protocol):
+    """An agent's answer for its cluster's share."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def nodes(self) -> Sequence[NodeShareView]: ...
+    @property
+    def unplaced(self) -> int: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def strategy(self) -> str: ...
+
+
+class EvidenceView(Protocol):
+    """Sequence and age of each cluster's report, in the order of the trace's clusters."""
+
+    @property
+    def sequences(self) -> Sequence[int]: ...
+    @property
+    def age_seconds(self) -> Sequence[float]: ...
+
+
+class RecordView(Protocol):
+    """A decision with its name, its binding and its time (Unix seconds)."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def binding_generation(self) -> int: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def decision(self) -> Decision: ...
+    @property
+    def evidence(self) -> EvidenceView: ...
+    @property
+    def node_plans(self) -> Sequence[NodePlanView]: ...
+
+
+def decision_to_message(record: RecordView, *, trace: bool = False) -> scheduling_pb2.Decision:
+    """The decision as callers see it, with its trace when asked for."""
+    decision = record.decision
+    return scheduling_pb2.Decision(
+        id=record.id,
+        namespace=record.namespace,
+        name=record.name,
+        binding_generation=record.binding_generation,
+        outcome=_OUTCOMES[decision.outcome],
+        clusters=target_messages(decision.clusters),
+        remainder=decision.remainder,
+        reason=decision.reason,
+        create_time=timestamp_from_seconds(record.created_at),
+        algorithm_revision=str(decision.trace.algorithm_revision),
+        node_placements=[_node_placement(each) for each in record.node_plans],
+        trace=_trace_with_evidence(decision.trace, record.evidence) if trace else None,
+    )
+
+
+def trace_to_message(trace: Trace) -> scheduling_pb2.Trace:
+    """The columns of a trace as one message a cluster, and its facts as words."""
+    return scheduling_pb2.Trace(
+        clusters=_cluster_traces(trace),
+        facts=[scheduling_pb2.Fact(name=name, value=value) for name, value in _facts(trace)],
+        attempts=[
+            " ".join(filter(None, (each.name, each.outcome, each.reason and f"({each.reason})")))
+            for each in trace.trials
+        ],
+    )
+
+
+def _trace_with_evidence(trace: Trace, evidence: EvidenceView) -> scheduling_pb2.Trace:
+    message = trace_to_message(trace)
+    # A decision that is not stored, or was made offline, names no reports.
+    for cluster, sequence, age in zip(
+        message.clusters, evidence.sequences, evidence.age_seconds, strict=False
+    ):
+        cluster.report_sequence, cluster.report_age_seconds = sequence, age
+    return message
+
+
+def _node_placement(plan: NodePlanView) -> scheduling_pb2.NodePlacement:
+    return scheduling_pb2.NodePlacement(
+        cluster=plan.cluster,
+        nodes=[
+            scheduling_pb2.PlacedReplicas(
+                node=each.node,
+                component=each.component,
+                replicas=each.replicas,
+                score=each.score,
+            )
+            for each in plan.nodes
+        ],
+        unplaced=plan.unplaced,
+        message=plan.message,
+        strategy=plan.strategy,
+    )
+
+
+def _cluster_traces(trace: Trace) -> list[scheduling_pb2.ClusterTrace]:
+    filtering, scoring = trace.filtering, trace.scoring
+    inputs, division = trace.inputs, trace.division
+    scores = {name: column.tolist() for name, column in scoring.scores.items()}
+    columns = zip(
+        trace.clusters,
+        filtering.refusal_c.tolist(),
+        scoring.total_c.tolist(),
+        inputs.available_c.tolist(),
+        inputs.source_c.tolist(),
+        inputs.bound_c.tolist(),
+        trace.selected_c.tolist(),
+        inputs.previous_c.tolist(),
+        division.weight_c.tolist(),
+        division.quota_c.tolist(),
+        division.share_c.tolist(),
+        (division.remainder_c > 0).tolist(),
+        division.tied_c.tolist(),
+        filtering.tier_c.tolist(),
+        strict=True,
+    )
+    written = []
+    for position, column in enumerate(columns):
+        name, refusal, score, available, source, bound = column[:6]
+        selected, previous, weight, quota, share, remainder_seat, tied, tier = column[6:]
+        refused = filtering.refusals[refusal] if refusal >= 0 else None
+        written.append(
+            scheduling_pb2.ClusterTrace(
+                name=name,
+                filter=refused.filter if refused else "",
+                reason=refused.reason if refused else "",
+                scores={plugin: column[position] for plugin, column in scores.items()},
+                score=score,
+                available_replicas=available,
+                availability_unknown=source == Source.NONE,
+                source=source_message(source),
+                bound=bound_message(bound),
+                estimate_note=inputs.estimate_reasons.get(position, ""),
+                selected=selected,
+                previous_replicas=max(previous, 0),
+                weight=weight,
+                quota=quota,
+                replicas=share,
+                remainder_seat=remainder_seat,
+                tied=tied,
+                tier=tier,
+            )
+        )
+    return written
+
+
+def _facts(trace: Trace) -> Iterator[tuple[str, str]]:
+    for trigger in trace.triggers:
+        yield "trigger", trigger
+    yield "profile", trace.profile
+    for plugin, weight in trace.scoring.weights.items():
+        yield f"scoreWeight[{plugin}]", str(weight)
+    if trace.affinity_group:
+        yield "affinityGroup", trace.affinity_group
+    yield "selection", trace.selection.rule
+    if not trace.selection.proven:
+        yield "selectionProven", "false"
+    for region, score in sorted(trace.selection.group_scores.items()):
+        yield f"groupScore[{region}]", str(score)
+    yield from _division_facts(trace.division)
+
+
+def _division_facts(division: DivisionTrace) -> Iterator[tuple[str, str]]:
+    yield "strategy", division.strategy
+    yield "tieOrder", division.tie_order
+    for position, tier in enumerate(division.tiers):
+        suffix = f"[{position}]" if len(division.tiers) > 1 else ""
+        yield f"mode{suffix}", tier.mode
+        yield f"wanted{suffix}", str(tier.wanted)
+        yield f"target{suffix}", str(tier.target)
+        yield f"available{suffix}", str(tier.available)
+        yield f"candidates{suffix}", str(tier.candidates)

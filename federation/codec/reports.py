@@ -1,0 +1,104 @@
+"""Agents' reports, from messages and back, and the hash that names their content.
+
+Must not compare reports with each other: whether one is newer or contradicts itself is decided by
+the service that accepts it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from federation.codec import ranges
+from federation.codec.models import grade_count_messages, read_grade_counts
+from federation.codec.pools import pools_to_message, read_pools
+from federation.codec.strict import refuse_nul
+from federation.codec.timestamps import (
+    TIMESTAMP_RULE,
+    seconds_from_timestamp,
+    timestamp_from_seconds,
+)
+from federation.codec.violations import Violations
+from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
+from federation.model.resources import is_qualified_name
+from federation.v1 import agents_pb2
+
+
+def report_from_message(message: agents_pb2.Report) -> CapacityReport:
+    """The report; raises InvalidRequest with every broken rule."""
+    found = Violations()
+    refuse_nul(message, "", found)
+    for name, number in (("epoch", message.epoch), ("sequence", message.sequence)):
+        ranges.whole(number, name, found, least=1, most=ranges.MAX_INT64)
+    snapshot_time = seconds_from_timestamp(message.snapshot_time)
+    if snapshot_time is None:
+        found.add("snapshotTime", TIMESTAMP_RULE)
+    report = CapacityReport(
+        epoch=message.epoch,
+        sequence=message.sequence,
+        snapshot_time=snapshot_time or 0.0,
+        summary=ResourceSummary(
+            allocatable=_amounts(message.allocatable, "allocatable", found),
+            allocated=_amounts(message.allocated, "allocated", found),
+            allocating=_amounts(message.allocating, "allocating", found),
+        ),
+        nodes=NodeSummary(
+            total=_count(message.total_nodes, "totalNodes", found),
+            ready=_count(message.ready_nodes, "readyNodes", found),
+            graded=_count(message.graded_nodes, "gradedNodes", found),
+        ),
+        grade_counts=read_grade_counts(message.grade_counts, "gradeCounts", found),
+        model_hash=message.model_hash,
+        content_hash=message.content_hash,
+        pools=read_pools(message.pools, "pools", found) if message.HasField("pools") else None,
+    )
+    found.check()
+    return report
+
+
+def report_to_message(report: CapacityReport) -> agents_pb2.Report:
+    return agents_pb2.Report(
+        epoch=report.epoch,
+        sequence=report.sequence,
+        snapshot_time=timestamp_from_seconds(report.snapshot_time),
+        allocatable=report.summary.allocatable,
+        allocated=report.summary.allocated,
+        allocating=report.summary.allocating,
+        total_nodes=report.nodes.total,
+        ready_nodes=report.nodes.ready,
+        graded_nodes=report.nodes.graded,
+        grade_counts=grade_count_messages(report.grade_counts),
+        model_hash=report.model_hash,
+        content_hash=report.content_hash or content_hash(report),
+        pools=None if report.pools is None else pools_to_message(report.pools),
+    )
+
+
+def content_hash(report: CapacityReport) -> str:
+    """SHA-256 in hex over what a report says, whenever and in whatever order it says it."""
+    content = {
+        "allocatable": dict(report.summary.allocatable),
+        "allocated": dict(report.summary.allocated),
+        "allocating": dict(report.summary.allocating),
+        "nodes": [report.nodes.total, report.nodes.ready, report.nodes.graded],
+        "gradeCounts": sorted(report.grade_counts.items()),
+        "modelHash": report.model_hash,
+    }
+    spelled = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(spelled.encode())
+    if report.pools is not None:
+        digest.update(pools_to_message(report.pools).SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def _amounts(amounts: Mapping[str, int], path: str, found: Violations) -> dict[str, int]:
+    for name, amount in amounts.items():
+        if not is_qualified_name(name):
+            found.add(f"{path}[{name}]", "is not a resource name")
+        ranges.whole(amount, f"{path}[{name}]", found, least=0, most=ranges.MAX_INT64)
+    return dict(amounts)
+
+
+def _count(number: int, path: str, found: Violations) -> int:
+    return ranges.whole(number, path, found, least=0, most=ranges.MAX_INT64)

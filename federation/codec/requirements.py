@@ -1,0 +1,90 @@
+"""What one replica asks for, from messages and back.
+
+Must not read pod templates: ``federation.codec.pods`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federation.codec import ranges, selectors
+from federation.codec.violations import Violations, joined
+from federation.model.errors import InvalidRequest
+from federation.model.resources import amounts_of, format_amount
+from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.v1 import resource_pb2
+
+
+def requirements_from_message(
+    message: resource_pb2.ReplicaRequirements, path: str = "replicaRequirements"
+) -> ReplicaRequirements:
+    """The requirements; raises InvalidRequest with every broken rule, under ``path``."""
+    found = Violations()
+    requirements = read_requirements(message, path, found)
+    found.check()
+    return requirements
+
+
+def read_requirements(
+    message: resource_pb2.ReplicaRequirements, path: str, found: Violations
+) -> ReplicaRequirements:
+    return ReplicaRequirements(
+        request=read_amounts(message.resource_request, joined(path, "resourceRequest"), found),
+        node_claim=_node_claim(message.node_claim, joined(path, "nodeClaim"), found)
+        if message.HasField("node_claim")
+        else None,
+        namespace=ranges.namespace_name(message.namespace, joined(path, "namespace"), found),
+        priority_class_name=message.priority_class_name,
+    )
+
+
+def read_amounts(quantities: Mapping[str, str], path: str, found: Violations) -> dict[str, int]:
+    """Quantities as amounts in base units, rounded up; nothing when one of them is wrong."""
+    try:
+        return amounts_of(quantities, field=path)
+    except InvalidRequest as error:
+        found.extend(error.violations)
+        return {}
+
+
+def requirements_to_message(
+    requirements: ReplicaRequirements,
+) -> resource_pb2.ReplicaRequirements:
+    claim = requirements.node_claim
+    return resource_pb2.ReplicaRequirements(
+        resource_request=quantities_of(requirements.request),
+        node_claim=_node_claim_message(claim) if claim is not None else None,
+        namespace=requirements.namespace,
+        priority_class_name=requirements.priority_class_name,
+    )
+
+
+def quantities_of(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Amounts in base units as quantity texts."""
+    return {name: format_amount(name, amount) for name, amount in amounts.items()}
+
+
+def _node_claim(message: resource_pb2.NodeClaim, path: str, found: Violations) -> NodeClaim:
+    terms = None
+    if message.HasField("hard_node_affinity"):
+        terms = selectors.node_terms(message.hard_node_affinity, f"{path}.hardNodeAffinity", found)
+    return NodeClaim(
+        node_selector=dict(message.node_selector),
+        required_terms=terms,
+        tolerations=selectors.tolerations(message.tolerations, f"{path}.tolerations", found),
+    )
+
+
+def _node_claim_message(claim: NodeClaim) -> resource_pb2.NodeClaim:
+    message = resource_pb2.NodeClaim(
+        node_selector=claim.node_selector,
+        tolerations=selectors.toleration_messages(claim.tolerations),
+    )
+    if claim.required_terms is not None:
+        message.hard_node_affinity.SetInParent()
+        for term in claim.required_terms:
+            message.hard_node_affinity.node_selector_terms.add(
+                match_expressions=selectors.requirement_messages(term.match_expressions),
+                match_fields=selectors.requirement_messages(term.match_fields),
+            )
+    return message

@@ -1,0 +1,132 @@
+"""Simulations: clusters, bindings and options from messages, decisions to messages.
+
+Must not decide anything, nor know whether a server or a file asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from federation.codec import ranges
+from federation.codec.bindings import binding_from_message
+from federation.codec.clusters import cluster_state_from_message
+from federation.codec.estimates import read_estimate_options
+from federation.codec.strict import refuse_nul
+from federation.codec.violations import Violations
+from federation.model.cluster import ClusterState
+from federation.model.errors import InvalidRequest
+from federation.model.placement import Binding, TieBreak
+from federation.scheduler.simulation import SimulationOptions
+from federation.v1 import resource_pb2, simulation_pb2
+
+MAX_CLUSTERS: Final = 10_000
+MAX_BINDINGS: Final = 1_000
+MAX_PAIRS: Final = 1_000_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRequest:
+    """What a simulation is asked for; bindings have the paths their violations are told under."""
+
+    states: tuple[ClusterState, ...]
+    bindings: tuple[tuple[str, Binding], ...]
+    options: SimulationOptions
+    include_traces: bool
+
+
+def simulation_from_message(
+    request: simulation_pb2.SimulateRequest, now: float
+) -> SimulationRequest:
+    """The whole request; raises InvalidRequest with every broken rule."""
+    found = Violations()
+    _check_size(request, found)
+    found.check()
+    refuse_nul(request, "", found)
+    states = read_clusters(_placed("clusters", request.clusters), now, found)
+    options = request.options
+    ties = ranges.optional_word(options.tie_break, TieBreak, "options.tieBreak", found)
+    bindings = read_bindings(_placed("bindings", request.bindings), ties, found)
+    names = [state.cluster.name for state in states]
+    stated = dict(options.available_replicas)
+    check_available(stated, names, "options.availableReplicas", found)
+    estimate = read_estimate_options(options, "options.", found)
+    found.check()
+    return SimulationRequest(
+        states=tuple(states),
+        bindings=tuple(
+            (f"bindings[{position}]", binding) for position, binding in enumerate(bindings)
+        ),
+        options=SimulationOptions(
+            estimate=estimate, reserve=options.reserve, available_replicas=stated
+        ),
+        include_traces=options.include_traces,
+    )
+
+
+def read_clusters(
+    messages: Iterable[tuple[str, resource_pb2.Cluster]], now: float, found: Violations
+) -> list[ClusterState]:
+    """Clusters with their status, each under its path; a name given twice is noted."""
+    states: dict[str, ClusterState] = {}
+    for path, message in messages:
+        try:
+            state = cluster_state_from_message(message, now, path)
+        except InvalidRequest as error:
+            found.extend(error.violations)
+            continue
+        if state.cluster.name in states:
+            found.add(f"{path}.metadata.name", f"{state.cluster.name!r} is there already")
+        states[state.cluster.name] = state
+    return list(states.values())
+
+
+def read_bindings(
+    messages: Iterable[tuple[str, resource_pb2.ResourceBinding]],
+    ties: TieBreak | None,
+    found: Violations,
+) -> list[Binding]:
+    """Bindings, each once; ``ties`` holds where a placement names no order among equals."""
+    bindings: dict[str, Binding] = {}
+    for path, message in messages:
+        spec = message.spec
+        if ties is not None and spec.HasField("placement") and not spec.placement.tie_break:
+            spec.placement.tie_break = ties.value
+        try:
+            binding = binding_from_message(message, path)
+        except InvalidRequest as error:
+            found.extend(error.violations)
+            continue
+        if binding.key in bindings:
+            found.add(f"{path}.metadata.name", f"{binding.key!r} is there already")
+        bindings[binding.key] = binding
+    return list(bindings.values())
+
+
+def check_available(
+    stated: Mapping[str, int], names: Iterable[str], path: str, found: Violations
+) -> None:
+    """Finds what is wrong with replicas that a caller states as available by cluster name."""
+    known = set(names)
+    for name, replicas in stated.items():
+        ranges.replicas(replicas, f"{path}[{name}]", found)
+        if name not in known:
+            found.add(f"{path}[{name}]", "names no cluster that is given")
+
+
+def _check_size(request: simulation_pb2.SimulateRequest, found: Violations) -> None:
+    clusters, bindings = len(request.clusters), len(request.bindings)
+    if clusters > MAX_CLUSTERS:
+        found.add("clusters", f"must be at most {MAX_CLUSTERS}, not {clusters}")
+    if bindings > MAX_BINDINGS:
+        found.add("bindings", f"must be at most {MAX_BINDINGS}, not {bindings}")
+    if clusters * bindings > MAX_PAIRS:
+        pairs = f"{bindings} bindings on {clusters} clusters are {clusters * bindings} pairs"
+        found.add("bindings", f"{pairs}, and one simulation decides {MAX_PAIRS}")
+
+
+def _placed(field: str, messages: Iterable[T]) -> Iterable[tuple[str, T]]:
+    return ((f"{field}[{position}]", message) for position, message in enumerate(messages))

@@ -1,0 +1,211 @@
+"""Documents as bindings: resource bindings as they are, workloads through their policy.
+
+Must not decide where anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from federation.codec import ranges
+from federation.codec.documents import Document
+from federation.codec.karmada_fields import ROOTS
+from federation.codec.pods import message_at, object_at, requirements_of_pod
+from federation.codec.policies import DEFAULT_NAMESPACE, Template, check_policy, policy_for
+from federation.codec.violations import Violations
+from federation.v1 import resource_pb2
+
+_BINDING_VERSION, _BINDING_KINDS = ROOTS["ResourceBinding"]
+_POLICY_VERSION, _POLICY_KINDS = ROOTS["PropagationPolicy"]
+CLUSTER_KINDS: Final = ROOTS["Cluster"][1]
+
+# Kinds that cannot be without a pod template. Others that have one count as workloads too.
+_TEMPLATED: Final = frozenset(
+    {
+        ("apps/v1", "Deployment"),
+        ("apps/v1", "StatefulSet"),
+        ("apps/v1", "ReplicaSet"),
+        ("v1", "ReplicationController"),
+        ("batch/v1", "Job"),
+    }
+)
+# One pod a node, or a template of a template: a number of replicas does not describe them. They
+# go to every selected cluster whole, as Karmada's do.
+_WITHOUT_REPLICAS: Final = frozenset({"DaemonSet", "CronJob"})
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sorted:
+    """Documents by what they are."""
+
+    bindings: list[resource_pb2.ResourceBinding] = field(default_factory=list)
+    policies: list[resource_pb2.PropagationPolicy] = field(default_factory=list)
+    workloads: list[Document] = field(default_factory=list)
+
+
+def bindings_from_documents(documents: Iterable[Document]) -> list[resource_pb2.ResourceBinding]:
+    """Bindings, then one for each workload with the placement of the policy that selects it.
+
+    Raises InvalidRequest with every violation, each under ``Kind/name``; a workload that no
+    policy selects is one, and so is a binding that is there twice.
+    """
+    found = Violations()
+    given = _Sorted()
+    for position, document in enumerate(documents, start=1):
+        _sort(document, f"document {position}", given, found)
+    # Before a policy can be read, nothing can be said about what it selects.
+    found.check()
+    bindings = [*given.bindings]
+    for workload in given.workloads:
+        binding = _binding(workload, given.policies, found)
+        if binding is not None:
+            bindings.append(binding)
+    _check_distinct(bindings, found)
+    found.check()
+    return bindings
+
+
+def shown_name(document: Document, otherwise: str) -> str:
+    """How a document is called in messages: Deployment/web, or where it stands."""
+    kind, metadata = document.get("kind"), document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return f"{kind}/{name}" if isinstance(kind, str) and isinstance(name, str) else otherwise
+
+
+def _sort(document: Document, otherwise: str, given: _Sorted, found: Violations) -> None:
+    kind, version = document.get("kind"), document.get("apiVersion")
+    path = shown_name(document, otherwise)
+    if not (isinstance(kind, str) and kind):
+        found.add(f"{path}.kind", "is required")
+    elif kind in _BINDING_KINDS and version in (None, _BINDING_VERSION):
+        given.bindings.append(message_at(document, resource_pb2.ResourceBinding, path, found))
+    elif kind in _POLICY_KINDS and version in (None, _POLICY_VERSION):
+        policy = message_at(document, resource_pb2.PropagationPolicy, path, found)
+        if policy.HasField("spec"):
+            check_policy(policy, path, found)
+        given.policies.append(policy)
+    elif kind in (*_BINDING_KINDS, *_POLICY_KINDS):
+        expected = _BINDING_VERSION if kind in _BINDING_KINDS else _POLICY_VERSION
+        found.add(f"{path}.apiVersion", f"must be {expected}, not {version!r}")
+    elif kind in CLUSTER_KINDS:
+        found.add(path, "is a cluster, which cannot be scheduled")
+    else:
+        given.workloads.append(document)
+
+
+def _binding(
+    document: Document, policies: list[resource_pb2.PropagationPolicy], found: Violations
+) -> resource_pb2.ResourceBinding | None:
+    path = shown_name(document, "workload")
+    before = len(found)
+    metadata = object_at(document.get("metadata"), f"{path}.metadata", found)
+    kept = {name: metadata.get(name) for name in ("name", "namespace", "labels", "uid")}
+    meta = message_at(kept, resource_pb2.ObjectMeta, f"{path}.metadata", found)
+    types = {name: document.get(name) for name in ("apiVersion", "kind")}
+    reference = message_at(types, resource_pb2.ObjectReference, path, found)
+    if len(found) == before:
+        ranges.required(meta.name, f"{path}.metadata.name", found)
+        ranges.required(reference.api_version, f"{path}.apiVersion", found)
+    if len(found) > before:
+        return None
+    template = Template(
+        api_version=reference.api_version,
+        kind=reference.kind,
+        namespace=meta.namespace or DEFAULT_NAMESPACE,
+        name=meta.name,
+        labels=dict(meta.labels),
+    )
+    policy = policy_for(template, policies)
+    if policy is None:
+        found.add(path, "no PropagationPolicy among the files selects it")
+        return None
+    return _bound(document, template, meta.uid, policy, found)
+
+
+def _bound(
+    document: Document,
+    template: Template,
+    uid: str,
+    policy: resource_pb2.PropagationPolicy,
+    found: Violations,
+) -> resource_pb2.ResourceBinding:
+    """The binding under its usual name, such as web-deployment."""
+    replicas, requirements = _demand(document, template, found)
+    name = f"{template.name}-{template.kind}".lower().replace(":", ".")
+    binding = resource_pb2.ResourceBinding(
+        api_version=_BINDING_VERSION,
+        kind="ResourceBinding",
+        metadata=resource_pb2.ObjectMeta(
+            name=name, namespace=template.namespace, labels=template.labels
+        ),
+        spec=resource_pb2.ResourceBindingSpec(
+            resource=resource_pb2.ObjectReference(
+                api_version=template.api_version,
+                kind=template.kind,
+                namespace=template.namespace,
+                name=template.name,
+                uid=uid,
+            ),
+            replicas=replicas,
+            replica_requirements=requirements,
+            placement=policy.spec.placement,
+            scheduler_name=policy.spec.scheduler_name,
+        ),
+    )
+    if policy.spec.HasField("suspension"):
+        binding.spec.suspension.CopyFrom(policy.spec.suspension)
+    return binding
+
+
+def _demand(
+    document: Document, template: Template, found: Violations
+) -> tuple[int, resource_pb2.ReplicaRequirements | None]:
+    """How many replicas, and what each asks for; (0, None) for what runs no counted pods."""
+    path = template.shown
+    spec = object_at(document.get("spec"), f"{path}.spec", found)
+    if template.kind in _WITHOUT_REPLICAS:
+        return 0, None
+    if (template.api_version, template.kind) == ("v1", "Pod"):
+        return 1, requirements_of_pod(spec, template.namespace, f"{path}.spec", found)
+    if not isinstance(spec.get("template"), Mapping):
+        if "workloadRef" in spec:
+            rule = "is not followed: give the pod template in spec.template"
+            found.add(f"{path}.spec.workloadRef", rule)
+        elif (template.api_version, template.kind) in _TEMPLATED:
+            found.add(f"{path}.spec.template", "is required")
+        return 0, None
+    here = f"{path}.spec.template.spec"
+    pod = object_at(spec["template"].get("spec"), here, found)
+    requirements = requirements_of_pod(pod, template.namespace, here, found)
+    if template.kind == "Job":
+        return _pods_of_job(spec, path, found), requirements
+    return _replicas(spec.get("replicas"), f"{path}.spec.replicas", found), requirements
+
+
+def _pods_of_job(spec: Mapping[str, Any], path: str, found: Violations) -> int:
+    """How many run at once: a Job does not start more than it has completions for."""
+    parallelism = _replicas(spec.get("parallelism"), f"{path}.spec.parallelism", found)
+    if spec.get("completions") is None:
+        return parallelism
+    return min(parallelism, _replicas(spec["completions"], f"{path}.spec.completions", found))
+
+
+def _replicas(value: Any, path: str, found: Violations) -> int:
+    """A count of replicas; Kubernetes' default is one."""
+    if value is None:
+        return 1
+    if isinstance(value, bool) or not isinstance(value, int):
+        found.add(path, f"must be a whole number, not {value!r}")
+        return 0
+    return max(0, min(ranges.replicas(value, path, found), ranges.MAX_REPLICAS))
+
+
+def _check_distinct(bindings: list[resource_pb2.ResourceBinding], found: Violations) -> None:
+    seen: set[tuple[str, str]] = set()
+    for binding in bindings:
+        key = (binding.metadata.namespace, binding.metadata.name)
+        if key in seen and binding.metadata.name:
+            found.add(f"ResourceBinding/{binding.metadata.name}", "is there twice")
+        seen.add(key)
