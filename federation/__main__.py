@@ -1,0 +1,285 @@
+"""The ``federation`` command: serve, migrate, certs, demo, show-config.
+
+The only place that reads the environment, the command line and signals. Must not hold any logic
+that a test would want to call without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from federation.app import ControlPlane
+from federation.certificates import make_certificates
+from federation.codec.documents import read_documents
+from federation.database import (
+    Database,
+    bring_up_to_date,
+    opened_database,
+    pending_migrations,
+)
+from federation.demo.interruptions import Interruptions
+from federation.demo.story import run_demo
+from federation.logs import configure_logging
+from federation.model.errors import FederationError, InvalidRequest
+from federation.plugins import read_profiles
+from federation.scheduler.profile import Profiles
+from federation.settings import OPTIONS, LoadedSettings, check_serving, load_settings
+from federation.store.migrate import upgrade
+
+REFUSED, USAGE = 1, 2
+INTERRUPTED = 128 + signal.SIGINT
+CONFIG_VARIABLE = "FEDERATION_CONFIG"
+
+Command = Callable[..., None]
+
+logger = logging.getLogger("federation")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fedsched", prog_name="federation")
+def main() -> None:
+    """The control plane of fedsched.
+
+    \b
+    Example:
+      federation certs --dir certs
+      federation serve --tls-cert certs/server.pem --tls-key certs/server.key --tls-ca certs/ca.pem
+    """
+
+
+def with_settings(command: Command) -> Command:
+    """Give a command a flag for every setting, and the loaded settings in their place."""
+
+    @functools.wraps(command)
+    def loading(config: Path | None, **given: Any) -> None:
+        flags = {option.name: given.pop(option.name) for option in OPTIONS}
+        with told():
+            loaded = _load(config, flags)
+        command(loaded, **given)
+
+    for option in reversed(OPTIONS):
+        parameters: dict[str, Any] = {"help": option.help, "default": None}
+        if option.switch:
+            parameters |= {"is_flag": True, "flag_value": "true"}
+        else:
+            parameters["metavar"] = "VALUE"
+            if option.default:
+                parameters["help"] += f" Default: {option.default}."
+        loading = click.option(option.flag, option.name, **parameters)(loading)
+    path = click.Path(path_type=Path, dir_okay=False)
+    text = f"YAML file of settings; {CONFIG_VARIABLE} names it too."
+    return click.option("--config", type=path, help=text)(loading)
+
+
+@main.command()
+@with_settings
+def serve(loaded: LoadedSettings) -> None:
+    """Serve the API until SIGTERM or Ctrl-C.
+
+    Every flag is also an environment variable (--data-dir: FEDERATION_DATA_DIR) and a key of the
+    file (data_dir). Without a database URL an embedded PostgreSQL runs in the data directory.
+
+    \b
+    Example:
+      federation serve --insecure --data-dir ./state
+    """
+    settings = loaded.settings
+    configure_logging(sys.stderr, form=settings.log_format, level=settings.log_level)
+    # While it starts, too, it must end what it has begun.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with told():
+        check_serving(loaded)
+        profiles = read_profiles(settings.scheduler_config)
+        with opened_database(settings, os.environ.get("PATH", os.defpath)) as database:
+            for revision in bring_up_to_date(database, loaded):
+                logger.info("migration run", extra={"fields": {"revision": revision}})
+            asyncio.run(_serve(loaded, database, profiles))
+
+
+@main.command()
+@with_settings
+def migrate(loaded: LoadedSettings) -> None:
+    """Bring the schema of the database up to date.
+
+    \b
+    Example:
+      federation migrate --database-url postgresql://fedsched@db.example/fedsched
+    """
+    settings = loaded.settings
+    configure_logging(sys.stderr, form=settings.log_format, level=settings.log_level)
+    with told(), opened_database(settings, os.environ.get("PATH", os.defpath)) as database:
+        missing = pending_migrations(database, loaded)
+        if missing:
+            upgrade(database.url)
+        done = f"ran {', '.join(missing)}" if missing else "nothing to do"
+        click.echo(f"{database.description}: {done}")
+
+
+@main.command()
+@click.option("--dir", "directory", type=click.Path(path_type=Path, file_okay=False), required=True)
+@click.option("--host", "hosts", multiple=True, help="Host name or IP address; may be repeated.")
+def certs(directory: Path, hosts: tuple[str, ...]) -> None:
+    """Make a small CA and a server certificate, for trying out.
+
+    A CA that the directory already has is kept, and issues the new server certificate.
+
+    \b
+    Example:
+      federation certs --dir certs --host api.example --host 10.0.0.5
+    """
+    local = ("localhost", "127.0.0.1", "::1", socket.gethostname())
+    with told():
+        files = make_certificates(directory, list(dict.fromkeys((*hosts, *local))))
+    click.echo(
+        f"federation serve --tls-cert {files.cert} --tls-key {files.key} --tls-ca {files.ca}"
+    )
+
+
+@main.command("show-config")
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Form."
+)
+@with_settings
+def show_config(loaded: LoadedSettings, output: str) -> None:
+    """Print every setting and where it came from, secrets masked.
+
+    \b
+    Example:
+      federation show-config -o yaml
+    """
+    rows = loaded.shown()
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+    elif output == "yaml":
+        click.echo(yaml.safe_dump(rows, sort_keys=False), nl=False)
+    else:
+        widths = [max(len(row[column]) for row in rows) for column in ("name", "value")]
+        for row in rows:
+            name, value = row["name"].ljust(widths[0]), row["value"].ljust(widths[1])
+            click.echo(f"{name}  {value}  {row['origin']}")
+
+
+@main.command()
+@click.option(
+    "--examples",
+    type=click.Path(path_type=Path),
+    default=Path("examples"),
+    show_default=True,
+    help="Folder with the recorded clusters and the workload to schedule.",
+)
+def demo(examples: Path) -> None:
+    """Show the main job from nothing: PostgreSQL, a control plane, three agents, one Deployment.
+
+    On a terminal everything keeps running until Ctrl-C; else it ends by itself.
+
+    \b
+    Example:
+      federation demo
+    """
+    interruptions = Interruptions()
+    # Ended like this, too, the demo must leave nothing running; nohup ignores one of them.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interruptions.arrive)
+    with told():
+        try:
+            run_demo(examples.resolve(), os.environ, interruptions, stay=sys.stdout.isatty())
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Turn an expected error into its message and an exit code, without a stack trace."""
+    try:
+        yield
+    except InvalidRequest as error:
+        for violation in error.violations:
+            click.echo(f"error: {violation}", err=True)
+        sys.exit(USAGE)
+    except FederationError as error:
+        click.echo(f"error: {error.message}", err=True)
+        sys.exit(REFUSED)
+
+
+def _load(config: Path | None, flags: dict[str, str | None]) -> LoadedSettings:
+    named = config or os.environ.get(CONFIG_VARIABLE)
+    return load_settings(
+        flags=flags,
+        environment=os.environ,
+        document=_document(Path(named)) if named else {},
+        source=str(named or ""),
+        data_dir=_state_home() / "fedsched",
+    )
+
+
+def _document(path: Path) -> dict[str, object]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest.of(str(path), f"cannot be read: {error}") from error
+    documents = read_documents(text, source=str(path))
+    if len(documents) > 1:
+        raise InvalidRequest.of(str(path), "must hold one document")
+    return dict(documents[0]) if documents else {}
+
+
+def _state_home() -> Path:
+    """The XDG base directory for state; a relative one is to be ignored, says the standard."""
+    named = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if named.is_absolute():
+        return named
+    try:
+        return Path.home() / ".local" / "state"
+    except RuntimeError:
+        return Path("/var/lib")  # A container's user may have neither a home nor a name.
+
+
+async def _serve(loaded: LoadedSettings, database: Database, profiles: Profiles) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    control_plane = ControlPlane(
+        loaded.settings, database, host_name=socket.gethostname(), profiles=profiles
+    )
+    try:
+        await control_plane.start()
+        click.echo(_banner(loaded, database, control_plane), err=True)
+        await stop.wait()
+        logger.info("stopping")
+    finally:
+        await control_plane.stop()
+
+
+def _banner(loaded: LoadedSettings, database: Database, control_plane: ControlPlane) -> str:
+    settings = loaded.settings
+    trust = "plain text" if settings.tls_ca is None else f"TLS, CA {settings.tls_ca}"
+    return "\n".join(
+        [
+            f"fedsched {version('fedsched')} serves",
+            f"  API       {control_plane.endpoint} ({trust})",
+            f"  web       http://{control_plane.web_endpoint}/readyz",
+            f"  database  {database.description}",
+            f"  token     {control_plane.admin_token_file}",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""One agent's stream from its Hello to its end: what follows from each message.
+
+Must not believe an agent: every message names the cluster of its credential, and a wrong one ends
+the stream before anything of it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from federation.agents.messages import beat_from_message, hello_from_message, welcome_to_message
+from federation.agents.sessions import Session, Sessions, Write, goodbye
+from federation.codec import ranges
+from federation.codec.reports import report_from_message
+from federation.codec.violations import Violations
+from federation.model.cluster import CapacityReport
+from federation.model.errors import (
+    Conflict,
+    DeadlineMissed,
+    FederationError,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    PermissionRefused,
+    Unauthenticated,
+    Unavailable,
+)
+from federation.services.reporting import Reporting
+from federation.services.values import AgentHello, Principal, WelcomeFacts
+from federation.v1.agents_pb2 import (
+    Ack,
+    ConnectRequest,
+    ConnectResponse,
+    Heartbeat,
+    Report,
+    Resync,
+)
+
+Requests = AsyncIterator[ConnectRequest]
+
+MAX_HASH_CHARACTERS = 128
+# Thousands of resource names; what is reported is part of every list of clusters.
+MAX_REPORT_BYTES = 256 * 1024
+MAX_REFUSED_IN_A_ROW = 10
+FLUSH_SECONDS = 2.0
+TOLERATED_CLOCK_SECONDS = 5.0
+# A new stream would end the same way until somebody acts.
+LASTING = (InvalidRequest, PermissionRefused, Conflict, NotFound, Unauthenticated)
+
+logger = logging.getLogger(__name__)
+
+
+class Inbox:
+    """The newest report that is not stored yet: a newer one replaces an older that still waits.
+
+    Kept as it came: an agent that sends faster than can be stored costs no reading of its reports.
+    """
+
+    def __init__(self) -> None:
+        self._report: Report | None = None
+        self._changed = asyncio.Event()
+        self._closed = False
+        self.is_idle = True
+
+    def put(self, report: Report) -> None:
+        waiting = self._report
+        if waiting is None or waiting.sequence < report.sequence:
+            self._report = report
+            self.is_idle = False
+            self._changed.set()
+
+    def close(self) -> None:
+        """What waits is still taken."""
+        self._closed = True
+        self._changed.set()
+
+    async def take(self) -> Report | None:
+        """The next report, None when there will be none. Taking one settles the one before."""
+        if self._report is None:
+            self.is_idle = True
+        while self._report is None and not self._closed:
+            self._changed.clear()
+            await self._changed.wait()
+        report, self._report = self._report, None
+        return report
+
+
+class Conversations:
+    """The agents' streams of this process."""
+
+    def __init__(self, sessions: Sessions, reporting: Reporting) -> None:
+        self._sessions = sessions
+        self._reporting = reporting
+
+    def welcome_again(self, cluster: str) -> None:
+        """Tell a connected agent that its cluster's resource model, or the pace, changed."""
+        session = self._sessions.get(cluster)
+        if session is not None:
+            facts = self._reporting.welcome(cluster)
+            session.heartbeat_seconds = facts.heartbeat_seconds
+            session.send(welcome_to_message(facts))
+
+    async def converse(self, agent: Principal, requests: Requests, write: Write) -> None:
+        """Serve one stream of a cluster's agent; returns when the agent hangs up.
+
+        Raises what ends the stream; the agent is told Goodbye before, if dialling again is no use.
+        """
+        cluster = agent.cluster
+        try:
+            hello = await self._hello(cluster, requests)
+            facts = await self._reporting.connected(cluster, hello, agent.credential_id)
+            session = Session(
+                cluster,
+                hello.epoch,
+                credential_id=agent.credential_id,
+                opened_at=facts.server_time,
+                heartbeat_seconds=facts.heartbeat_seconds,
+            )
+            self._sessions.open(session)
+        except LASTING as error:
+            await write(goodbye(error))
+            raise
+        session.send(welcome_to_message(facts))
+        fields = {"cluster": cluster, "epoch": hello.epoch}
+        logger.info("agent connected", extra={"fields": fields})
+        _check_clock(hello, facts, fields)
+        try:
+            await self._serve(session, requests, write)
+        finally:
+            if self._sessions.close(session):
+                self._reporting.disconnected(cluster, session.epoch)
+            reason = session.error.message if session.error else "the agent hung up"
+            logger.info("agent disconnected", extra={"fields": {**fields, "reason": reason}})
+        if session.error is not None:
+            raise session.error
+
+    async def _serve(self, session: Session, requests: Requests, write: Write) -> None:
+        """Listen, store and write side by side until one of them ends the session."""
+        inbox = Inbox()
+        storing = asyncio.create_task(self._store(session, inbox))
+        writing = asyncio.create_task(session.write_all(write))
+        listening = asyncio.create_task(self._listen(session, inbox, requests))
+        ended = asyncio.create_task(session.ended.wait())
+        workers = (listening, storing, writing)
+        try:
+            await asyncio.wait({*workers, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if listening.done() and listening.exception() is None:
+                # The agent has said all; what it still waits for are our answers.
+                inbox.close()
+                await asyncio.wait({storing, ended}, return_when=asyncio.FIRST_COMPLETED)
+            for worker in workers:
+                _end_by(session, worker)
+            session.end()
+            await asyncio.wait({writing}, timeout=FLUSH_SECONDS)
+        finally:
+            for task in (*workers, ended):
+                task.cancel()
+            await asyncio.gather(*workers, ended, return_exceptions=True)
+        for worker in workers:
+            if not worker.cancelled() and (error := worker.exception()) is not None:
+                raise error
+
+    async def _hello(self, cluster: str, requests: Requests) -> AgentHello:
+        request = await self._next(cluster, requests)
+        if request is None or request.WhichOneof("message") != "hello":
+            raise InvalidRequest.of("message", "the first message of a stream must be hello")
+        return hello_from_message(request.hello)
+
+    async def _next(self, cluster: str, requests: Requests) -> ConnectRequest | None:
+        """The next message, None after the last; silence and a foreign name are refused."""
+        silence_seconds = self._reporting.silence_seconds
+        try:
+            async with asyncio.timeout(silence_seconds):
+                request = await anext(requests, None)
+        except TimeoutError:
+            raise DeadlineMissed(
+                f"the agent of cluster {cluster} was silent for {silence_seconds:g} s"
+            ) from None
+        if request is not None and request.cluster != cluster:
+            raise PermissionRefused(
+                f"the credential belongs to cluster {cluster!r} "
+                f"and the message names cluster {request.cluster!r}"
+            )
+        return request
+
+    async def _listen(self, session: Session, inbox: Inbox, requests: Requests) -> None:
+        while (request := await self._next(session.cluster, requests)) is not None:
+            match request.WhichOneof("message"):
+                case "report":
+                    inbox.put(request.report)
+                case "heartbeat":
+                    self._beat(session, inbox, request.heartbeat)
+                case "place_reply":
+                    session.answer(request.place_reply)
+                case "estimate_reply":
+                    session.answer(request.estimate_reply)
+                case "credential_stored":
+                    session.confirm(request.credential_stored.credential_id)
+                case "hello":
+                    raise InvalidRequest.of("hello", "comes once, at the start of a stream")
+                case None:
+                    rule = "must be one that this control plane knows; is it older than the agent?"
+                    raise InvalidRequest.of("message", rule)
+
+    def _beat(self, session: Session, inbox: Inbox, message: Heartbeat) -> None:
+        beat = beat_from_message(message)
+        in_step = self._reporting.heartbeat(
+            session.cluster, beat.sequence, beat.content_hash, beat.agent_time
+        )
+        # A report on its way to the store is not missing.
+        if not in_step and inbox.is_idle:
+            session.send(_resync("the stored report is not the one the heartbeat names"))
+
+    async def _store(self, session: Session, inbox: Inbox) -> None:
+        """Store reports one after the other; one that is refused or lost is asked for anew."""
+        refused = 0
+        while (message := await inbox.take()) is not None:
+            report = _report(session, message)
+            try:
+                await self._reporting.accept(session.cluster, report)
+            except Conflict as error:
+                refused += 1
+                if refused >= MAX_REFUSED_IN_A_ROW:
+                    raise
+                session.send(_resync(error.message))
+            except (Unavailable, LimitExceeded) as error:
+                # The next heartbeat finds the report missing and asks for it again.
+                fields = {"cluster": session.cluster, "reason": error.message}
+                logger.warning("report not stored", extra={"fields": fields})
+            else:
+                refused = 0
+                session.send(ConnectResponse(ack=Ack(sequence=report.sequence)))
+
+
+def _check_clock(hello: AgentHello, facts: WelcomeFacts, fields: dict[str, object]) -> None:
+    if hello.agent_time is None:
+        return
+    ahead = hello.agent_time - facts.server_time
+    if abs(ahead) > TOLERATED_CLOCK_SECONDS:
+        logger.warning(
+            "the agent's clock is off", extra={"fields": {**fields, "ahead_seconds": round(ahead)}}
+        )
+
+
+def _report(session: Session, message: Report) -> CapacityReport:
+    found = Violations()
+    ranges.size(message, "report", found, most_bytes=MAX_REPORT_BYTES)
+    found.check()
+    report = report_from_message(message)
+    if report.epoch != session.epoch:
+        rule = f"must be the epoch of this stream's hello, {session.epoch}; it is {report.epoch}"
+        found.add("epoch", rule)
+    for field, name in (("modelHash", report.model_hash), ("contentHash", report.content_hash)):
+        if len(name) > MAX_HASH_CHARACTERS:
+            found.add(field, f"must have at most {MAX_HASH_CHARACTERS} characters")
+    found.check()
+    return report
+
+
+def _resync(reason: str) -> ConnectResponse:
+    return ConnectResponse(resync=Resync(reason=reason))
+
+
+def _end_by(session: Session, worker: asyncio.Task[None]) -> None:
+    """End the session with the error of a worker that failed, if it did."""
+    with suppress(asyncio.InvalidStateError, asyncio.CancelledError):
+        error = worker.exception()
+        if isinstance(error, FederationError):
+            session.end(error, farewell=goodbye(error) if isinstance(error, LASTING) else None)

@@ -1,0 +1,234 @@
+"""What agents say and are told, between messages and values.
+
+Must not decide what follows from a message; refuses what breaks a rule, all violations at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from federation.codec import ranges
+from federation.codec.clusters import enablements_from_messages
+from federation.codec.components import component_messages
+from federation.codec.models import model_to_messages
+from federation.codec.requirements import requirements_to_message
+from federation.codec.strict import refuse_nul
+from federation.codec.timestamps import (
+    TIMESTAMP_RULE,
+    seconds_from_timestamp,
+    timestamp_from_seconds,
+)
+from federation.codec.violations import Violations
+from federation.model.errors import Unavailable
+from federation.services.values import (
+    AgentHello,
+    ExactQuestion,
+    IssuedCredential,
+    NodePlan,
+    NodeShare,
+    PlaceOrder,
+    Placer,
+    WelcomeFacts,
+)
+from federation.v1.agents_pb2 import (
+    AssumedWorkload,
+    ConnectResponse,
+    EstimateReply,
+    EstimateRequest,
+    Heartbeat,
+    Hello,
+    NewCredential,
+    PlaceReply,
+    PlaceRequest,
+    Share,
+    Welcome,
+)
+
+MAX_VERSION_CHARACTERS = 128
+# What an agent says is part of every list of clusters, and an answer holds 4 MiB.
+MAX_HELLO_BYTES = 1024 * 1024
+MAX_TEXT_CHARACTERS = 1000
+MAX_NODE_NAME_CHARACTERS = 253
+MAX_SCORE = 100
+
+
+def hello_from_message(message: Hello) -> AgentHello:
+    """Raises InvalidRequest."""
+    found = Violations()
+    refuse_nul(message, "hello", found)
+    ranges.size(message, "hello", found, most_bytes=MAX_HELLO_BYTES)
+    if message.epoch < 1:
+        found.add("hello.epoch", "must be at least 1")
+    if message.acknowledged_sequence < 0:
+        found.add("hello.acknowledgedSequence", "must not be negative")
+    if message.placer not in set(Placer):
+        rule = f"must be one of {', '.join(Placer)}; it is {message.placer!r}"
+        found.add("hello.placer", rule)
+    versions = {
+        "hello.agentVersion": message.agent_version,
+        "hello.kubernetesVersion": message.kubernetes_version,
+    }
+    for field, version in versions.items():
+        if len(version) > MAX_VERSION_CHARACTERS:
+            found.add(field, f"must have at most {MAX_VERSION_CHARACTERS} characters")
+    agent_time = None
+    if message.HasField("agent_time"):
+        agent_time = seconds_from_timestamp(message.agent_time)
+        if agent_time is None:
+            found.add("hello.agentTime", TIMESTAMP_RULE)
+    found.check()
+    return AgentHello(
+        epoch=message.epoch,
+        agent_version=message.agent_version,
+        kubernetes_version=message.kubernetes_version,
+        placer=Placer(message.placer),
+        api_enablements=enablements_from_messages(message.api_enablements),
+        agent_time=agent_time,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """A heartbeat: the newest report's sequence and hash, and the agent's time in Unix seconds."""
+
+    sequence: int
+    content_hash: str
+    agent_time: float
+
+
+def beat_from_message(message: Heartbeat) -> Beat:
+    """Raises InvalidRequest."""
+    found = Violations()
+    agent_time = seconds_from_timestamp(message.agent_time)
+    if agent_time is None:
+        found.add("heartbeat.agentTime", TIMESTAMP_RULE)
+    if message.sequence < 0:
+        found.add("heartbeat.sequence", "must not be negative")
+    found.check()
+    return Beat(
+        sequence=message.sequence,
+        content_hash=message.content_hash,
+        agent_time=agent_time or 0.0,
+    )
+
+
+def new_credential_to_message(issued: IssuedCredential) -> ConnectResponse:
+    return ConnectResponse(
+        new_credential=NewCredential(
+            credential=issued.credential, expire_time=timestamp_from_seconds(issued.expires_at)
+        )
+    )
+
+
+def welcome_to_message(facts: WelcomeFacts) -> ConnectResponse:
+    return ConnectResponse(
+        welcome=Welcome(
+            resource_models=model_to_messages(facts.model),
+            model_hash=facts.model_hash,
+            heartbeat_seconds=facts.heartbeat_seconds,
+            report_seconds=facts.report_seconds,
+            server_time=timestamp_from_seconds(facts.server_time),
+        )
+    )
+
+
+def place_request_to_message(request_id: str, order: PlaceOrder) -> ConnectResponse:
+    return ConnectResponse(
+        place_request=PlaceRequest(
+            request_id=request_id,
+            decision_id=order.decision_id,
+            binding=order.binding_key,
+            shares=[
+                Share(
+                    component=share.component,
+                    replicas=share.replicas,
+                    replica_requirements=requirements_to_message(share.requirements),
+                )
+                for share in order.shares
+            ],
+        )
+    )
+
+
+def estimate_request_to_message(request_id: str, question: ExactQuestion) -> ConnectResponse:
+    return ConnectResponse(
+        estimate_request=EstimateRequest(
+            request_id=request_id,
+            shapes=[requirements_to_message(shape) for shape in question.shapes],
+            components=component_messages(question.components),
+            assumed=[
+                AssumedWorkload(components=component_messages(workload))
+                for workload in question.assumed
+            ],
+        )
+    )
+
+
+def estimates_from_message(
+    cluster: str, question: ExactQuestion, message: EstimateReply
+) -> tuple[int, ...]:
+    """One number for each that was asked for.
+
+    Raises Unavailable when the agent cannot tell, InvalidRequest when its answer breaks a rule.
+    """
+    if message.message:
+        why = message.message[:MAX_TEXT_CHARACTERS]
+        raise Unavailable(f"the agent of cluster {cluster} cannot tell: {why}")
+    found = Violations()
+    asked = 1 if question.components else len(question.shapes)
+    if len(message.replicas) != asked:
+        rule = f"must hold {asked} numbers, not {len(message.replicas)}"
+        found.add("estimateReply.replicas", rule)
+    for position, replicas in enumerate(message.replicas[:asked]):
+        ranges.replicas(replicas, f"estimateReply.replicas[{position}]", found)
+    found.check()
+    return tuple(message.replicas)
+
+
+def node_plan_from_message(cluster: str, order: PlaceOrder, message: PlaceReply) -> NodePlan:
+    """The plan for what was asked. Raises InvalidRequest, also for answers to something else."""
+    found = Violations()
+    refuse_nul(message, "placeReply", found)
+    _check_shares(order, message, found)
+    wanted = sum(share.replicas for share in order.shares)
+    placed = sum(node.replicas for node in message.nodes)
+    if message.unplaced < 0 or placed + message.unplaced != wanted:
+        rule = f"nodes and unplaced must sum to the {wanted} replicas asked for"
+        found.add("placeReply.unplaced", rule)
+    found.check()
+    return NodePlan(
+        cluster=cluster,
+        nodes=tuple(
+            NodeShare(
+                node=node.node,
+                component=node.component,
+                replicas=node.replicas,
+                score=node.score,
+            )
+            for node in message.nodes
+        ),
+        unplaced=message.unplaced,
+        message=message.message[:MAX_TEXT_CHARACTERS],
+        strategy=message.strategy[:MAX_TEXT_CHARACTERS],
+    )
+
+
+def _check_shares(order: PlaceOrder, message: PlaceReply, found: Violations) -> None:
+    wanted = {share.component: share.replicas for share in order.shares}
+    placed: Counter[str] = Counter()
+    for number, node in enumerate(message.nodes):
+        path = f"placeReply.nodes[{number}]"
+        if not 1 <= len(node.node) <= MAX_NODE_NAME_CHARACTERS:
+            rule = f"must have 1 to {MAX_NODE_NAME_CHARACTERS} characters"
+            found.add(f"{path}.node", rule)
+        if node.replicas < 1:
+            found.add(f"{path}.replicas", "must be at least 1")
+        if not 0 <= node.score <= MAX_SCORE:
+            rule = f"must be from 0 to {MAX_SCORE}"
+            found.add(f"{path}.score", rule)
+        placed[node.component] += max(node.replicas, 0)
+    for component, replicas in placed.items():
+        if replicas > wanted.get(component, 0):
+            rule = f"places {replicas} of component {component!r}, {wanted.get(component, 0)} asked"
+            found.add("placeReply.nodes", rule)

@@ -1,0 +1,296 @@
+"""Who is connected, and questions to agents: asked by id, answered within a time or not at all.
+
+Must not read from or write to the wire: ``conversation`` does, one per stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from federation.agents.messages import (
+    estimate_request_to_message,
+    estimates_from_message,
+    new_credential_to_message,
+    node_plan_from_message,
+    place_request_to_message,
+)
+from federation.model.errors import (
+    Conflict,
+    DeadlineMissed,
+    FederationError,
+    InvalidRequest,
+    LimitExceeded,
+    Unavailable,
+)
+from federation.services.values import ExactQuestion, IssuedCredential, NodePlan, PlaceOrder
+from federation.v1.agents_pb2 import (
+    ConnectResponse,
+    EstimateReply,
+    Goodbye,
+    PlaceReply,
+    Reconnect,
+)
+
+MAX_OUTGOING = 256
+MAX_ASKED = 128
+LEAST_SPREAD_SECONDS = 1.0
+DIALS_PER_SECOND = 50.0
+
+Reply = TypeVar("Reply", PlaceReply, EstimateReply)
+Answer = TypeVar("Answer")
+Write = Callable[[ConnectResponse], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ask(Generic[Reply, Answer]):
+    """A question that waits for its answer; ``read`` raises InvalidRequest for nonsense."""
+
+    kind: type[Reply]
+    read: Callable[[Reply], Answer]
+    answer: asyncio.Future[Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A credential that was sent to an agent; ``at`` is in Unix seconds."""
+
+    credential_id: str
+    at: float
+
+
+class Session:
+    """One agent's open stream: what is to be sent to it and what it still has to answer.
+
+    ``credential_id`` names the credential that the agent would dial again with; ``opened_at`` is
+    in Unix seconds, ``heartbeat_seconds`` what the agent was told.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        epoch: int,
+        *,
+        credential_id: str = "",
+        opened_at: float = 0.0,
+        heartbeat_seconds: float = 0.0,
+    ) -> None:
+        self.cluster = cluster
+        self.epoch = epoch
+        self.credential_id = credential_id
+        self.opened_at = opened_at
+        self.heartbeat_seconds = heartbeat_seconds
+        self.offered: Offer | None = None
+        self.error: FederationError | None = None
+        self._outgoing: asyncio.Queue[ConnectResponse | None] = asyncio.Queue()
+        self._asked: dict[str, Ask[Any, Any]] = {}
+        self._ids = itertools.count(1)
+        self.ended = asyncio.Event()
+
+    def send(self, message: ConnectResponse) -> None:
+        """Queue a message; an agent that does not read loses its stream."""
+        if self.ended.is_set():
+            return
+        if self._outgoing.qsize() >= MAX_OUTGOING:
+            self.end(LimitExceeded(f"the agent of cluster {self.cluster} does not read its stream"))
+            return
+        self._outgoing.put_nowait(message)
+
+    async def place(self, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
+        """Raises Unavailable (gone, or too busy) and DeadlineMissed."""
+        return await self._ask(
+            partial(place_request_to_message, order=order),
+            PlaceReply,
+            partial(node_plan_from_message, self.cluster, order),
+            timeout_seconds,
+        )
+
+    async def estimate(self, question: ExactQuestion, timeout_seconds: float) -> tuple[int, ...]:
+        """Raises Unavailable (gone, too busy, cannot tell, or talks nonsense), DeadlineMissed."""
+        try:
+            return await self._ask(
+                partial(estimate_request_to_message, question=question),
+                EstimateReply,
+                partial(estimates_from_message, self.cluster, question),
+                timeout_seconds,
+            )
+        except InvalidRequest as error:
+            raise Unavailable(
+                f"the answer of the agent of cluster {self.cluster} is wrong: {error.message}"
+            ) from error
+
+    async def _ask(
+        self,
+        message: Callable[[str], ConnectResponse],
+        kind: type[Reply],
+        read: Callable[[Reply], Answer],
+        timeout_seconds: float,
+    ) -> Answer:
+        if self.ended.is_set() or len(self._asked) >= MAX_ASKED:
+            state = (
+                "is gone" if self.ended.is_set() else f"has {MAX_ASKED} questions to answer already"
+            )
+            raise Unavailable(f"the agent of cluster {self.cluster} {state}")
+        request_id = f"{self.epoch}-{next(self._ids)}"
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        ask = Ask(kind=kind, read=read, answer=waiting)
+        self._asked[request_id] = ask
+        try:
+            self.send(message(request_id))
+            async with asyncio.timeout(timeout_seconds):
+                return await ask.answer
+        except TimeoutError:
+            raise DeadlineMissed(
+                f"the agent of cluster {self.cluster} did not answer within {timeout_seconds:g} s"
+            ) from None
+        finally:
+            self._asked.pop(request_id, None)
+
+    def answer(self, reply: PlaceReply | EstimateReply) -> None:
+        """Hand an answer to who asked; nobody may wait any more.
+
+        Raises InvalidRequest for a placement that is not what was asked for. A wrong estimate
+        harms only who asked: there are other levels.
+        """
+        ask = self._asked.get(reply.request_id)
+        if ask is None or not isinstance(reply, ask.kind):
+            logger.debug("an answer came too late", extra={"fields": {"cluster": self.cluster}})
+            return
+        try:
+            answer = ask.read(reply)
+        except FederationError as error:
+            if isinstance(reply, PlaceReply):
+                raise
+            if not ask.answer.done():
+                ask.answer.set_exception(error)
+            return
+        if not ask.answer.done():
+            ask.answer.set_result(answer)
+
+    def offer(self, issued: IssuedCredential, now: float) -> None:
+        """Hand the agent another credential, which counts once it says that it is stored."""
+        self.offered = Offer(credential_id=issued.id, at=now)
+        self.send(new_credential_to_message(issued))
+
+    def confirm(self, credential_id: str) -> None:
+        """The agent has stored what it was offered."""
+        if self.offered is not None and self.offered.credential_id == credential_id:
+            self.credential_id, self.offered = credential_id, None
+
+    def end(
+        self, error: FederationError | None = None, *, farewell: ConnectResponse | None = None
+    ) -> None:
+        """Send what is queued, then ``farewell``, and nothing more; the first end counts.
+
+        ``error`` becomes the status of the stream. Who waits for an answer is told at once.
+        """
+        if self.ended.is_set():
+            return
+        self.ended.set()
+        self.error = error
+        if farewell is not None:
+            self._outgoing.put_nowait(farewell)
+        self._outgoing.put_nowait(None)
+        gone = Unavailable(f"the agent of cluster {self.cluster} went away before it answered")
+        for ask in self._asked.values():
+            if not ask.answer.done():
+                ask.answer.set_exception(gone)
+
+    async def write_all(self, write: Write) -> None:
+        """Send what is queued until the end."""
+        while (message := await self._outgoing.get()) is not None:
+            await write(message)
+
+
+class Sessions:
+    """The open streams, at most one per cluster.
+
+    Implements the services' AgentGateway and AgentStreams.
+    """
+
+    def __init__(self) -> None:
+        self._current: dict[str, Session] = {}
+
+    def is_connected(self, cluster: str) -> bool:
+        return cluster in self._current
+
+    async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
+        """Raises Unavailable (not connected, gone) or DeadlineMissed."""
+        return await self._connected(cluster).place(order, timeout_seconds)
+
+    async def estimate(
+        self, cluster: str, question: ExactQuestion, timeout_seconds: float
+    ) -> tuple[int, ...]:
+        """Raises Unavailable (not connected, gone, no sense) or DeadlineMissed."""
+        return await self._connected(cluster).estimate(question, timeout_seconds)
+
+    def all(self) -> list[Session]:
+        """The open streams as of now."""
+        return list(self._current.values())
+
+    def get(self, cluster: str) -> Session | None:
+        return self._current.get(cluster)
+
+    def dismiss(self, cluster: str, error: FederationError) -> None:
+        """End the stream of a cluster's agent for good, telling it why, if there is one."""
+        session = self._current.get(cluster)
+        if session is not None:
+            session.end(error, farewell=goodbye(error))
+
+    def open(self, session: Session) -> None:
+        """Make this the cluster's stream. The newer epoch wins; raises Conflict for an older one.
+
+        The same agent dialling again takes over from a stream of its own that broke unnoticed.
+        """
+        before = self._current.get(session.cluster)
+        if before is not None and before.epoch > session.epoch:
+            raise _taken_over(session, before)
+        self._current[session.cluster] = session
+        if before is not None:
+            error = _taken_over(before, session)
+            before.end(error, farewell=goodbye(error) if before.epoch < session.epoch else None)
+
+    def close(self, session: Session) -> bool:
+        """Forget a stream; whether it still was its cluster's."""
+        session.end()
+        was_current = self._current.get(session.cluster) is session
+        if was_current:
+            del self._current[session.cluster]
+        return was_current
+
+    def _connected(self, cluster: str) -> Session:
+        session = self._current.get(cluster)
+        if session is None:
+            raise Unavailable(f"the agent of cluster {cluster} is not connected")
+        return session
+
+    def send_away(self, error: Unavailable) -> None:
+        """End all streams; their agents dial again, spread over a time that grows with them."""
+        after_seconds = max(LEAST_SPREAD_SECONDS, len(self._current) / DIALS_PER_SECOND)
+        for session in self.all():
+            session.end(error, farewell=reconnect(error, after_seconds))
+
+
+def goodbye(error: FederationError) -> ConnectResponse:
+    """The stream ends, and dialling again is of no use."""
+    return ConnectResponse(goodbye=Goodbye(reason=error.message))
+
+
+def reconnect(error: Unavailable, after_seconds: float) -> ConnectResponse:
+    """The stream ends; the agent is to dial again after a time of its choice up to that."""
+    return ConnectResponse(reconnect=Reconnect(after_seconds=after_seconds, reason=error.message))
+
+
+def _taken_over(loser: Session, winner: Session) -> Conflict:
+    return Conflict(
+        f"another stream (epoch {winner.epoch}) has taken over cluster {loser.cluster} "
+        f"from this one (epoch {loser.epoch})",
+        reason="TAKEN_OVER",
+    )

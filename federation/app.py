@@ -1,0 +1,315 @@
+"""The control plane: everything is built, tied together, started and stopped here.
+
+Must not read the environment or handle signals, nor contain any rule of the product.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.agents.conversation import Conversations
+from federation.agents.sessions import Sessions
+from federation.agents.upkeep import Upkeep
+from federation.certificates import ca_fingerprint
+from federation.database import Database, keep_running
+from federation.files import make_private_directory, write_whole
+from federation.model.errors import FederationError, PreconditionFailed, Unavailable
+from federation.rpc.agents import AgentsServicer
+from federation.rpc.clusters import ClustersServicer
+from federation.rpc.estimates import EstimatesServicer
+from federation.rpc.interceptors import Gate
+from federation.rpc.joining import Advertised
+from federation.rpc.placing import NodePlacing
+from federation.rpc.scheduling import SchedulingServicer
+from federation.rpc.scoring import ScoringServicer
+from federation.rpc.simulation import SimulationServicer
+from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.services.availability import Availability
+from federation.services.fleet import FleetOwner
+from federation.services.identity import Identity
+from federation.services.membership import Membership
+from federation.services.previews import Previews
+from federation.services.registration import Registration
+from federation.services.renewal import Renewal
+from federation.services.reporting import MISSED_BEATS, Beat, Reporting
+from federation.services.scheduling import Scheduling
+from federation.settings import Address, Settings
+from federation.store.engine import create_engine
+from federation.store.postgres import PostgresStore
+from federation.v1 import (
+    agents_pb2_grpc,
+    clusters_pb2_grpc,
+    estimates_pb2_grpc,
+    scheduling_pb2_grpc,
+    scoring_pb2_grpc,
+    simulation_pb2_grpc,
+)
+from federation.v1.agents_pb2 import DESCRIPTOR as AGENTS
+from federation.v1.clusters_pb2 import DESCRIPTOR as CLUSTERS
+from federation.v1.estimates_pb2 import DESCRIPTOR as ESTIMATES
+from federation.v1.scheduling_pb2 import DESCRIPTOR as SCHEDULING
+from federation.v1.scoring_pb2 import DESCRIPTOR as SCORING
+from federation.v1.simulation_pb2 import DESCRIPTOR as SIMULATION
+from federation.web.server import WebServer
+from federation.web.site import make_site
+
+SERVICES = tuple(
+    service.full_name
+    for file in (CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, SIMULATION, SCORING)
+    for service in file.services_by_name.values()
+)
+DRAIN_SECONDS = 5.0
+READY_SECONDS = 2.0
+UPKEEP_SECONDS = 10.0
+# The longest pause between two tries of an agent.
+DIAL_AGAIN_SECONDS = 30.0
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+GRPC_OPTIONS = (
+    # Two servers on one port would share its calls by chance: the second is told instead.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    # An agent whose network vanished is noticed although it sends nothing.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+)
+ADMIN_TOKEN_FILE = "admin.token"  # noqa: S105 - a file's name
+
+logger = logging.getLogger(__name__)
+
+
+class SystemClock:
+    """The machine's clock, in Unix seconds."""
+
+    def now(self) -> float:
+        return time.time()
+
+
+class ControlPlane:
+    """One running control plane on one event loop: ``start`` it, ``stop`` it, once each.
+
+    ``host_name`` is what agents dial when the server listens on every interface.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        *,
+        host_name: str,
+        profiles: Profiles = DEFAULT_PROFILES,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._host_name = host_name
+        self._engine: AsyncEngine = create_engine(database.url)
+        self._store = PostgresStore(self._engine)
+        self._clock = SystemClock()
+        self._fleet = FleetOwner(self._store)
+        self._identity = Identity(self._store, self._clock)
+        self._sessions = Sessions()
+        self._profiles = profiles
+        self._scheduling = Scheduling(
+            self._store, self._fleet, self._sessions, self._clock, profiles
+        )
+        self._placing = NodePlacing(self._scheduling)
+        self._health = health.aio.HealthServicer()
+        self._server = grpc.aio.server(interceptors=[Gate(self._identity)], options=GRPC_OPTIONS)
+        self._web: WebServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._not_ready: str | None = "starting"
+        self.endpoint = settings.listen
+        self.web_endpoint = settings.web_listen
+
+    @property
+    def admin_token_file(self) -> Path:
+        return self._settings.data_dir.absolute() / ADMIN_TOKEN_FILE
+
+    async def start(self) -> None:
+        """Load the fleet and open the ports. Raises FederationError; call ``stop`` even then."""
+        if self._database.embedded is not None:
+            self._tasks.append(asyncio.create_task(keep_running(self._database.embedded)))
+        await self._keep_admin_token()
+        await self._fleet.load(grace_until=self._clock.now() + self._grace_seconds)
+        ca_pem = self._read_ca()
+        self._listen_web(ca_pem)
+        self._listen_grpc(ca_pem)
+        await self._server.start()
+        for name in SERVICES:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._not_ready = None
+
+    async def stop(self) -> None:
+        """Refuse new calls, let the running ones finish for a while, close everything."""
+        self._not_ready = "stopping"
+        await self._health.enter_graceful_shutdown()
+        stopping = asyncio.create_task(self._server.stop(DRAIN_SECONDS))
+        # Agents that were asked may still answer; then who waits for them is told and answers too.
+        await self._placing.settle(DRAIN_SECONDS / 2)
+        self._sessions.send_away(Unavailable("the control plane is stopping; dial again"))
+        await self._placing.settle(DRAIN_SECONDS / 2)
+        await stopping
+        if self._web is not None:
+            await self._web.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._engine.dispose()
+
+    async def _keep_admin_token(self) -> None:
+        """Make the admin token at the first start; its file is the only place that has it."""
+        make_private_directory(self._settings.data_dir)
+        made = await self._identity.ensure_admin_token(self._write_admin_token)
+        fields = {"path": str(self.admin_token_file)}
+        if made:
+            logger.info("admin token written", extra={"fields": fields})
+        elif not self.admin_token_file.exists():
+            logger.warning(
+                "admin token was made by an earlier start elsewhere", extra={"fields": fields}
+            )
+
+    def _write_admin_token(self, token: str) -> None:
+        try:
+            write_whole(self.admin_token_file, f"{token}\n".encode(), mode=0o600)
+        except OSError as error:
+            raise PreconditionFailed(
+                f"cannot write {self.admin_token_file}: {error.strerror or error}"
+            ) from error
+
+    def _read_ca(self) -> bytes | None:
+        path = self._settings.tls_ca
+        return None if path is None else _read(path)
+
+    def _listen_web(self, ca_pem: bytes | None) -> None:
+        address = self._settings.web_listen
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            listener = socket.create_server((address.host, address.port), family=family)
+        except OSError as error:
+            raise Unavailable(f"cannot listen on {address}: {error.strerror or error}") from error
+        site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready)
+        self._web = WebServer(site, listener)
+        self._web.start()
+        self.web_endpoint = Address(host=address.host, port=self._web.port)
+
+    def _listen_grpc(self, ca_pem: bytes | None) -> None:
+        address = self._settings.listen
+        credentials = self._server_credentials()
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(str(address))
+            else:
+                port = self._server.add_secure_port(str(address), credentials)
+        except RuntimeError as error:
+            raise Unavailable(f"cannot listen on {address}: is the port in use?") from error
+        self.endpoint = Address(host=address.host, port=port)
+        self._add_services(self._advertised(ca_pem))
+
+    def _server_credentials(self) -> grpc.ServerCredentials | None:
+        cert, key = self._settings.tls_cert, self._settings.tls_key
+        if cert is None or key is None:
+            return None
+        pair = (_read(key), _read(cert))
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise PreconditionFailed(
+                f"{cert} with the key {key} cannot be used: {error}"
+            ) from error
+        return grpc.ssl_server_credentials([pair])
+
+    def _advertised(self, ca_pem: bytes | None) -> Advertised:
+        endpoint = self._settings.advertise_endpoint or self._dialable(self.endpoint)
+        if ca_pem is None:
+            return Advertised(endpoint=str(endpoint))
+        web = Address(host=self._dialable(self.web_endpoint).host, port=self.web_endpoint.port)
+        return Advertised(
+            endpoint=str(endpoint),
+            ca_url=self._settings.advertise_ca_url or f"http://{web}/ca.pem",
+            ca_sha256=ca_fingerprint(ca_pem),
+        )
+
+    def _dialable(self, address: Address) -> Address:
+        return Address(host=self._host_name, port=address.port) if address.is_wildcard else address
+
+    def _add_services(self, advertised: Advertised) -> None:
+        settings, server = self._settings, self._server
+        beat = Beat(
+            heartbeat_seconds=settings.heartbeat_seconds, report_seconds=settings.report_seconds
+        )
+        reporting = Reporting(self._store, self._fleet, self._clock, beat)
+        conversations = Conversations(self._sessions, reporting)
+        self._fleet.observe_models(conversations.welcome_again)
+        self._look_after_streams(conversations, reporting)
+        registration = Registration(self._store, self._fleet)
+        membership = Membership(self._store, self._fleet, self._sessions)
+        clusters_pb2_grpc.add_ClustersServicer_to_server(
+            ClustersServicer(registration, membership, advertised, self._clock), server
+        )
+        agents_pb2_grpc.add_AgentsServicer_to_server(AgentsServicer(conversations.converse), server)
+        estimates_pb2_grpc.add_EstimatesServicer_to_server(
+            EstimatesServicer(Availability(self._fleet, self._sessions, self._clock)), server
+        )
+        scheduling_pb2_grpc.add_SchedulingServicer_to_server(
+            SchedulingServicer(
+                self._scheduling,
+                Previews(self._store, self._fleet, self._scheduling),
+                self._placing,
+            ),
+            server,
+        )
+        simulation_pb2_grpc.add_SimulationServicer_to_server(
+            SimulationServicer(self._profiles, self._clock), server
+        )
+        scoring_pb2_grpc.add_ScoringServicer_to_server(ScoringServicer(), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection(
+            (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+
+    def _look_after_streams(self, conversations: Conversations, reporting: Reporting) -> None:
+        settings = self._settings
+        upkeep = Upkeep(
+            self._sessions,
+            conversations,
+            reporting,
+            Renewal(self._store, renew_seconds=settings.renew_credentials_seconds),
+            self._clock,
+            max_age_seconds=settings.max_stream_seconds,
+        )
+        interval_seconds = min(UPKEEP_SECONDS, settings.heartbeat_seconds)
+        self._tasks.append(asyncio.create_task(upkeep.keep_up(interval_seconds)))
+
+    @property
+    def _grace_seconds(self) -> float:
+        """How long after a start agents may take to dial again before their clusters are stale."""
+        return DIAL_AGAIN_SECONDS + MISSED_BEATS * self._settings.heartbeat_seconds
+
+    async def _why_not_ready(self) -> str | None:
+        """None when calls can be answered in full."""
+        if self._not_ready is not None:
+            return self._not_ready
+        try:
+            async with asyncio.timeout(READY_SECONDS), self._store.transaction():
+                pass  # The pool checks a connection before it lends it.
+        except (FederationError, TimeoutError):
+            return "the database cannot be reached"
+        return None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PreconditionFailed(f"cannot read {path}: {error.strerror or error}") from error

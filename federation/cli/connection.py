@@ -1,0 +1,58 @@
+"""Where the control plane is: the options every online verb shares.
+
+Must not read the environment itself: ``__main__`` declares the variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from federation.client import BlockingClient, Client, Target
+from federation.model.errors import FederationError, InvalidRequest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """What was said about the control plane; nothing is opened before the first call."""
+
+    endpoint: str
+    token_file: Path
+    ca: Path | None
+    insecure: bool
+    timeout_seconds: float
+
+    def call(self, method: Callable[[Client], Awaitable[T]]) -> T:
+        """One call, on a connection of its own."""
+        with BlockingClient(self._target()) as client:
+            return client.call(method)
+
+    def _target(self) -> Target:
+        return Target(
+            endpoint=self.endpoint,
+            token=_read(self.token_file, "--token-file").decode("ascii", "replace").strip(),
+            ca_pem=None if self.ca is None else _read(self.ca, "--ca"),
+            plaintext=self.insecure,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+
+def connection() -> Connection:
+    """The connection of the command that runs."""
+    found = click.get_current_context().find_object(Connection)
+    if found is None:
+        raise FederationError("no connection was set up")
+    return found
+
+
+def _read(path: Path, option: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest.of(option, f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,106 @@
+"""How a decision is shown: the outcome, the shares, the nodes, and the whole trace.
+
+Must not interpret the trace beyond its layout.
+"""
+
+from __future__ import annotations
+
+from federation.cli import output as show
+from federation.v1 import estimates_pb2, scheduling_pb2
+
+
+def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -> None:
+    """Outcome and shares."""
+    outcome = scheduling_pb2.Outcome.Name(decision.outcome).removeprefix("OUTCOME_")
+    name = f"{decision.namespace}/{decision.name}" if decision.namespace else decision.name
+    facts = [("Binding", name), ("Outcome", outcome), ("Decision", decision.id or "not stored")]
+    if decision.reason:
+        facts.append(("Reason", decision.reason))
+    if decision.remainder:
+        facts.append(("Not placed", str(decision.remainder)))
+    if queued:
+        facts.append(("Queued", "waits for capacity"))
+    show.print_facts(facts)
+    if decision.clusters:
+        show.print_heading("Shares")
+        rows = [(each.name, each.replicas) for each in decision.clusters]
+        show.print_table(["CLUSTER", "REPLICAS"], rows)
+
+
+def print_preview(answer: scheduling_pb2.ScheduleResponse) -> None:
+    """How the preview is committed, and until when."""
+    if answer.preview_token:
+        until = answer.preview_expire_time.ToJsonString()
+        show.print_facts([("Commit with", f"--commit {answer.preview_token}"), ("Until", until)])
+
+
+def print_nodes(decision: scheduling_pb2.Decision) -> None:
+    """On which nodes the agents put the shares."""
+    if not decision.node_placements:
+        return
+    show.print_heading("Nodes")
+    rows: list[tuple[object, ...]] = []
+    for placement in decision.node_placements:
+        rows += [
+            (placement.cluster, each.node, each.replicas, each.score, placement.strategy)
+            for each in placement.nodes
+        ]
+        if placement.unplaced or placement.message:
+            rows.append((placement.cluster, "-", placement.unplaced, "-", placement.message))
+    show.print_table(["CLUSTER", "NODE", "REPLICAS", "SCORE", "STRATEGY"], rows)
+
+
+def print_trace(trace: scheduling_pb2.Trace, *, wide: bool = False) -> None:
+    """Facts about the decision, then a row per cluster."""
+    show.print_heading("How it was decided")
+    show.print_facts((fact.name, fact.value) for fact in trace.facts)
+    for attempt in trace.attempts:
+        show.print_facts([("Tried", attempt)])
+    show.print_heading("Clusters")
+    columns = ["CLUSTER", "AVAILABLE", "SOURCE", "AGE", "SCORE", "BEFORE", "WEIGHT", "QUOTA"]
+    columns += ["REPLICAS", "WHY", *(["BOUND", "SEQUENCE", "SCORES", "ESTIMATE"] if wide else [])]
+    show.print_table(columns, [_row(each, wide=wide) for each in trace.clusters])
+
+
+def _row(cluster: scheduling_pb2.ClusterTrace, *, wide: bool) -> list[object]:
+    row: list[object] = [
+        cluster.name,
+        "unknown" if cluster.availability_unknown else cluster.available_replicas,
+        source_word(cluster.source),
+        show.age(cluster.report_age_seconds) if cluster.report_sequence else "-",
+        cluster.score,
+        cluster.previous_replicas,
+        cluster.weight,
+        f"{cluster.quota:.2f}" if cluster.quota else "",
+        cluster.replicas,
+        why(cluster),
+    ]
+    if wide:
+        scores = ", ".join(f"{name} {score}" for name, score in sorted(cluster.scores.items()))
+        row += [bound_word(cluster.bound), cluster.report_sequence, scores, cluster.estimate_note]
+    return row
+
+
+def why(cluster: scheduling_pb2.ClusterTrace) -> str:
+    """What became of one cluster, in a few words."""
+    if cluster.filter:
+        return f"{cluster.filter}: {cluster.reason}"
+    if not cluster.selected:
+        return "passed every filter, not selected"
+    if cluster.tied:
+        return "selected; holds a remainder seat, won by the tie order"
+    if cluster.remainder_seat:
+        return "selected; holds a remainder seat"
+    return "selected"
+
+
+def source_word(source: estimates_pb2.EstimateSource.ValueType) -> str:
+    """``models`` for ESTIMATE_SOURCE_MODELS; ``-`` when nothing answered."""
+    name = estimates_pb2.EstimateSource.Name(source).removeprefix("ESTIMATE_SOURCE_").lower()
+    return "-" if name == "unspecified" else name
+
+
+def bound_word(bound: estimates_pb2.EstimateBound.ValueType) -> str:
+    """``lower`` for ESTIMATE_BOUND_LOWER."""
+    name = estimates_pb2.EstimateBound.Name(bound).removeprefix("ESTIMATE_BOUND_").lower()
+    return "-" if name == "unspecified" else name

@@ -1,0 +1,219 @@
+"""The verb ``estimate``: how many replicas fit, from files or from the control plane.
+
+Must not compute estimates: ``federation.model`` or the server does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from federation.cli import inputs
+from federation.cli import output as show
+from federation.cli.assumptions import replicas_beside, sets_beside
+from federation.cli.cases import Case, answer_cases, objects_at, options_at
+from federation.cli.connection import connection
+from federation.cli.files import documents_of
+from federation.cli.output import Format, output_option
+from federation.client import Client
+from federation.codec.estimates import bound_word, source_word
+from federation.codec.requirements import requirements_to_message
+from federation.codec.written import enum_word
+from federation.model.capacity import FleetCapacity
+from federation.model.cluster import ClusterState
+from federation.model.estimate import Bound, EstimateOptions, Merge, ModelRule
+from federation.model.summary import estimate_replicas
+from federation.model.workload import ReplicaRequirements
+from federation.v1 import estimates_pb2
+
+EPILOG = """Examples:
+
+\b
+fedctl estimate --request cpu=3,memory=20Gi
+fedctl estimate --request cpu=500m --from clusters.yaml -o json
+fedctl estimate --cases cases.jsonl > answers.jsonl
+"""
+
+Row = dict[str, Any]
+CASE_COLUMNS = ("cluster", "replicas", "source", "bound")
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--request", "requests", multiple=True, help="What one replica asks for: cpu=3,memory=20Gi."
+)
+@click.option("--selector", "selectors", multiple=True, help="Node labels it needs: disk=ssd.")
+@click.option(
+    "--from", "paths", multiple=True, help="File with Clusters, or - ; no server is asked."
+)
+@click.option("--cases", help="File with a case a line, or - ; an answer a line comes back.")
+@click.option("--clusters", default="", help="Only these, of the control plane: member1,member2.")
+@click.option("--source", type=click.Choice(list(inputs.SOURCES)), help="Highest level to ask.")
+@click.option(
+    "--model-rule", type=click.Choice([each.value for each in ModelRule]), help="How grades count."
+)
+@click.option(
+    "--merge", type=click.Choice([each.value for each in Merge]), help="How levels combine."
+)
+@output_option
+def estimate(
+    requests: Sequence[str],
+    selectors: Sequence[str],
+    paths: Sequence[str],
+    cases: str | None,
+    clusters: str,
+    output: Format,
+    **options: str | None,
+) -> None:
+    """How many replicas of a shape still fit, and where."""
+    if cases is not None:
+        if requests or selectors or paths or clusters or any(options.values()):
+            raise click.UsageError("--cases takes what it needs from the lines of its file")
+        answer_cases(cases, answer_case)
+        return
+    if not requests:
+        raise click.UsageError("say what a replica asks for with --request, or give --cases")
+    node_claim = {"nodeSelector": pairs_of(selectors, "--selector")} if selectors else None
+    requirements = inputs.requirements_of(pairs_of(requests, "--request"), node_claim)
+    read = inputs.estimate_options(
+        {
+            "modelRule": options["model_rule"],
+            "merge": options["merge"],
+            "source": options["source"],
+        }
+    )
+    if paths:
+        if clusters:
+            raise click.UsageError("--clusters chooses among the control plane's, not a file's")
+        documents, _ = inputs.split_clusters(documents_of(paths))
+        states = inputs.clusters_in_files(documents)
+        rows = offline_rows(states, requirements, read)
+    else:
+        rows = _online_rows(requirements, clusters, options)
+    _show(rows, output)
+
+
+def answer_case(case: Case) -> dict[str, Any]:
+    """One line of a file of cases."""
+    states = inputs.clusters_of(
+        inputs.by_position(objects_at(case, "clusters"), "clusters"), now=0.0
+    )
+    requirements = inputs.requirements_of(case.get("request"), case.get("nodeClaim"))
+    components = inputs.components_of(case.get("components"), "components")
+    assumed = inputs.workloads_of(case.get("assumed"), "assumed")
+    options = inputs.estimate_options(options_at(case))
+    if not components and not assumed:
+        rows = offline_rows(states, requirements, options)
+        return {"estimates": [{name: row[name] for name in CASE_COLUMNS} for row in rows]}
+    if components:
+        counted = "sets"
+        found = [sets_beside(state, components, assumed, options) for state in states]
+    else:
+        counted = "replicas"
+        found = [replicas_beside(state, requirements, assumed, options) for state in states]
+    return {
+        "estimates": [
+            {
+                "cluster": state.cluster.name,
+                counted: each.units,
+                "source": source_word(each.source),
+                "bound": bound_word(Bound.NONE),
+            }
+            for state, each in zip(states, found, strict=True)
+        ]
+    }
+
+
+def offline_rows(
+    states: Sequence[ClusterState], requirements: ReplicaRequirements, options: EstimateOptions
+) -> list[Row]:
+    """An estimate a cluster, in the order of the clusters; ``replicas`` is None where unknown."""
+    estimates = estimate_replicas(FleetCapacity.of(states), requirements, options)
+    columns = zip(
+        states,
+        estimates.replicas_c.tolist(),
+        estimates.source_c.tolist(),
+        estimates.bound_c.tolist(),
+        estimates.unknown_c.tolist(),
+        strict=True,
+    )
+    return [
+        {
+            "cluster": state.cluster.name,
+            "replicas": None if unknown else replicas,
+            "source": source_word(source),
+            "bound": bound_word(bound),
+            "note": estimates.reasons.get(position, ""),
+        }
+        for position, (state, replicas, source, bound, unknown) in enumerate(columns)
+    ]
+
+
+def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
+    """``a=1,b=2``, possibly in several options, as a mapping."""
+    pairs: dict[str, str] = {}
+    for text in ",".join(texts).split(","):
+        name, equals, value = text.strip().partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"{option}: {text!r} is not name=value")
+        if name in pairs:
+            raise click.UsageError(f"{option}: {name} is there twice")
+        pairs[name] = value
+    return pairs
+
+
+def _online_rows(
+    requirements: ReplicaRequirements, clusters: str, options: dict[str, str | None]
+) -> list[Row]:
+    numbers = {
+        "highest_source": ("EstimateSource", "ESTIMATE_SOURCE", options["source"]),
+        "model_rule": ("ModelRule", "MODEL_RULE", options["model_rule"]),
+        "merge": ("EstimateMerge", "ESTIMATE_MERGE", options["merge"]),
+    }
+    asked = {
+        name: getattr(estimates_pb2, enum).Value(f"{prefix}_{word.upper()}")
+        for name, (enum, prefix, word) in numbers.items()
+        if word
+    }
+    shapes = [requirements_to_message(requirements)]
+    names = [name.strip() for name in clusters.split(",") if name.strip()]
+    table = connection().call(partial(Client.estimate, shapes=shapes, clusters=names, **asked))
+    sources, bounds = estimates_pb2.EstimateSource, estimates_pb2.EstimateBound
+    return [
+        {
+            "cluster": cluster,
+            "replicas": table.replicas[0][position],
+            "source": enum_word(sources.DESCRIPTOR, table.sources[0][position]) or "unknown",
+            "bound": enum_word(bounds.DESCRIPTOR, table.bounds[0][position]),
+            "atMost": table.upper_replicas[0][position],
+            "note": table.notes[0][position],
+            "ageSeconds": table.age_seconds[position],
+            "sequence": table.sequences[position],
+        }
+        for position, cluster in enumerate(table.clusters)
+    ]
+
+
+def _show(rows: Sequence[Row], output: Format) -> None:
+    if output.is_document:
+        show.print_document(rows, output)
+        return
+    columns = {"CLUSTER": "cluster", "REPLICAS": "replicas", "SOURCE": "source", "BOUND": "bound"}
+    if rows and "ageSeconds" in rows[0]:
+        columns |= {"AT MOST": "atMost", "AGE": "ageSeconds"}
+    if output is Format.WIDE:
+        columns |= (
+            {"SEQUENCE": "sequence", "NOTE": "note"} if "AGE" in columns else {"NOTE": "note"}
+        )
+    show.print_table(
+        list(columns), [[_cell(name, row[name]) for name in columns.values()] for row in rows]
+    )
+
+
+def _cell(name: str, value: Any) -> object:
+    if value is None:
+        return "-" if name == "atMost" else "unknown"
+    return show.age(value) if name == "ageSeconds" else value

@@ -1,0 +1,38 @@
+"""Files named on the command line, read whole and checked for size before they are.
+
+Must not know what the documents mean.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from federation.codec.documents import MAX_DOCUMENT_BYTES, Document, check_size, read_documents
+from federation.model.errors import InvalidRequest
+
+STANDARD_INPUT = "-"
+
+
+def documents_of(paths: Iterable[str]) -> list[Document]:
+    """Every object in the files, in order; ``-`` is standard input."""
+    return [document for path in paths for document in read_documents(read_text(path), source=path)]
+
+
+def read_text(path: str) -> str:
+    """The text of a file; raises InvalidRequest naming it when it cannot be read."""
+    try:
+        if path == STANDARD_INPUT:
+            # One byte more than is allowed is enough to know that it is too much.
+            content = sys.stdin.buffer.read(MAX_DOCUMENT_BYTES + 1)
+        else:
+            check_size(Path(path).stat().st_size, source=path)
+            with Path(path).open("rb") as file:  # Devices and pipes have no size.
+                content = file.read(MAX_DOCUMENT_BYTES + 1)
+        check_size(len(content), source=path)
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidRequest.of(path, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidRequest.of(path, f"is not UTF-8 text (byte {error.start})") from error

@@ -1,0 +1,251 @@
+"""Verbs about member clusters: get, describe, apply, join-token; and the lists of everything else.
+
+Must not interpret what it shows.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import click
+
+from federation.cli import inputs
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.files import documents_of
+from federation.cli.output import Format, output_option
+from federation.client import Client
+from federation.codec.clusters import cluster_from_message
+from federation.codec.documents import Document
+from federation.codec.strict import message_from_document
+from federation.codec.timestamps import seconds_from_timestamp
+from federation.codec.written import document_from_message
+from federation.model.errors import InvalidRequest
+from federation.model.resources import amount_of
+from federation.v1 import resource_pb2
+
+TOLERATED_CLOCK_SECONDS = 5.0
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@click.group(epilog="Example: fedctl get clusters -o wide")
+def get() -> None:
+    """List what the control plane knows."""
+
+
+@get.command("clusters", epilog="Example: fedctl get clusters -o json")
+@output_option
+def get_clusters(output: Format) -> None:
+    """Member clusters, with what their agents report."""
+    clusters = connection().call(lambda api: api.list_clusters())
+    if output.is_document:
+        show.print_document([document_from_message(each) for each in clusters], output)
+        return
+    wide = output is Format.WIDE
+    columns = ["NAME", "READY", "AGENT", "REGION", "NODES", "CPU FREE", "MEMORY FREE", "PODS FREE"]
+    columns += ["REPORT AGE", *(["UID", "AGENT VERSION", "KUBERNETES", "SEQUENCE"] if wide else [])]
+    now = time.time()
+    show.print_table(columns, [_cluster_row(each, now, wide=wide) for each in clusters])
+
+
+@get.command("bindings", epilog="Example: fedctl get bindings -n shop")
+@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@output_option
+def get_bindings(namespace: str, output: Format) -> None:
+    """Bindings and where they run."""
+    bindings = connection().call(lambda api: api.list_bindings(namespace))
+    if output.is_document:
+        show.print_document([document_from_message(each) for each in bindings], output)
+        return
+    show.print_table(
+        ["NAMESPACE", "NAME", "WORKLOAD", "REPLICAS", "CLUSTERS"],
+        [
+            (
+                each.metadata.namespace,
+                each.metadata.name,
+                f"{each.spec.resource.kind}/{each.spec.resource.name}",
+                each.spec.replicas,
+                ", ".join(f"{at.name}={at.replicas}" for at in each.spec.clusters) or "-",
+            )
+            for each in bindings
+        ],
+    )
+
+
+@click.group(epilog="Example: fedctl describe cluster member1")
+def describe() -> None:
+    """Show one object in full."""
+
+
+@describe.command("cluster", epilog="Example: fedctl describe cluster member1")
+@click.argument("name")
+@output_option
+def describe_cluster(name: str, output: Format) -> None:
+    """One member cluster: what people say of it and what its agent reports."""
+    cluster = connection().call(lambda api: api.get_cluster(name))
+    if output.is_document:
+        show.print_document(document_from_message(cluster), output)
+        return
+    _print_cluster(cluster)
+
+
+@click.group("join-token", epilog="Example: fedctl join-token create --cluster member1 --ttl 1h")
+def join_token() -> None:
+    """Let clusters join."""
+
+
+@join_token.command("create", epilog="Example: fedctl join-token create --cluster member1")
+@click.option("--cluster", required=True, help="The name the cluster will have.")
+@click.option("--ttl", default="1h", show_default=True, help="How long it is good: 30s, 15m, 1h.")
+@click.option("--token-only", is_flag=True, help="Print the token and nothing else.")
+@output_option
+def create_join_token(cluster: str, ttl: str, output: Format, *, token_only: bool) -> None:
+    """Make a single-use token and print the one command to run in the member cluster."""
+    seconds = _seconds(ttl)
+    answer = connection().call(lambda api: api.create_join_token(cluster, ttl_seconds=seconds))
+    if token_only:
+        click.echo(answer.token)
+    elif output.is_document:
+        show.print_document(document_from_message(answer), output)
+    else:
+        click.echo(f"Run this where {cluster} can be reached, within {ttl}, once:\n", err=True)
+        click.echo(answer.command)
+
+
+@click.command(epilog="Example: fedctl apply -f cluster.yaml")
+@click.option("-f", "--filename", "paths", multiple=True, required=True, help="File, or - .")
+def apply(paths: Sequence[str]) -> None:
+    """Change what is said about member clusters: labels, taints, region, resource models."""
+    clusters = _clusters(documents_of(paths))
+    for cluster in clusters:
+        stored = connection().call(partial(Client.update_cluster, cluster=cluster))
+        click.echo(f"cluster/{stored.metadata.name} configured")
+
+
+def _clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster]:
+    """The clusters in files, all of them checked: nothing is changed when one is wrong."""
+    if not documents:
+        raise InvalidRequest.of("files", "hold no Cluster")
+    messages = []
+    for (path, _), document in zip(inputs.by_name(documents), documents, strict=True):
+        if document.get("kind") != "Cluster":
+            raise InvalidRequest.of(
+                f"{path}.kind", f"must be Cluster, not {document.get('kind')!r}"
+            )
+        message = message_from_document(document, resource_pb2.Cluster, path)
+        cluster_from_message(message, path)
+        messages.append(message)
+    return messages
+
+
+def _seconds(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    if match is None:
+        raise InvalidRequest.of("--ttl", f"must be a number and s, m, h or d, not {text!r}")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def _cluster_row(cluster: resource_pb2.Cluster, now: float, *, wide: bool) -> list[object]:
+    status, agent = cluster.status, cluster.status.agent
+    free = _free(status.resource_summary)
+    row: list[object] = [
+        cluster.metadata.name,
+        _readiness(cluster),
+        "connected" if agent.connected else "away",
+        cluster.spec.region or "-",
+        f"{status.node_summary.graded_num}/{status.node_summary.total_num}",
+        *(free.get(name, "-") for name in ("cpu", "memory", "pods")),
+        _report_age(agent, now),
+    ]
+    if wide:
+        row += [cluster.metadata.uid, agent.version, status.kubernetes_version]
+        row.append(agent.report_sequence)
+    return row
+
+
+def _print_cluster(cluster: resource_pb2.Cluster) -> None:
+    spec, status, agent = cluster.spec, cluster.status, cluster.status.agent
+    nodes = status.node_summary
+    show.print_facts(
+        [
+            ("Name", cluster.metadata.name),
+            ("UID", cluster.metadata.uid),
+            ("Labels", _pairs(cluster.metadata.labels)),
+            ("Provider", spec.provider or "-"),
+            ("Region", spec.region or "-"),
+            ("Zones", ", ".join(spec.zones) or "-"),
+            ("Taints", ", ".join(f"{t.key}={t.value}:{t.effect}" for t in spec.taints) or "-"),
+            ("Ready", _readiness(cluster)),
+            ("Kubernetes", status.kubernetes_version or "-"),
+            ("Agent", f"{'connected' if agent.connected else 'away'}, version {agent.version}"),
+            ("Agent's clock", _clock(agent)),
+            ("Report", f"sequence {agent.report_sequence}, {_report_age(agent, time.time())} old"),
+            (
+                "Nodes",
+                f"{nodes.total_num}, {nodes.ready_num} ready, {nodes.graded_num} capacity",
+            ),
+        ]
+    )
+    _print_summary(status.resource_summary)
+
+
+def _print_summary(summary: resource_pb2.ResourceSummary) -> None:
+    free = _free(summary)
+    parts = (summary.allocatable, summary.allocated, summary.allocating)
+    show.print_heading("Resources")
+    show.print_table(
+        ["RESOURCE", "ALLOCATABLE", "ALLOCATED", "ALLOCATING", "FREE"],
+        [
+            (
+                name,
+                *(show.amount(name, amount_of(name, part.get(name, "0"))) for part in parts),
+                free[name],
+            )
+            for name in sorted(summary.allocatable)
+        ],
+    )
+    if summary.allocatable_modelings:
+        show.print_heading("Nodes per grade of the resource model")
+        show.print_table(
+            ["GRADE", "NODES"],
+            [(each.grade, each.count) for each in summary.allocatable_modelings],
+        )
+
+
+def _free(summary: resource_pb2.ResourceSummary) -> dict[str, str]:
+    """What is left of each allocatable resource, never below 0."""
+    used = (summary.allocated, summary.allocating)
+    return {
+        name: show.amount(
+            name,
+            amount_of(name, total) - sum(amount_of(name, each.get(name, "0")) for each in used),
+        )
+        for name, total in summary.allocatable.items()
+    }
+
+
+def _readiness(cluster: resource_pb2.Cluster) -> str:
+    """As kubectl says it of nodes, with the reason where there is one."""
+    ready = next((each for each in cluster.status.conditions if each.type == "Ready"), None)
+    words = [ready.status if ready else "Unknown", ready.reason if ready else ""]
+    words.append("Cordoned" if cluster.status.cordoned else "")
+    return ",".join(filter(None, words))
+
+
+def _clock(agent: resource_pb2.AgentStatus) -> str:
+    ahead = agent.clock_offset_seconds
+    if abs(ahead) <= TOLERATED_CLOCK_SECONDS:
+        return "right"
+    return f"{show.age(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}: check which one is wrong"
+
+
+def _report_age(agent: resource_pb2.AgentStatus, now: float) -> str:
+    received_at = seconds_from_timestamp(agent.last_report_time)
+    return "never" if received_at is None else show.age(now - received_at)
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "-"

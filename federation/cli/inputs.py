@@ -1,0 +1,218 @@
+"""What the offline verbs read: clusters, requests, options, each under its field path.
+
+Must not open files: ``federation.cli.files`` does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from federation.codec import ranges
+from federation.codec.documents import Document
+from federation.codec.requirements import read_requirements
+from federation.codec.simulations import check_available, read_bindings, read_clusters
+from federation.codec.strict import message_from_document
+from federation.codec.violations import Violations
+from federation.codec.workloads import CLUSTER_KINDS, shown_name
+from federation.model.cluster import ClusterState
+from federation.model.errors import InvalidRequest, Violation
+from federation.model.estimate import EstimateOptions, Merge, ModelRule, Source
+from federation.model.placement import Binding, TieBreak
+from federation.model.workload import Component, ReplicaRequirements
+from federation.v1 import resource_pb2
+
+# A document with the path that its violations are told under.
+Placed = tuple[str, object]
+
+SOURCES: Final = {source.name.lower(): source for source in Source if source is not Source.NONE}
+
+
+def split_clusters(documents: Iterable[Document]) -> tuple[list[Document], list[Document]]:
+    """(clusters, everything else)."""
+    clusters: list[Document] = []
+    others: list[Document] = []
+    for document in documents:
+        (clusters if document.get("kind") in CLUSTER_KINDS else others).append(document)
+    return clusters, others
+
+
+def clusters_in_files(documents: Sequence[Document]) -> list[ClusterState]:
+    """The clusters in files, of which there must be one at least; their reports are of now."""
+    if not documents:
+        raise InvalidRequest.of("files", "hold no Cluster")
+    return clusters_of(by_name(documents), now=time.time())
+
+
+def by_position(documents: Iterable[object], path: str) -> list[Placed]:
+    """Documents of a case, each with its field path."""
+    return [(f"{path}[{position}]", each) for position, each in enumerate(documents)]
+
+
+def by_name(documents: Iterable[Document]) -> list[Placed]:
+    """Documents of files, each under its kind and name."""
+    return [
+        (shown_name(each, f"document {position}"), each)
+        for position, each in enumerate(documents, start=1)
+    ]
+
+
+def clusters_of(documents: Sequence[Placed], *, now: float) -> list[ClusterState]:
+    """Clusters with their status, in the order given; a name given twice is refused."""
+    found = Violations()
+    messages = []
+    for path, document in documents:
+        try:
+            messages.append((path, message_from_document(document, resource_pb2.Cluster, path)))
+        except InvalidRequest as error:
+            found.extend(error.violations)
+    states = read_clusters(messages, now, found)
+    found.check()
+    return states
+
+
+def binding_messages_of(
+    documents: Sequence[Placed],
+) -> list[tuple[str, resource_pb2.ResourceBinding]]:
+    """ResourceBindings as messages, each with its path."""
+    found = Violations()
+    messages = []
+    for path, document in documents:
+        try:
+            message = message_from_document(document, resource_pb2.ResourceBinding, path)
+            messages.append((path, message))
+        except InvalidRequest as error:
+            found.extend(error.violations)
+    found.check()
+    return messages
+
+
+def bindings_of(
+    messages: Iterable[tuple[str, resource_pb2.ResourceBinding]], ties: TieBreak | None
+) -> list[Binding]:
+    """Bindings, each once; ``ties`` holds where a placement names no order among equals."""
+    found = Violations()
+    bindings = read_bindings(messages, ties, found)
+    found.check()
+    return bindings
+
+
+def requirements_of(request: object, node_claim: object) -> ReplicaRequirements:
+    """A request by resource name, with a node claim; both may be absent."""
+    document: dict[str, Any] = {"resourceRequest": request, "nodeClaim": node_claim}
+    try:
+        message = message_from_document(document, resource_pb2.ReplicaRequirements)
+        found = Violations()
+        requirements = read_requirements(message, "", found)
+        found.check()
+    except InvalidRequest as error:
+        # Cases and the command line call it request.
+        raise InvalidRequest(
+            Violation(field=each.field.replace("resourceRequest", "request", 1), rule=each.rule)
+            for each in error.violations
+        ) from error
+    return requirements
+
+
+def components_of(documents: object, path: str) -> tuple[Component, ...]:
+    """The components of a workload: name, replicas and request each, and a node claim."""
+    if documents is None:
+        return ()
+    if not isinstance(documents, Sequence) or isinstance(documents, str):
+        raise InvalidRequest.of(path, "must be a list")
+    return tuple(
+        _component(document, f"{path}[{position}]") for position, document in enumerate(documents)
+    )
+
+
+def workloads_of(documents: object, path: str) -> tuple[tuple[Component, ...], ...]:
+    """Workloads, each a list of components."""
+    if documents is None:
+        return ()
+    if not isinstance(documents, Sequence) or isinstance(documents, str):
+        raise InvalidRequest.of(path, "must be a list")
+    return tuple(
+        components_of(document, f"{path}[{position}]")
+        for position, document in enumerate(documents)
+    )
+
+
+def _component(document: object, path: str) -> Component:
+    if not isinstance(document, Mapping):
+        raise InvalidRequest.of(path, "must be an object")
+    replicas = document.get("replicas", 1)
+    if isinstance(replicas, bool) or not isinstance(replicas, int):
+        raise InvalidRequest.of(f"{path}.replicas", "must be a whole number")
+    found = Violations()
+    ranges.replicas(replicas, f"{path}.replicas", found)
+    found.check()
+    try:
+        requirements = requirements_of(document.get("request"), document.get("nodeClaim"))
+    except InvalidRequest as error:
+        raise InvalidRequest(each.under(path) for each in error.violations) from error
+    return Component(
+        name=str(document.get("name", "")), replicas=replicas, requirements=requirements
+    )
+
+
+def estimate_options(options: Mapping[str, Any], path: str = "options") -> EstimateOptions:
+    """``modelRule``, ``merge`` and ``source``; absent ones have their defaults."""
+    found = Violations()
+    defaults = EstimateOptions()
+    texts = {name: _text(options, name, path, found) for name in ("modelRule", "merge", "source")}
+    if texts["source"] and texts["source"] not in SOURCES:
+        rule = f"must be one of {', '.join(SOURCES)}, not {texts['source']!r}"
+        found.add(f"{path}.source", rule)
+    read = EstimateOptions(
+        model_rule=ranges.word(
+            texts["modelRule"], ModelRule, f"{path}.modelRule", found, default=defaults.model_rule
+        ),
+        merge=ranges.word(texts["merge"], Merge, f"{path}.merge", found, default=defaults.merge),
+        highest=SOURCES.get(texts["source"], defaults.highest),
+    )
+    found.check()
+    return read
+
+
+def available_replicas(
+    options: Mapping[str, Any], names: Iterable[str], path: str = "options.availableReplicas"
+) -> dict[str, int]:
+    """Replicas that are available by cluster name, as stated by the caller."""
+    found = Violations()
+    stated = options.get("availableReplicas") or {}
+    if not isinstance(stated, Mapping):
+        raise InvalidRequest.of(path, "must be an object with a number for each cluster")
+    for name, replicas in stated.items():
+        if isinstance(replicas, bool) or not isinstance(replicas, int):
+            found.add(f"{path}[{name}]", "must be a whole number")
+    found.check()
+    check_available(stated, names, path, found)
+    found.check()
+    return dict(stated)
+
+
+def tie_break(options: Mapping[str, Any], path: str = "options") -> TieBreak | None:
+    """The order among equals for placements that do not name one."""
+    found = Violations()
+    text = _text(options, "tieBreak", path, found)
+    read = ranges.optional_word(text, TieBreak, f"{path}.tieBreak", found)
+    found.check()
+    return read
+
+
+def flag(options: Mapping[str, Any], name: str, path: str = "options") -> bool:
+    value = options.get(name)
+    if not isinstance(value, bool | None):
+        raise InvalidRequest.of(f"{path}.{name}", "must be true or false")
+    return bool(value)
+
+
+def _text(options: Mapping[str, Any], name: str, path: str, found: Violations) -> str:
+    value = options.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    found.add(f"{path}.{name}", "must be text")
+    return ""

@@ -1,0 +1,74 @@
+"""Verbs that change a member cluster's standing: cordon, uncordon, delete, replace, revoke.
+
+Must not decide what is allowed: the control plane does.
+"""
+
+from __future__ import annotations
+
+import click
+
+from federation.cli import workloads
+from federation.cli.connection import connection
+
+
+@click.command(epilog="Example: fedctl cordon member1")
+@click.argument("name")
+def cordon(name: str) -> None:
+    """Keep new replicas away from a cluster; what runs there stays."""
+    connection().call(lambda api: api.cordon_cluster(name, cordoned=True))
+    click.echo(f"cluster/{name} cordoned")
+
+
+@click.command(epilog="Example: fedctl uncordon member1")
+@click.argument("name")
+def uncordon(name: str) -> None:
+    """Let new replicas into a cluster again."""
+    connection().call(lambda api: api.cordon_cluster(name, cordoned=False))
+    click.echo(f"cluster/{name} uncordoned")
+
+
+@click.group(epilog="Example: fedctl delete cluster member1")
+def delete() -> None:
+    """Forget a member cluster or a binding."""
+
+
+@delete.command("cluster", epilog="Example: fedctl delete cluster member1 --force")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Even while bindings hold replicas there.")
+def delete_cluster(name: str, *, force: bool) -> None:
+    """Forget a member cluster; its agent is sent away for good.
+
+    Refused while bindings hold replicas there. When forced their replicas there count as gone, and
+    are placed again when their bindings are scheduled next. Nothing in the cluster is touched.
+    """
+    connection().call(lambda api: api.delete_cluster(name, force=force))
+    click.echo(f"cluster/{name} deleted")
+
+
+delete.add_command(workloads.delete_binding)
+
+
+@click.command(epilog="Example: fedctl replace member1 --uid 8f6f4a2e-0c0b-4d52-9f0e-2f3f5c1d7a90")
+@click.argument("name")
+@click.option("--uid", required=True, help="uid of the new cluster's namespace kube-system.")
+def replace(name: str, uid: str) -> None:
+    """Give a name to another Kubernetes cluster, such as one that was built anew.
+
+    The old cluster's credentials and report are gone; the new one joins with a token of its own.
+    `kubectl get namespace kube-system -o jsonpath={.metadata.uid}` prints the uid.
+    """
+    connection().call(lambda api: api.replace_cluster(name, uid))
+    click.echo(f"cluster/{name} now belongs to {uid}")
+    click.echo(f"Let it join: fedctl join-token create --cluster {name}", err=True)
+
+
+@click.command(epilog="Example: fedctl revoke member1")
+@click.argument("name")
+def revoke(name: str) -> None:
+    """End a cluster's credentials and unused join tokens at once, and its agent's stream.
+
+    The cluster stays known, and gets no new replicas once it is stale.
+    """
+    credentials = connection().call(lambda api: api.revoke_cluster(name))
+    click.echo(f"cluster/{name} revoked, credentials ended: {credentials}")
+    click.echo(f"To let it join again: fedctl join-token create --cluster {name}", err=True)

@@ -1,0 +1,188 @@
+"""The verb ``score``: which node a scheduler's configuration prefers for a pod, from files alone.
+
+Must not compute scores: ``estimator.binpack`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from estimator.binpack.breakdown import ResourceScore
+from estimator.binpack.node_scores import NodeScore, amount_text, score_nodes
+from estimator.binpack.strategy import Strategy
+from estimator.scoring_config.choice import on_documented_scale, strategy_for
+from estimator.scoring_config.reader import read_scoring_configuration
+from federation.cli import output as show
+from federation.cli.cases import answer_cases
+from federation.cli.files import documents_of, read_text
+from federation.cli.output import Format, output_option
+from federation.cli.scoring_cases import answer_case, checked_configuration
+from federation.cli.scoring_objects import nodes_and_pod
+from federation.model.errors import InvalidRequest, Violation
+
+EPILOG = """Examples:
+
+\b
+fedctl score --config scheduler.yaml -f nodes-and-pod.yaml
+kubectl get nodes,pods -A -o json | fedctl score --config scheduler.yaml -f - -f pod.yaml
+fedctl score --check-config scheduler.yaml
+fedctl score --cases cases.jsonl > answers.jsonl
+"""
+
+DOCUMENTED_SCALE: Final = "10"
+
+Row = dict[str, Any]
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="KubeSchedulerConfiguration, a legacy Policy or Volcano's scheduler.conf.",
+)
+@click.option("-f", "--filename", "paths", multiple=True, help="File with Nodes and Pods, or - .")
+@click.option(
+    "--pod", metavar="NAME", help="The pod to score, where several have no spec.nodeName."
+)
+@click.option("--profile", metavar="NAME", help="Scheduler name, instead of the pod's own.")
+@click.option(
+    "--scale",
+    type=click.Choice(["100", DOCUMENTED_SCALE]),
+    default="100",
+    show_default=True,
+    help="10: as Kubernetes' page on bin packing scores RequestedToCapacityRatio.",
+)
+@click.option("--cases", metavar="FILE", help="A case a line, or - ; an answer a line comes back.")
+@click.option("--check-config", metavar="FILE", help="Only say what is wrong with a configuration.")
+@output_option
+def score(paths: Sequence[str], output: Format, **options: str | None) -> None:
+    """Score nodes for a pod as kube-scheduler or Volcano would, and show why."""
+    cases, checked, config = options["cases"], options["check_config"], options["config"]
+    if sum(given is not None for given in (cases, checked, config)) != 1:
+        raise click.UsageError("give one of --config FILE with -f FILE, --cases, --check-config")
+    if config is None and paths:
+        raise click.UsageError("-f goes with --config")
+    if cases is not None:
+        answer_cases(cases, answer_case)
+    elif checked is not None:
+        _check(checked, output)
+    elif config is not None:
+        if not paths:
+            raise click.UsageError("give the nodes and the pod with -f FILE")
+        _score(config, paths, output, options)
+
+
+def _check(path: str, output: Format) -> None:
+    answer = checked_configuration(read_text(path))
+    if output.is_document:
+        show.print_document(answer, output)
+    elif answer["valid"]:
+        show.print_facts(
+            [
+                ("Configuration", "valid"),
+                ("Profiles", ", ".join(answer["strategies"]) or "none"),
+                *(("Warning", warning) for warning in answer["warnings"]),
+            ]
+        )
+    else:
+        columns = ["FIELD", "ERROR", "WHY"]
+        rows = [(each["field"], each["type"], each["message"]) for each in answer["errors"]]
+        show.print_table(columns, rows)
+    if not answer["valid"]:
+        click.get_current_context().exit(1)
+
+
+def _score(
+    config: str, paths: Sequence[str], output: Format, options: dict[str, str | None]
+) -> None:
+    try:
+        configuration = read_scoring_configuration(read_text(config))
+    except InvalidRequest as error:
+        # Only the configuration is named in it, and not which file that is.
+        named = (Violation(field=_in(config, each), rule=each.rule) for each in error.violations)
+        raise InvalidRequest(named) from error
+    for warning in configuration.warnings:
+        click.echo(f"warning: {config}: {warning}", err=True)
+    nodes, pod = nodes_and_pod(documents_of(paths), options["pod"])
+    strategy = strategy_for(configuration, options["profile"] or pod.scheduler_name)
+    if options["scale"] == DOCUMENTED_SCALE:
+        strategy = on_documented_scale(strategy)
+    scores = score_nodes(strategy, pod.resources, nodes)
+    if output.is_document:
+        rows = [_document(each, strategy) for each in scores]
+        answer = {"pod": pod.name, "strategy": strategy.name, "nodes": rows}
+        show.print_document(answer, output)
+        return
+    show.print_facts([("Pod", pod.name), ("Scored by", strategy.name)])
+    show.print_heading("Nodes")
+    columns = ["NODE", "SCORE", "BALANCED", "TOTAL", "INSUFFICIENT"]
+    show.print_table(columns, [_row(each) for each in scores])
+    show.print_heading("How each score was made")
+    columns = ["NODE", "PLUGIN", "RESOURCE", "USED", "REQUEST", "ALLOCATABLE", "UTILISATION"]
+    columns += ["SCORE", "WEIGHT", "LEFT OUT"]
+    parts = [_part_row(each.name, part, strategy) for each in scores for part in each.resources]
+    show.print_table(columns, parts)
+
+
+def _in(config: str, violation: Violation) -> str:
+    return f"{config}: {violation.field}" if violation.field else config
+
+
+def _row(scored: NodeScore) -> tuple[object, ...]:
+    return (
+        scored.name,
+        "-" if scored.score is None else scored.score,
+        "-" if scored.balanced is None else scored.balanced,
+        scored.total,
+        ", ".join(scored.insufficient) or "-",
+    )
+
+
+def _part_row(node: str, part: ResourceScore, strategy: Strategy) -> tuple[object, ...]:
+    utilization = part.utilization_percent
+    return (
+        node,
+        part.strategy,
+        part.resource,
+        *(amount_text(strategy, part.resource, amount) for amount in _amounts(part)),
+        "-" if utilization is None else f"{utilization}%",
+        "-" if part.score is None else part.score,
+        part.weight,
+        "-" if part.skipped is None else part.skipped.value,
+    )
+
+
+def _document(scored: NodeScore, strategy: Strategy) -> Row:
+    return {
+        "name": scored.name,
+        "score": scored.score,
+        "balanced": scored.balanced,
+        "total": scored.total,
+        "insufficient": list(scored.insufficient),
+        "unresolvable": list(scored.unresolvable),
+        "resources": [_part_document(part, strategy) for part in scored.resources],
+    }
+
+
+def _part_document(part: ResourceScore, strategy: Strategy) -> Row:
+    used, request, allocatable = (
+        amount_text(strategy, part.resource, amount) for amount in _amounts(part)
+    )
+    return {
+        "plugin": part.strategy,
+        "resource": part.resource,
+        "used": used,
+        "request": request,
+        "allocatable": allocatable,
+        "utilizationPercent": part.utilization_percent,
+        "score": part.score,
+        "weight": part.weight,
+        "skipped": None if part.skipped is None else part.skipped.value,
+    }
+
+
+def _amounts(part: ResourceScore) -> tuple[int, int, int]:
+    return part.used, part.request, part.allocatable

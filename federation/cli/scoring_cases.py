@@ -1,0 +1,270 @@
+"""Lines of scoring cases: nodes and a pod with the strategy to score them by, or a configuration.
+
+Must not read files: ``federation.cli.cases`` does. Keys that are not named here are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from estimator.binpack.balanced_allocation import BalancedAllocation
+from estimator.binpack.least_allocated import LeastAllocated
+from estimator.binpack.most_allocated import MostAllocated
+from estimator.binpack.node_load import NodeLoad
+from estimator.binpack.node_scores import NodeScore, NodeWithPods, score_loads, score_nodes
+from estimator.binpack.profile import FitStrategy, Profile, WeightedPlugin
+from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
+from estimator.binpack.requests import replica_request
+from estimator.binpack.strategy import ResourceWeight
+from estimator.binpack.volcano import VolcanoBinpack
+from estimator.scoring_config.faults import InvalidConfiguration
+from estimator.scoring_config.kubescheduler import read_kube_scheduler
+from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
+from estimator.scoring_config.shape_rules import shape_faults, shape_of, weight_faults, weights_of
+from estimator.scoring_config.volcano import read_volcano
+from federation.cli.cases import Case, objects_at
+from federation.codec.pods import list_at, object_at, quantities_at
+from federation.codec.violations import Violations
+from federation.model.errors import InvalidRequest
+from federation.model.pod_request import ContainerRequest, PodResources
+from federation.model.resources import CPU, EPHEMERAL_STORAGE, MAX_AMOUNT, MEMORY, PODS
+
+Row = dict[str, Any]
+
+_STRATEGIES = ("MostAllocated", "LeastAllocated", "RequestedToCapacityRatio")
+_TOTALS = {"milli_cpu": CPU, "memory": MEMORY, "ephemeral_storage": EPHEMERAL_STORAGE, "pods": PODS}
+
+
+def answer_case(case: Case) -> Row:
+    """One line; its format is told by its keys."""
+    if "doc" in case:
+        return _checked_document(_text(case, "doc"))
+    scores: Callable[[Case], Sequence[NodeScore]] = _fit_objects
+    if "conf" in case:
+        scores = _volcano
+    elif "pod_container_requests" in case:
+        scores = _fit_raw
+    rows = [
+        {
+            "name": each.name,
+            "score": each.score,
+            "balanced": each.balanced,
+            "insufficient": list(each.insufficient),
+        }
+        for each in scores(case)
+    ]
+    return {"nodes": rows}
+
+
+def checked_configuration(text: str) -> Row:
+    """What is wrong with a scoring configuration, or the strategies and warnings it gives."""
+    try:
+        configuration = read_scoring_configuration(text)
+    except InvalidConfiguration as error:
+        return _refused(error)
+    return _valid(configuration)
+
+
+def _checked_document(text: str) -> Row:
+    """The same for a KubeSchedulerConfiguration, which is all that kube-scheduler itself takes."""
+    try:
+        profiles = read_kube_scheduler(text)
+    except InvalidConfiguration as error:
+        return _refused(error)
+    return _valid(ScoringConfiguration(strategies=profiles))
+
+
+def _valid(configuration: ScoringConfiguration) -> Row:
+    return {
+        "valid": True,
+        "stage": "ok",
+        "errors": [],
+        "warnings": list(configuration.warnings),
+        "strategies": [strategy.name for strategy in configuration.strategies],
+    }
+
+
+def _refused(error: InvalidConfiguration) -> Row:
+    errors = [
+        {"type": fault.type.value, "field": fault.field, "message": fault.rule}
+        for fault in error.faults
+    ]
+    return {"valid": False, "stage": error.stage.value, "errors": errors}
+
+
+def _fit_objects(case: Case) -> Sequence[NodeScore]:
+    found = Violations()
+    profile = _profile(case, _balanced_resources(case, found), found)
+    pod = _incoming_pod(case, found)
+    nodes = list(_nodes(case, found))
+    found.check()
+    return score_nodes(profile, pod, nodes)
+
+
+def _fit_raw(case: Case) -> Sequence[NodeScore]:
+    found = Violations()
+    profile = _profile(case, None, found)
+    requests = quantities_at(case.get("pod_container_requests"), "pod_container_requests", found)
+    load = NodeLoad(
+        allocatable=_totals(case, "allocatable", found),
+        requested=_totals(case, "requested", found),
+        nonzero_requested={
+            CPU: _amount(case.get("nonzero_milli_cpu"), "nonzero_milli_cpu", found),
+            MEMORY: _amount(case.get("nonzero_memory"), "nonzero_memory", found),
+        },
+    )
+    found.check()
+    request = replica_request(PodResources(containers=(ContainerRequest(requests=requests),)))
+    return score_loads(profile, request, [""], [load])
+
+
+def _volcano(case: Case) -> Sequence[NodeScore]:
+    try:
+        binpack = read_volcano(_text(case, "conf")).binpack
+    except InvalidConfiguration as error:
+        raise InvalidRequest(each.under("conf") for each in error.violations) from error
+    found = Violations()
+    pod = _incoming_pod(case, found)
+    nodes = list(_nodes(case, found))
+    found.check()
+    # A plugin that is not registered orders no nodes: they are all alike.
+    return score_nodes(binpack or VolcanoBinpack(weight=0, weights=()), pod, nodes)
+
+
+def _profile(case: Case, balanced: Sequence[str] | None, found: Violations) -> Profile:
+    """Both plugins; None: BalancedAllocation goes by the strategy's resources."""
+    weights = weights_of(_weighted(case, found))
+    found.extend(weight_faults(weights, "resources"))
+    names = [item.resource for item in weights] if balanced is None else balanced
+    alike = tuple(ResourceWeight(resource=name, weight=1) for name in dict.fromkeys(names))
+    plugins = (
+        WeightedPlugin(strategy=_fit_strategy(case, weights, found), weight=1),
+        WeightedPlugin(strategy=BalancedAllocation(weights=alike), weight=1),
+    )
+    return Profile(scheduler_name="", plugins=plugins)
+
+
+def _fit_strategy(
+    case: Case, weights: tuple[ResourceWeight, ...], found: Violations
+) -> FitStrategy:
+    match case.get("strategy"):
+        case "LeastAllocated":
+            return LeastAllocated(weights=weights)
+        case "RequestedToCapacityRatio":
+            shape = shape_of(list(_points(case, found)))
+            found.extend(shape_faults(shape, "shape"))
+            return RequestedToCapacityRatio(weights=weights, shape=shape)
+        case "MostAllocated":
+            pass
+        case other:
+            found.add("strategy", f"must be one of {', '.join(_STRATEGIES)}, not {other!r}")
+    return MostAllocated(weights=weights)
+
+
+def _weighted(case: Case, found: Violations) -> list[Mapping[str, Any]]:
+    items: list[Mapping[str, Any]] = []
+    for position, value in enumerate(list_at(case.get("resources"), "resources", found)):
+        path = f"resources[{position}]"
+        item = object_at(value, path, found)
+        name, weight = item.get("name"), item.get("weight", 1)
+        if not isinstance(name, str) or not name:
+            found.add(f"{path}.name", "is required, text")
+        elif isinstance(weight, bool) or not isinstance(weight, int):
+            found.add(f"{path}.weight", "must be a whole number")
+        else:
+            items.append({"name": name, "weight": weight})
+    return items
+
+
+def _points(case: Case, found: Violations) -> Iterator[Mapping[str, int]]:
+    for position, value in enumerate(list_at(case.get("shape"), "shape", found)):
+        match value:
+            case [int(utilization), int(score)]:
+                yield {"utilization": utilization, "score": score}
+            case _:
+                found.add(f"shape[{position}]", "must be [utilization, score], whole numbers")
+
+
+def _nodes(case: Case, found: Violations) -> Iterator[NodeWithPods]:
+    for position, value in enumerate(objects_at(case, "nodes")):
+        path = f"nodes[{position}]"
+        node = object_at(value, path, found)
+        name = node.get("name", "")
+        if not isinstance(name, str):
+            found.add(f"{path}.name", "must be text")
+        yield NodeWithPods(
+            name=str(name),
+            allocatable=quantities_at(node.get("allocatable"), f"{path}.allocatable", found),
+            pods=tuple(
+                _pod(pod, f"{path}.pods[{at}]", found)
+                for at, pod in enumerate(list_at(node.get("pods"), f"{path}.pods", found))
+            ),
+        )
+
+
+def _incoming_pod(case: Case, found: Violations) -> PodResources:
+    if case.get("pod") is None:
+        found.add("pod", "is required, an object")
+    return _pod(case.get("pod"), "pod", found)
+
+
+def _pod(value: Any, path: str, found: Violations) -> PodResources:
+    pod = object_at(value, path, found)
+    level = f"{path}.pod_level_requests"
+    return PodResources(
+        containers=_containers(pod, "containers", path, found),
+        init_containers=_containers(pod, "init", path, found),
+        overhead=quantities_at(pod.get("overhead"), f"{path}.overhead", found),
+        pod_level=quantities_at(pod.get("pod_level_requests"), level, found),
+    )
+
+
+def _containers(
+    pod: Mapping[str, Any], field: str, path: str, found: Violations
+) -> tuple[ContainerRequest, ...]:
+    containers = []
+    for position, value in enumerate(list_at(pod.get(field), f"{path}.{field}", found)):
+        here = f"{path}.{field}[{position}]"
+        container = object_at(value, here, found)
+        requests = quantities_at(container.get("requests"), f"{here}.requests", found)
+        restart_always = container.get("restart") == "Always"
+        containers.append(ContainerRequest(requests=requests, restart_always=restart_always))
+    return tuple(containers)
+
+
+def _totals(case: Case, field: str, found: Violations) -> dict[str, int]:
+    """Totals of a node in base units, under the names of the resources."""
+    recorded = object_at(case.get(field), field, found)
+    totals = {
+        resource: _amount(recorded[key], f"{field}.{key}", found)
+        for key, resource in _TOTALS.items()
+        if key in recorded
+    }
+    scalar = object_at(recorded.get("scalar"), f"{field}.scalar", found)
+    for name, amount in scalar.items():
+        totals[name] = _amount(amount, f"{field}.scalar[{name}]", found)
+    return totals
+
+
+def _amount(value: Any, path: str, found: Violations) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_AMOUNT:
+        found.add(path, f"must be a whole number from 0 to {MAX_AMOUNT}")
+        return 0
+    return value
+
+
+def _balanced_resources(case: Case, found: Violations) -> list[str]:
+    field = "balanced_resources"
+    names = list_at(case.get(field), field, found)
+    for position, name in enumerate(names):
+        if not isinstance(name, str):
+            found.add(f"{field}[{position}]", "must be text")
+    return [str(name) for name in names]
+
+
+def _text(case: Case, name: str) -> str:
+    value = case[name]
+    if not isinstance(value, str):
+        raise InvalidRequest.of(name, "must be text")
+    return value

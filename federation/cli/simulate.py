@@ -1,0 +1,148 @@
+"""The verb ``simulate``: decide bindings on clusters from files, without any server.
+
+Must not decide: ``federation.scheduler`` does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from federation.cli import inputs
+from federation.cli import output as show
+from federation.cli.cases import Case, answer_cases, objects_at, options_at
+from federation.cli.decisions import print_trace
+from federation.cli.files import documents_of
+from federation.cli.output import Format, output_option
+from federation.codec.decisions import trace_to_message
+from federation.codec.workloads import bindings_from_documents
+from federation.model.errors import InvalidRequest
+from federation.model.estimate import Merge, ModelRule
+from federation.model.placement import Binding, TieBreak
+from federation.plugins import read_profiles
+from federation.scheduler.decision import Decision
+from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.simulation import Simulation, SimulationOptions, check_bindings
+
+EPILOG = """Examples:
+
+\b
+fedctl simulate -f clusters.yaml -f deployment.yaml -f policy.yaml
+fedctl simulate -f everything.yaml -o json
+fedctl simulate -f everything.yaml --scheduler-config profiles.yaml
+fedctl simulate --cases cases.jsonl > answers.jsonl
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option("-f", "--filename", "paths", multiple=True, help="File with objects, or - .")
+@click.option("--cases", help="File with a case a line, or - ; an answer a line comes back.")
+@click.option(
+    "--tie-break", type=click.Choice([each.value for each in TieBreak]), help="Order among equals."
+)
+@click.option(
+    "--model-rule", type=click.Choice([each.value for each in ModelRule]), help="How grades count."
+)
+@click.option(
+    "--merge", type=click.Choice([each.value for each in Merge]), help="How levels combine."
+)
+@click.option("--reserve", is_flag=True, help="Hold Duplicated and static weights to capacity too.")
+@click.option(
+    "--scheduler-config",
+    type=click.Path(path_type=Path),
+    help="File with scheduler profiles; bindings pick one by schedulerName.",
+)
+@output_option
+def simulate(
+    paths: Sequence[str],
+    cases: str | None,
+    output: Format,
+    *,
+    reserve: bool,
+    scheduler_config: Path | None,
+    **words: str | None,
+) -> None:
+    """Decide where workloads would run.
+
+    The files hold Clusters, and ResourceBindings or workloads with their policies.
+    """
+    if cases is not None:
+        if paths or reserve or any(words.values()):
+            raise click.UsageError("--cases takes what it needs from the lines of its file")
+        answer_cases(cases, partial(answer_case, profiles=read_profiles(scheduler_config)))
+        return
+    if not paths:
+        raise click.UsageError("give the files with -f, or --cases")
+    clusters, others = inputs.split_clusters(documents_of(paths))
+    states = inputs.clusters_in_files(clusters)
+    messages = bindings_from_documents(others)
+    if not messages:
+        raise InvalidRequest.of("files", "hold nothing to schedule")
+    named = [(f"ResourceBinding/{each.metadata.name}", each) for each in messages]
+    options = {
+        "tieBreak": words["tie_break"],
+        "modelRule": words["model_rule"],
+        "merge": words["merge"],
+    }
+    bindings = inputs.bindings_of(named, inputs.tie_break(options))
+    profiles = read_profiles(scheduler_config)
+    check_bindings(zip((path for path, _ in named), bindings, strict=True), profiles)
+    simulation = Simulation(
+        states,
+        SimulationOptions(estimate=inputs.estimate_options(options), reserve=reserve),
+        now=time.time(),
+        profiles=profiles,
+    )
+    _show([(binding, simulation.decide(binding)) for binding in bindings], output)
+
+
+def answer_case(case: Case, profiles: Profiles = DEFAULT_PROFILES) -> dict[str, Any]:
+    """One line of a file of cases."""
+    options = options_at(case)
+    states = inputs.clusters_of(
+        inputs.by_position(objects_at(case, "clusters"), "clusters"), now=0.0
+    )
+    names = [state.cluster.name for state in states]
+    read = SimulationOptions(
+        estimate=inputs.estimate_options(options),
+        reserve=inputs.flag(options, "reserve"),
+        available_replicas=inputs.available_replicas(options, names),
+    )
+    documents = inputs.by_position(objects_at(case, "bindings"), "bindings")
+    bindings = inputs.bindings_of(inputs.binding_messages_of(documents), inputs.tie_break(options))
+    check_bindings(zip((path for path, _ in documents), bindings, strict=True), profiles)
+    simulation = Simulation(states, read, now=0.0, profiles=profiles)
+    return {"decisions": [_written(binding, simulation.decide(binding)) for binding in bindings]}
+
+
+def _written(binding: Binding, decision: Decision) -> dict[str, Any]:
+    return {
+        "binding": binding.key,
+        "outcome": decision.outcome.value,
+        "clusters": [{"name": each.name, "replicas": each.replicas} for each in decision.clusters],
+        "reason": decision.reason,
+    }
+
+
+def _show(decided: Sequence[tuple[Binding, Decision]], output: Format) -> None:
+    if output.is_document:
+        written = [
+            {**_written(binding, decision), "remainder": decision.remainder}
+            for binding, decision in decided
+        ]
+        show.print_document(written, output)
+        return
+    rows = []
+    for binding, decision in decided:
+        shares = " ".join(f"{each.name}={each.replicas}" for each in decision.clusters)
+        rows.append((binding.key, decision.outcome.value, shares or "-", decision.reason or "-"))
+    show.print_table(["BINDING", "OUTCOME", "CLUSTERS", "REASON"], rows)
+    if output is Format.WIDE:
+        for binding, decision in decided:
+            show.print_heading(binding.key)
+            print_trace(trace_to_message(decision.trace), wide=True)

@@ -1,0 +1,161 @@
+"""Verbs about workloads: schedule, explain, delete.
+
+Must not decide anything: the control plane does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import click
+
+from federation.cli import inputs
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.decisions import (
+    print_decision,
+    print_nodes,
+    print_preview,
+    print_trace,
+)
+from federation.cli.files import documents_of
+from federation.cli.output import Format, output_option
+from federation.client import Client
+from federation.codec.workloads import bindings_from_documents
+from federation.codec.written import document_from_message
+from federation.model.errors import InvalidRequest
+from federation.v1 import resource_pb2, scheduling_pb2
+
+DECISION_ID_LENGTH = 36
+
+Ask = Callable[[Client], Awaitable[scheduling_pb2.ScheduleResponse]]
+
+
+SCHEDULE_EPILOG = """Examples:
+
+\b
+fedctl schedule -f deployment.yaml -f policy.yaml
+fedctl schedule -f deployment.yaml -f policy.yaml --preview
+fedctl schedule --commit TOKEN
+"""
+
+
+@click.command(epilog=SCHEDULE_EPILOG)
+@click.option("-f", "--filename", "paths", multiple=True, help="File, or - .")
+@click.option("--adopt", is_flag=True, help="Take spec.clusters as where the workload runs now.")
+@click.option("--wait/--no-wait", default=True, help="Keep a binding that does not fit.")
+@click.option("--preview", is_flag=True, help="Decide, commit nothing, and show a token.")
+@click.option(
+    "--commit", "tokens", multiple=True, metavar="TOKEN", help="Commit what a preview showed."
+)
+@click.option(
+    "--node-timeout",
+    type=click.FloatRange(min=0, max=20),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the agents to choose nodes.",
+)
+@output_option
+def schedule(
+    paths: Sequence[str],
+    output: Format,
+    *,
+    adopt: bool,
+    wait: bool,
+    preview: bool,
+    tokens: Sequence[str],
+    node_timeout: float,
+) -> None:
+    """Decide where workloads run: ResourceBindings, or workloads with their policies."""
+    if bool(paths) == bool(tokens):
+        raise click.UsageError("give files with -f, or tokens of previews with --commit")
+    if tokens and preview:
+        raise click.UsageError("--preview decides, --commit takes what was decided: choose one")
+    asks: list[Ask]
+    if tokens:
+        asks = [
+            partial(Client.commit_preview, token=token, node_timeout_seconds=node_timeout)
+            for token in tokens
+        ]
+    else:
+        method = (
+            Client.preview
+            if preview
+            else partial(Client.schedule, node_timeout_seconds=node_timeout)
+        )
+        asks = [
+            partial(method, binding=binding, adopt=adopt, wait=wait) for binding in _bindings(paths)
+        ]
+    _show_as_answered(asks, output)
+
+
+def _show_as_answered(asks: Sequence[Ask], output: Format) -> None:
+    """One call after the other: what was committed is shown even when a later call fails."""
+    documents = []
+    try:
+        for ask in asks:
+            answer = connection().call(ask)
+            if output.is_document:
+                documents.append(document_from_message(answer))
+                continue
+            print_decision(answer.decision, queued=answer.queued)
+            print_preview(answer)
+            if output is Format.WIDE and answer.decision.HasField("trace"):
+                print_trace(answer.decision.trace, wide=True)
+            print_nodes(answer.decision)
+    finally:
+        if documents:
+            show.print_document(documents, output)
+
+
+@click.command(epilog="Example: fedctl explain shop/checkout-deployment")
+@click.argument("name", metavar="NAMESPACE/BINDING | DECISION")
+@output_option
+def explain(name: str, output: Format) -> None:
+    """Why a binding is where it is: every cluster's filter, scores, estimate and share."""
+    decision_id = _decision_id(name)
+    decision = connection().call(lambda api: api.get_decision(decision_id))
+    if output.is_document:
+        show.print_document(document_from_message(decision), output)
+        return
+    print_decision(decision)
+    print_trace(decision.trace, wide=output is Format.WIDE)
+    print_nodes(decision)
+
+
+@click.command("binding", epilog="Example: fedctl delete binding shop/checkout-deployment")
+@click.argument("name", metavar="NAMESPACE/BINDING")
+def delete_binding(name: str) -> None:
+    """Forget a binding and free what was promised to it."""
+    namespace, binding = _key(name)
+    connection().call(lambda api: api.delete_binding(namespace, binding))
+    click.echo(f"binding/{name} deleted")
+
+
+def _bindings(paths: Sequence[str]) -> list[resource_pb2.ResourceBinding]:
+    """What the files hold, all of it checked: nothing is decided when one of them is wrong."""
+    messages = bindings_from_documents(documents_of(paths))
+    if not messages:
+        raise InvalidRequest.of("files", "hold nothing to schedule")
+    named = [(f"ResourceBinding/{each.metadata.name}", each) for each in messages]
+    inputs.bindings_of(named, ties=None)
+    return messages
+
+
+def _decision_id(name: str) -> str:
+    if "/" not in name and len(name) == DECISION_ID_LENGTH:
+        return name
+    namespace, binding = _key(name)
+    answer: scheduling_pb2.GetBindingResponse = connection().call(
+        lambda api: api.get_binding(namespace, binding)
+    )
+    return answer.decision.id
+
+
+def _key(name: str) -> tuple[str, str]:
+    namespace, slash, binding = name.rpartition("/")
+    if not binding or (slash and not namespace):
+        raise InvalidRequest.of("NAMESPACE/BINDING", f"{name!r} names no binding")
+    return namespace, binding

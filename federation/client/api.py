@@ -1,0 +1,335 @@
+"""The asynchronous client: one method per rpc, pages followed, failures as the error tree.
+
+Must not retry: callers know whether a repeated call is harmless.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+import grpc
+import grpc.aio
+
+from federation.client.failures import error_of
+from federation.model.errors import InvalidRequest
+from federation.v1 import (
+    clusters_pb2,
+    clusters_pb2_grpc,
+    estimates_pb2,
+    estimates_pb2_grpc,
+    resource_pb2,
+    scheduling_pb2,
+    scheduling_pb2_grpc,
+    scoring_pb2,
+    scoring_pb2_grpc,
+    simulation_pb2,
+    simulation_pb2_grpc,
+)
+
+MAX_TIMEOUT_SECONDS = 86_400.0
+
+_PAGE = 1000
+_BEST = estimates_pb2.ESTIMATE_SOURCE_UNSPECIFIED
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _UnaryMethod(Protocol[T_co]):
+    def __call__(
+        self, request: Any, /, *, timeout: float | None, metadata: Any
+    ) -> Awaitable[T_co]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a control plane is and how to be let in.
+
+    ``ca_pem`` is the only root trusted; None uses the system's. ``plaintext`` switches TLS off,
+    for a control plane on the loopback interface.
+    """
+
+    endpoint: str
+    token: str = ""
+    ca_pem: bytes | None = None
+    plaintext: bool = False
+    timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        """Raises InvalidRequest for what gRPC would only complain about later, and darkly."""
+        if not self.endpoint:
+            raise InvalidRequest.of("endpoint", "is required")
+        if not 0 < self.timeout_seconds <= MAX_TIMEOUT_SECONDS:
+            rule = f"must be above 0 and at most {MAX_TIMEOUT_SECONDS:g} seconds"
+            raise InvalidRequest.of("timeout", rule)
+        if not (self.token.isascii() and self.token.isprintable()):
+            raise InvalidRequest.of("token", "must be printable ASCII characters on one line")
+        if self.ca_pem is not None and not _is_certificates(self.ca_pem):
+            raise InvalidRequest.of("ca", "holds no certificate in PEM form")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateTable:
+    """An estimate answer unpacked: ``replicas[shape][cluster]`` is None where unknown.
+
+    ``sources``, ``bounds``, ``notes`` and ``upper_replicas`` (no more than these fit; None where
+    nothing is proven) have the same shape; ages and sequences are per cluster.
+    """
+
+    clusters: Sequence[str]
+    replicas: Sequence[Sequence[int | None]]
+    sources: Sequence[Sequence[estimates_pb2.EstimateSource.ValueType]]
+    bounds: Sequence[Sequence[estimates_pb2.EstimateBound.ValueType]]
+    notes: Sequence[Sequence[str]]
+    upper_replicas: Sequence[Sequence[int | None]]
+    age_seconds: Sequence[float]
+    sequences: Sequence[int]
+    fleet_generation: str
+
+    @classmethod
+    def of(cls, answer: estimates_pb2.EstimateReplicasResponse, *, shapes: int) -> Self:
+        """Unpacks an answer about so many shapes that repeats the clusters' names."""
+        names = list(answer.clusters)
+        width = len(names)
+        starts = [shape * width for shape in range(shapes)]
+        flat: list[int | None] = list(answer.replicas)
+        for position in answer.unknown:
+            flat[position] = None
+        upper = [None if number < 0 else number for number in answer.upper_replicas]
+        notes = [""] * len(flat)
+        for note in answer.notes:
+            notes[note.position] = note.reason
+        return cls(
+            clusters=names,
+            replicas=[flat[at : at + width] for at in starts],
+            sources=[answer.sources[at : at + width] for at in starts],
+            bounds=[answer.bounds[at : at + width] for at in starts],
+            notes=[notes[at : at + width] for at in starts],
+            upper_replicas=[upper[at : at + width] for at in starts],
+            age_seconds=list(answer.age_seconds),
+            sequences=list(answer.sequences),
+            fleet_generation=answer.fleet_generation,
+        )
+
+
+class Client:
+    """A connection to a control plane. Use as ``async with Client(target) as client:``."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._channel = _channel(target)
+        self._metadata = (("authorization", f"Bearer {target.token}"),) if target.token else ()
+        self._clusters = clusters_pb2_grpc.ClustersStub(self._channel)
+        self._estimates = estimates_pb2_grpc.EstimatesStub(self._channel)
+        self._scheduling = scheduling_pb2_grpc.SchedulingStub(self._channel)
+        self._scoring = scoring_pb2_grpc.ScoringStub(self._channel)
+        self._simulation = simulation_pb2_grpc.SimulationStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection; calls under way end with an error."""
+        await self._channel.close()
+
+    async def create_join_token(
+        self, cluster: str, *, ttl_seconds: int | None = None
+    ) -> clusters_pb2.CreateJoinTokenResponse:
+        """A single-use token with which one agent may join as ``cluster``."""
+        request = clusters_pb2.CreateJoinTokenRequest(cluster=cluster, ttl_seconds=ttl_seconds)
+        return await self._answer(self._clusters.CreateJoinToken, request)
+
+    async def list_clusters(self) -> list[resource_pb2.Cluster]:
+        """Every cluster, by ascending name."""
+        clusters: list[resource_pb2.Cluster] = []
+        request = clusters_pb2.ListClustersRequest(page_size=_PAGE)
+        while True:
+            page = await self._answer(self._clusters.ListClusters, request)
+            clusters += page.clusters
+            if not page.next_page_token:
+                return clusters
+            request.page_token = page.next_page_token
+
+    async def get_cluster(self, name: str) -> resource_pb2.Cluster:
+        """One cluster by name."""
+        request = clusters_pb2.GetClusterRequest(name=name)
+        return (await self._answer(self._clusters.GetCluster, request)).cluster
+
+    async def update_cluster(self, cluster: resource_pb2.Cluster) -> resource_pb2.Cluster:
+        """Replaces labels, annotations and spec; returns the cluster as stored."""
+        request = clusters_pb2.UpdateClusterRequest(cluster=cluster)
+        return (await self._answer(self._clusters.UpdateCluster, request)).cluster
+
+    async def cordon_cluster(self, name: str, *, cordoned: bool) -> resource_pb2.Cluster:
+        """Keeps new replicas away from a cluster, or lets them in again."""
+        request = clusters_pb2.CordonClusterRequest(name=name, cordoned=cordoned)
+        return (await self._answer(self._clusters.CordonCluster, request)).cluster
+
+    async def delete_cluster(self, name: str, *, force: bool = False) -> None:
+        """Forgets a cluster; refused while bindings hold replicas there, unless forced."""
+        request = clusters_pb2.DeleteClusterRequest(name=name, force=force)
+        await self._answer(self._clusters.DeleteCluster, request)
+
+    async def replace_cluster(self, name: str, cluster_uid: str) -> resource_pb2.Cluster:
+        """Gives a name to the Kubernetes cluster with that uid."""
+        request = clusters_pb2.ReplaceClusterRequest(name=name, cluster_uid=cluster_uid)
+        return (await self._answer(self._clusters.ReplaceCluster, request)).cluster
+
+    async def revoke_cluster(self, name: str) -> int:
+        """Ends a cluster's credentials at once; how many there were."""
+        request = clusters_pb2.RevokeClusterRequest(name=name)
+        return (await self._answer(self._clusters.RevokeCluster, request)).credentials
+
+    async def estimate(
+        self,
+        shapes: Sequence[resource_pb2.ReplicaRequirements],
+        *,
+        clusters: Sequence[str] = (),
+        highest_source: estimates_pb2.EstimateSource.ValueType = _BEST,
+        model_rule: estimates_pb2.ModelRule.ValueType = estimates_pb2.MODEL_RULE_UNSPECIFIED,
+        merge: estimates_pb2.EstimateMerge.ValueType = estimates_pb2.ESTIMATE_MERGE_UNSPECIFIED,
+    ) -> EstimateTable:
+        """How many replicas of each shape fit in each cluster."""
+        request = estimates_pb2.EstimateReplicasRequest(
+            shapes=shapes,
+            clusters=clusters,
+            highest_source=highest_source,
+            model_rule=model_rule,
+            merge=merge,
+            include_cluster_names=True,
+            include_upper_bounds=True,
+        )
+        answer = await self._answer(self._estimates.EstimateReplicas, request)
+        return EstimateTable.of(answer, shapes=len(shapes))
+
+    async def schedule(
+        self,
+        binding: resource_pb2.ResourceBinding,
+        *,
+        adopt: bool = False,
+        wait: bool = True,
+        node_timeout_seconds: float = 0.0,
+    ) -> scheduling_pb2.ScheduleResponse:
+        """Decides a binding; the decision is committed when this returns."""
+        request = scheduling_pb2.ScheduleRequest(
+            binding=binding, adopt=adopt, wait=wait, node_timeout_seconds=node_timeout_seconds
+        )
+        return await self._answer(self._scheduling.Schedule, request)
+
+    async def preview(
+        self, binding: resource_pb2.ResourceBinding, *, adopt: bool = False, wait: bool = True
+    ) -> scheduling_pb2.ScheduleResponse:
+        """Decides a binding and commits nothing; ``preview_token`` of the answer does."""
+        request = scheduling_pb2.ScheduleRequest(
+            binding=binding, adopt=adopt, wait=wait, preview=True
+        )
+        return await self._answer(self._scheduling.Schedule, request)
+
+    async def commit_preview(
+        self, token: str, *, node_timeout_seconds: float = 0.0
+    ) -> scheduling_pb2.ScheduleResponse:
+        """Commits exactly what a preview showed; may be repeated."""
+        request = scheduling_pb2.ScheduleRequest(
+            preview_token=token, node_timeout_seconds=node_timeout_seconds
+        )
+        return await self._answer(self._scheduling.Schedule, request)
+
+    async def schedule_batch(
+        self, items: Sequence[scheduling_pb2.ScheduleBatchItem]
+    ) -> list[scheduling_pb2.ScheduleBatchResult]:
+        """Decides several bindings by priority; the answers are in the order of the items."""
+        request = scheduling_pb2.ScheduleBatchRequest(items=items)
+        return list((await self._answer(self._scheduling.ScheduleBatch, request)).results)
+
+    async def simulate(
+        self,
+        clusters: Sequence[resource_pb2.Cluster],
+        bindings: Sequence[resource_pb2.ResourceBinding],
+        *,
+        options: simulation_pb2.SimulationOptions | None = None,
+    ) -> list[scheduling_pb2.Decision]:
+        """What would be decided for these bindings, in order, on these clusters alone."""
+        request = simulation_pb2.SimulateRequest(
+            clusters=clusters, bindings=bindings, options=options
+        )
+        return list((await self._answer(self._simulation.Simulate, request)).decisions)
+
+    async def score_nodes(
+        self,
+        configuration: str,
+        pod: scoring_pb2.ScoringPod,
+        nodes: Sequence[scoring_pb2.ScoringNode],
+        *,
+        scheduler_name: str = "",
+        scale: scoring_pb2.ScoreScale.ValueType = scoring_pb2.SCORE_SCALE_UNSPECIFIED,
+    ) -> scoring_pb2.ScoreNodesResponse:
+        """These nodes' scores for a pod, in their order, by a scheduler's configuration."""
+        request = scoring_pb2.ScoreNodesRequest(
+            configuration=configuration,
+            scheduler_name=scheduler_name,
+            scale=scale,
+            pod=pod,
+            nodes=nodes,
+        )
+        return await self._answer(self._scoring.ScoreNodes, request)
+
+    async def get_binding(self, namespace: str, name: str) -> scheduling_pb2.GetBindingResponse:
+        """A binding with its newest decision."""
+        request = scheduling_pb2.GetBindingRequest(namespace=namespace, name=name)
+        return await self._answer(self._scheduling.GetBinding, request)
+
+    async def list_bindings(self, namespace: str = "") -> list[resource_pb2.ResourceBinding]:
+        """Every binding of a namespace (empty: of all), by ascending (namespace, name)."""
+        bindings: list[resource_pb2.ResourceBinding] = []
+        request = scheduling_pb2.ListBindingsRequest(namespace=namespace, page_size=_PAGE)
+        while True:
+            page = await self._answer(self._scheduling.ListBindings, request)
+            bindings += page.bindings
+            if not page.next_page_token:
+                return bindings
+            request.page_token = page.next_page_token
+
+    async def delete_binding(self, namespace: str, name: str, *, uid: str = "") -> None:
+        """Deletes a binding; its decisions stay readable by id."""
+        request = scheduling_pb2.DeleteBindingRequest(namespace=namespace, name=name, uid=uid)
+        await self._answer(self._scheduling.DeleteBinding, request)
+
+    async def get_decision(self, decision_id: str) -> scheduling_pb2.Decision:
+        """A decision with its whole trace."""
+        request = scheduling_pb2.GetDecisionRequest(id=decision_id)
+        return (await self._answer(self._scheduling.GetDecision, request)).decision
+
+    async def _answer(self, method: _UnaryMethod[T], request: object) -> T:
+        try:
+            return await method(
+                request, metadata=self._metadata, timeout=self._target.timeout_seconds
+            )
+        except grpc.aio.AioRpcError as failure:
+            raise error_of(failure) from failure
+
+
+def _is_certificates(pem: bytes) -> bool:
+    try:
+        ssl.create_default_context(cadata=pem.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        return False
+    return True
+
+
+def _channel(target: Target) -> grpc.aio.Channel:
+    if target.plaintext:
+        return grpc.aio.insecure_channel(target.endpoint)
+    credentials = grpc.ssl_channel_credentials(root_certificates=target.ca_pem)
+    return grpc.aio.secure_channel(target.endpoint, credentials)

@@ -1,0 +1,62 @@
+"""The client for code without an event loop: the same methods, run on one private loop thread.
+
+Must not repeat the methods: ``call`` takes whatever the asynchronous client offers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from federation.client.api import Client, Target
+
+T = TypeVar("T")
+
+
+class BlockingClient:
+    """``with BlockingClient(target) as client: client.call(lambda api: api.list_clusters())``."""
+
+    def __init__(self, target: Target) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fedsched", daemon=True)
+        self._thread.start()
+        self._client = self._run(self._open(target))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def call(self, method: Callable[[Client], Awaitable[T]]) -> T:
+        """Runs one call of the asynchronous client and waits for its answer."""
+        return self._run(self._call(method))
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread."""
+        self._run(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Awaitable[T]) -> T:
+        async def finish() -> T:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(finish(), self._loop).result()
+
+    async def _call(self, method: Callable[[Client], Awaitable[T]]) -> T:
+        return await method(self._client)
+
+    @staticmethod
+    async def _open(target: Target) -> Client:
+        # grpc.aio binds a channel to the loop that is running when it is made.
+        return Client(target)

@@ -1,0 +1,118 @@
+"""The database of one control plane: the user's own, or an embedded one; reachable and up to date.
+
+Must not keep connections: the store has the pool. Every function but ``keep_running`` blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from federation.files import make_private_directory
+from federation.model.errors import FederationError, PreconditionFailed, Unavailable
+from federation.settings import LoadedSettings, Settings, masked_url
+from federation.store.embedded import EmbeddedPostgres
+from federation.store.migrate import pending, upgrade
+from federation.store.postgres_binaries import find_binaries
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 3.0
+WATCH_SECONDS = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """Where it is, for programs and for people, and who keeps it running when we do."""
+
+    url: str
+    description: str
+    embedded: EmbeddedPostgres | None = None
+
+
+@contextmanager
+def opened_database(settings: Settings, search_path: str) -> Iterator[Database]:
+    """The database of the settings; an embedded one runs within this context.
+
+    ``search_path`` is looked through for PostgreSQL's programs, as $PATH. Raises Unavailable or
+    PreconditionFailed, saying what to do.
+    """
+    if settings.database_url:
+        yield Database(url=settings.database_url, description=masked_url(settings.database_url))
+        return
+    binaries = find_binaries(settings.postgres_bin, search_path)
+    make_private_directory(settings.data_dir)
+    with EmbeddedPostgres(binaries, settings.data_dir / "postgres") as embedded:
+        description = f"embedded PostgreSQL {binaries.version} in {embedded.data_directory}"
+        yield Database(url=embedded.url, description=description, embedded=embedded)
+
+
+def bring_up_to_date(database: Database, loaded: LoadedSettings) -> list[str]:
+    """Migrate a database that is ours to migrate; the revisions that were run.
+
+    Waits for the database. Raises Unavailable when it cannot be reached within the time set, and
+    PreconditionFailed when its schema is behind and somebody else's to migrate.
+    """
+    missing = pending_migrations(database, loaded)
+    if not missing:
+        return []
+    if database.embedded is None and not loaded.settings.migrate:
+        raise PreconditionFailed(
+            f"the schema of {database.description} is {len(missing)} migrations behind "
+            f"({', '.join(missing)}): run `federation migrate`, or start with --migrate",
+            reason="SCHEMA_BEHIND",
+        )
+    upgrade(database.url)
+    return missing
+
+
+def pending_migrations(database: Database, loaded: LoadedSettings) -> list[str]:
+    """What is missing in the schema, asked until the database answers or the time is up."""
+    seconds = loaded.settings.database_wait_seconds
+    deadline = time.monotonic() + seconds
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return pending(database.url)
+        except Unavailable as error:
+            if time.monotonic() + pause > deadline:
+                raise _unreachable(database, loaded, error) from error
+            fields = {"database": database.description, "reason": _cause(error)}
+            logger.warning("waiting for the database", extra={"fields": fields})
+        time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, no secret
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+async def keep_running(embedded: EmbeddedPostgres) -> None:
+    """Start an embedded server again whenever it ended; runs until cancelled."""
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        if embedded.is_alive():
+            continue
+        try:
+            await asyncio.to_thread(embedded.ensure_running)
+        except FederationError as error:
+            fields = {"reason": error.message}
+            logger.error("embedded database does not start", extra={"fields": fields})  # noqa: TRY400
+            await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+
+
+def _unreachable(database: Database, loaded: LoadedSettings, error: Unavailable) -> Unavailable:
+    setting = loaded.name_of("database_url")
+    seconds = loaded.settings.database_wait_seconds
+    return Unavailable(
+        f"the database {database.description} cannot be reached: {_cause(error)}. Waited "
+        f"{seconds:g} s; check {setting} and that the server runs, or wait longer with "
+        "--database-wait-seconds"
+    )
+
+
+def _cause(error: Unavailable) -> str:
+    """The driver's words where there are any: they name the host, or say what was refused."""
+    return str(error.__cause__ or error).strip() or type(error.__cause__).__name__

@@ -1,0 +1,296 @@
+"""What the demo shows, step by step, by running the commands a user would.
+
+Must not compute any answer itself: every number comes through the API.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+
+from federation.certificates import ca_fingerprint, make_certificates
+from federation.client import BlockingClient, Client, Target
+from federation.demo.interruptions import Interruptions
+from federation.demo.programs import DemoFailed, Programs, free_port
+from federation.model.errors import FederationError
+from federation.store.embedded import EmbeddedPostgres
+from federation.store.postgres_binaries import find_binaries
+
+PREFIX = "FEDERATION_"
+BINARIES = "FEDERATION_POSTGRES_BIN"
+MEMBERS = ("member1", "member2", "member3")
+START_SECONDS = 180.0
+REPORT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentedTable:
+    """One row of the documentation's tables: the request, and the clusters it is asked of."""
+
+    title: str
+    request: str
+    source: str
+    clusters: str
+
+
+DOCUMENTED = (
+    DocumentedTable(
+        title="500m cpu on summaries (4 - 0.95 free, 4 - 2 free, no pod slot free): 6, 4, 0",
+        request="cpu=500m",
+        source="summary",
+        clusters="doc-summary",
+    ),
+    DocumentedTable(
+        title="3 cpu, 20Gi on the default model's grade counts: 7, 8, 10",
+        request="cpu=3,memory=20Gi",
+        source="models",
+        clusters="doc-models",
+    ),
+    DocumentedTable(
+        title="3 cpu, 60Gi on the same: 6, 4, 4",
+        request="cpu=3,memory=60Gi",
+        source="models",
+        clusters="doc-models",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Where everything is while the demo runs."""
+
+    folder: Path
+    examples: Path
+    endpoint: str
+    web: str
+    environment: Mapping[str, str]
+
+    @property
+    def certificates(self) -> Path:
+        return self.folder / "certs"
+
+    @property
+    def token_file(self) -> Path:
+        return self.folder / "state" / "admin.token"
+
+
+def run_demo(
+    examples: Path,
+    environment: Mapping[str, str],
+    interruptions: Interruptions,
+    *,
+    stay: bool,
+) -> None:
+    """Runs the whole story; with ``stay`` it keeps everything up until it is interrupted.
+
+    Raises FederationError when a step fails, and KeyboardInterrupt when the story is interrupted.
+    Leaves nothing running and nothing on disk.
+    """
+    _require_examples(examples)
+    with tempfile.TemporaryDirectory(prefix="fedsched-demo-") as name:
+        stage = _set_up(Path(name), examples, environment)
+        try:
+            with Programs(stage.folder, stage.environment, interruptions) as programs:
+                with interruptions.allowed():
+                    _tell(stage, programs)
+                if stay:
+                    with suppress(KeyboardInterrupt), interruptions.allowed():
+                        _stay(stage, programs)
+        finally:
+            _discard_database(stage)
+
+
+def _tell(stage: Stage, programs: Programs) -> None:
+    _start_control_plane(stage, programs)
+    with BlockingClient(_target(stage)) as client:
+        _join(stage, programs, client, MEMBERS)
+        _show_main_job(stage)
+        _show_documentation(stage, programs, client)
+
+
+def _require_examples(examples: Path) -> None:
+    for needed in (examples / "clusters", examples / "reports", examples / "deployment.yaml"):
+        if not needed.exists():
+            raise DemoFailed(
+                f"{needed} is missing: run the demo from a checkout, or --examples DIR"
+            )
+
+
+def _set_up(folder: Path, examples: Path, environment: Mapping[str, str]) -> Stage:
+    endpoint = f"127.0.0.1:{free_port(7443)}"
+    stage = Stage(
+        folder=folder,
+        examples=examples,
+        endpoint=endpoint,
+        web=f"127.0.0.1:{free_port(7080)}",
+        environment={
+            # Settings of another control plane must not leak into this one.
+            **{k: v for k, v in environment.items() if k == BINARIES or not k.startswith(PREFIX)},
+            "FEDCTL_ENDPOINT": endpoint,
+            "FEDCTL_CA": str(folder / "certs" / "ca.pem"),
+            "FEDCTL_TOKEN_FILE": str(folder / "state" / "admin.token"),
+        },
+    )
+    (folder / "state").mkdir(mode=0o700)
+    return stage
+
+
+def _start_control_plane(stage: Stage, programs: Programs) -> None:
+    with _step("a certificate authority and a server certificate"):
+        make_certificates(stage.certificates, ["127.0.0.1", "localhost"])
+    with _step("embedded PostgreSQL and one control plane, TLS on"):
+        programs.start(
+            "control-plane",
+            "federation",
+            "serve",
+            f"--listen={stage.endpoint}",
+            f"--web-listen={stage.web}",
+            f"--data-dir={stage.folder / 'state'}",
+            f"--tls-cert={stage.certificates / 'server.pem'}",
+            f"--tls-key={stage.certificates / 'server.key'}",
+            f"--tls-ca={stage.certificates / 'ca.pem'}",
+            "--report-seconds=1",
+            "--heartbeat-seconds=1",
+        )
+        programs.await_answer(f"http://{stage.web}/readyz", START_SECONDS)
+
+
+def _join(
+    stage: Stage, programs: Programs, client: BlockingClient, clusters: Sequence[str]
+) -> None:
+    """Enrols one agent per cluster by token over TLS and waits for each one's first report."""
+    fingerprint = ca_fingerprint((stage.certificates / "ca.pem").read_bytes())
+    with _step(f"agents join by token over TLS: {', '.join(clusters)}"):
+        for cluster in clusters:
+            answer = client.call(partial(Client.create_join_token, cluster=cluster))
+            programs.start(
+                cluster,
+                "estimator",
+                "run",
+                f"--cluster={cluster}",
+                f"--endpoint={stage.endpoint}",
+                f"--ca-url=http://{stage.web}/ca.pem",
+                f"--ca-sha256={fingerprint}",
+                f"--join-token={answer.token}",
+                f"--credential-file={stage.folder / f'{cluster}.credential.json'}",
+                _source(stage, cluster),
+            )
+        _await_reports(programs, client, clusters)
+
+
+def _source(stage: Stage, cluster: str) -> str:
+    recorded = stage.examples / "clusters" / f"{cluster}.json"
+    if recorded.exists():
+        return f"--from={recorded}"
+    return f"--report={stage.examples / 'reports' / f'{cluster}.json'}"
+
+
+def _await_reports(programs: Programs, client: BlockingClient, clusters: Sequence[str]) -> None:
+    deadline = monotonic() + REPORT_SECONDS
+    while True:
+        programs.require_running()
+        fleet = client.call(lambda api: api.list_clusters())
+        reported = {c.metadata.name for c in fleet if c.status.agent.report_sequence > 0}
+        missing = sorted(set(clusters) - reported)
+        if not missing:
+            return
+        if monotonic() > deadline:
+            raise DemoFailed(f"no report from {', '.join(missing)} in {REPORT_SECONDS:g} s")
+        sleep(0.1)
+
+
+def _show_main_job(stage: Stage) -> None:
+    deployment, policy = (
+        _shown(stage.examples / name) for name in ("deployment.yaml", "policy.yaml")
+    )
+    _fedctl(stage, "get", "clusters")
+    _fedctl(stage, "estimate", "--request", "cpu=500m,memory=1Gi")
+    _fedctl(stage, "schedule", "-f", deployment, "-f", policy)
+    _fedctl(stage, "explain", "shop/checkout-deployment")
+
+
+def _shown(path: Path) -> str:
+    """The path as a user would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _show_documentation(stage: Stage, programs: Programs, client: BlockingClient) -> None:
+    kinds = ("doc-summary", "doc-models")
+    documented = [f"{kind}-{number}" for kind in kinds for number in (1, 2, 3)]
+    _join(stage, programs, client, documented)
+    for table in DOCUMENTED:
+        _say(f"\nThe documentation's table, computed now: {table.title}")
+        chosen = ",".join(name for name in documented if name.startswith(table.clusters))
+        _fedctl(
+            stage,
+            *("estimate", "--request", table.request),
+            *("--clusters", chosen, "--source", table.source),
+        )
+
+
+def _fedctl(stage: Stage, *arguments: str) -> None:
+    """Shows and runs one fedctl command."""
+    _say(f"\n$ fedctl {shlex.join(arguments)}")
+    command = [sys.executable, "-m", "federation.cli", *arguments]
+    # Ctrl-C reaches the demo alone.
+    status = subprocess.run(
+        command, env=dict(stage.environment), check=False, start_new_session=True
+    ).returncode
+    if status != 0:
+        raise DemoFailed(f"fedctl {arguments[0]} ended with exit code {status}")
+
+
+def _stay(stage: Stage, programs: Programs) -> None:
+    _say("\nEverything keeps running until Ctrl-C. In another terminal:\n")
+    for name in ("FEDCTL_ENDPOINT", "FEDCTL_CA", "FEDCTL_TOKEN_FILE"):
+        _say(f"  export {name}={stage.environment[name]}")
+    _say("  .venv/bin/fedctl describe cluster member2")
+    while True:
+        programs.require_running()
+        sleep(0.5)
+
+
+def _target(stage: Stage) -> Target:
+    return Target(
+        endpoint=stage.endpoint,
+        token=stage.token_file.read_text().strip(),
+        ca_pem=(stage.certificates / "ca.pem").read_bytes(),
+    )
+
+
+def _discard_database(stage: Stage) -> None:
+    """What the control plane's PostgreSQL kept, also outside the demo's folder."""
+    explicit = stage.environment.get(BINARIES)
+    binaries = find_binaries(
+        Path(explicit) if explicit else None, stage.environment.get("PATH", os.defpath)
+    )
+    EmbeddedPostgres(binaries, stage.folder / "state" / "postgres").discard()
+
+
+@contextmanager
+def _step(what: str) -> Iterator[None]:
+    """Says what is being done, and how long it took."""
+    begin = monotonic()
+    _say(f"… {what}", end="" if sys.stdout.isatty() else "\n")
+    try:
+        yield
+    except FederationError:
+        _say("")
+        raise
+    mark = "\r" if sys.stdout.isatty() else ""
+    _say(f"{mark}✓ {what} ({monotonic() - begin:.1f} s)")
+
+
+def _say(text: str, end: str = "\n") -> None:
+    sys.stdout.write(text + end)
+    sys.stdout.flush()

@@ -1,0 +1,93 @@
+"""Scheduler plugins of others: found through the entry points of installed packages.
+
+Must not load a plugin that no configuration names: what is installed and not used harms nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Final
+
+from federation.codec.documents import check_size, read_documents
+from federation.codec.plugin_args import check_args_class
+from federation.codec.profiles import profiles_from_document
+from federation.model.errors import InvalidRequest, Violation
+from federation.scheduler.plugins import IN_TREE, ExtensionPoint, Plugin
+from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+
+GROUP: Final = "fedsched.plugins"
+
+
+class InstalledPlugins:
+    """The plugins of the scheduler and of installed packages. Implements the codec's Catalog.
+
+    The scheduler's own names cannot be taken over.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, list[EntryPoint]] = {}
+        for entry in entry_points(group=GROUP):
+            self._entries.setdefault(entry.name, []).append(entry)
+        self._loaded: dict[str, Plugin] = {}
+
+    def names(self) -> Iterable[str]:
+        return {*IN_TREE, *self._entries}
+
+    def find(self, name: str) -> Plugin | None:
+        if name in IN_TREE:
+            return IN_TREE[name]
+        if name not in self._loaded and name in self._entries:
+            self._loaded[name] = _load(name, self._entries[name])
+        return self._loaded.get(name)
+
+
+def read_profiles(path: Path | None) -> Profiles:
+    """The profiles of a configuration file, the default one without a file.
+
+    Raises InvalidRequest with everything that is wrong, under the file's name.
+    """
+    if path is None:
+        return DEFAULT_PROFILES
+    try:
+        check_size(path.stat().st_size, source=str(path))
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest.of(str(path), f"cannot be read: {error}") from error
+    documents = read_documents(text, source=str(path))
+    if len(documents) != 1:
+        raise InvalidRequest.of(str(path), f"must hold one document, not {len(documents)}")
+    try:
+        return profiles_from_document(documents[0], InstalledPlugins())
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            Violation(field=f"{path}: {each.field}", rule=each.rule) for each in error.violations
+        ) from error
+
+
+def _load(name: str, entries: list[EntryPoint]) -> Plugin:
+    """Raises InvalidRequest, saying why, when the entry does not lead to one plugin."""
+    if len({entry.value for entry in entries}) > 1:
+        owners = ", ".join(sorted(entry.dist.name for entry in entries if entry.dist))
+        raise InvalidRequest.of("", f"{name} is provided by several packages: {owners}")
+    try:
+        plugin = entries[0].load()
+        _check(plugin)
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise InvalidRequest.of("", f"{name} cannot be loaded: {what}") from error
+    loaded: Plugin = plugin
+    return loaded
+
+
+def _check(plugin: object) -> None:
+    """Raises whatever speaks against running this."""
+    if not isinstance(plugin, Plugin):
+        raise TypeError(f"it is a {type(plugin).__name__}, not a Plugin")
+    point: object = plugin.point
+    if not (isinstance(point, ExtensionPoint) and callable(plugin.run)):
+        raise TypeError("it needs an extension point, and a function to run there")
+    if plugin.args is not None:
+        check_args_class(plugin.args)
+        plugin.args()

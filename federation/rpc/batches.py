@@ -1,0 +1,97 @@
+"""A batch of bindings: items read one by one, decided together, answered in order.
+
+Must not let one wrong item spoil the others, nor an answer grow beyond what clients take.
+"""
+
+from __future__ import annotations
+
+from federation.codec.decisions import decision_to_message
+from federation.model.errors import FederationError, InvalidRequest, PluginFailed
+from federation.rpc.bindings import read_binding
+from federation.rpc.failures import log_plugin_failure
+from federation.rpc.placing import NodePlacing
+from federation.rpc.status import shortened
+from federation.services.batches import BatchItem, schedule_batch
+from federation.services.scheduling import Scheduling
+from federation.services.values import Scheduled
+from federation.v1 import scheduling_pb2 as messages
+
+MAX_ITEMS = 1000
+# Results beyond these are trimmed to at most about 1,500 bytes, so that clients' 4 MiB suffice.
+FULL_BYTES = 2_500_000
+REASON_BYTES = 400
+VIOLATION_BYTES = 200
+MAX_VIOLATIONS = 100
+TRIMMED_VIOLATIONS = 2
+
+
+async def scheduled_batch(
+    request: messages.ScheduleBatchRequest, scheduling: Scheduling, placing: NodePlacing
+) -> messages.ScheduleBatchResponse:
+    """Every item's answer; nodes are asked for behind it. Raises InvalidRequest for the whole."""
+    if not 1 <= len(request.items) <= MAX_ITEMS:
+        raise InvalidRequest.of("items", f"must be 1 to {MAX_ITEMS}, not {len(request.items)}")
+    read = [_read(item) for item in request.items]
+    decided = iter(
+        await schedule_batch(scheduling, [each for each in read if isinstance(each, BatchItem)])
+    )
+    response, room = messages.ScheduleBatchResponse(), FULL_BYTES
+    for item, each in zip(request.items, read, strict=True):
+        answer = next(decided) if isinstance(each, BatchItem) else each
+        if isinstance(answer, FederationError):
+            result = _invalid(item, answer)
+        else:
+            result = _result(answer)
+            placing.start_behind(answer)
+        if result.ByteSize() > room:
+            _trim(result)
+        room -= result.ByteSize()
+        response.results.append(result)
+    return response
+
+
+def _read(item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:
+    try:
+        binding = read_binding(item.binding)
+    except InvalidRequest as error:
+        return error
+    wait = item.wait if item.HasField("wait") else True
+    return BatchItem(binding=binding, adopt=item.adopt, wait=wait)
+
+
+def _result(answer: Scheduled) -> messages.ScheduleBatchResult:
+    return messages.ScheduleBatchResult(
+        decision=decision_to_message(answer.record), queued=answer.queued
+    )
+
+
+def _invalid(
+    item: messages.ScheduleBatchItem, error: FederationError
+) -> messages.ScheduleBatchResult:
+    if isinstance(error, PluginFailed):
+        log_plugin_failure(error)
+    broken = error.violations if isinstance(error, InvalidRequest) else ()
+    return messages.ScheduleBatchResult(
+        decision=messages.Decision(
+            namespace=shortened(item.binding.metadata.namespace, VIOLATION_BYTES),
+            name=shortened(item.binding.metadata.name, VIOLATION_BYTES),
+            outcome=messages.OUTCOME_INVALID,
+            reason=shortened(error.message, REASON_BYTES),
+        ),
+        violations=[
+            messages.FieldViolation(
+                field=shortened(each.field, VIOLATION_BYTES),
+                rule=shortened(each.rule, VIOLATION_BYTES),
+            )
+            for each in broken[:MAX_VIOLATIONS]
+        ],
+        error_reason=error.reason,
+    )
+
+
+def _trim(result: messages.ScheduleBatchResult) -> None:
+    """Without its clusters, which GetDecision has, and with few violations."""
+    result.clusters_omitted = bool(result.decision.clusters)
+    del result.decision.clusters[:]
+    del result.violations[TRIMMED_VIOLATIONS:]
+    result.decision.reason = shortened(result.decision.reason, REASON_BYTES)

@@ -1,0 +1,23 @@
+"""Bindings out of requests: of a size that is kept, and sound by themselves.
+
+Must not know what will be done with them.
+"""
+
+from __future__ import annotations
+
+from federation.codec.bindings import binding_from_message
+from federation.codec.ranges import size
+from federation.codec.violations import Violations
+from federation.model.placement import Binding
+from federation.v1 import resource_pb2
+
+# What Kubernetes keeps; an answer holds 4 MiB, the decision included.
+MAX_BINDING_BYTES = 1536 * 1024
+
+
+def read_binding(message: resource_pb2.ResourceBinding) -> Binding:
+    """Raises InvalidRequest with every broken rule."""
+    found = Violations()
+    size(message, "binding", found, most_bytes=MAX_BINDING_BYTES)
+    found.check()
+    return binding_from_message(message)

@@ -1,0 +1,155 @@
+"""Clusters: joining, reading, changing what people say about them.
+
+Must not decide anything: reads the message, calls ``Registration``, writes the answer.
+"""
+
+from __future__ import annotations
+
+from federation.codec.clusters import cluster_from_message, cluster_to_message
+from federation.codec.ranges import required, size
+from federation.codec.strict import refuse_nul
+from federation.codec.timestamps import timestamp_from_seconds
+from federation.codec.violations import Violations
+from federation.rpc.interceptors import Context
+from federation.rpc.joining import Advertised, join_command
+from federation.rpc.pages import fitting, key_of, page_size_of, page_token
+from federation.services.membership import Membership
+from federation.services.ports import Clock
+from federation.services.registration import DEFAULT_TOKEN_SECONDS, Registration
+from federation.services.values import ClusterView, Enrollment
+from federation.v1 import clusters_pb2 as messages
+from federation.v1.clusters_pb2_grpc import ClustersServicer as Servicer
+from federation.v1.resource_pb2 import Cluster as ClusterMessage
+
+# Kubernetes keeps objects of up to 1.5 MiB. An answer holds 4, the agent's part included.
+MAX_CLUSTER_BYTES = 1536 * 1024
+MAX_ENROLLMENT_BYTES = 64 * 1024
+
+
+class ClustersServicer(Servicer):
+    """Implements federation.v1.Clusters."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        membership: Membership,
+        advertised: Advertised,
+        clock: Clock,
+    ) -> None:
+        self._registration = registration
+        self._membership = membership
+        self._advertised = advertised
+        self._clock = clock
+
+    async def CreateJoinToken(
+        self, request: messages.CreateJoinTokenRequest, context: Context
+    ) -> messages.CreateJoinTokenResponse:
+        ttl_seconds = request.ttl_seconds if request.HasField("ttl_seconds") else None
+        made = await self._registration.create_join_token(
+            request.cluster, DEFAULT_TOKEN_SECONDS if ttl_seconds is None else ttl_seconds
+        )
+        return messages.CreateJoinTokenResponse(
+            token=made.token,
+            expire_time=timestamp_from_seconds(made.expires_at),
+            endpoint=self._advertised.endpoint,
+            ca_url=self._advertised.ca_url,
+            ca_sha256=self._advertised.ca_sha256,
+            command=join_command(self._advertised, made.cluster, made.token),
+        )
+
+    async def EnrollCluster(
+        self, request: messages.EnrollClusterRequest, context: Context
+    ) -> messages.EnrollClusterResponse:
+        found = Violations()
+        refuse_nul(request, "", found)
+        size(request, "", found, most_bytes=MAX_ENROLLMENT_BYTES)
+        found.check()
+        issued = await self._registration.enroll(
+            Enrollment(
+                cluster=request.cluster,
+                token=request.token,
+                cluster_uid=request.cluster_uid,
+                kubernetes_version=request.kubernetes_version,
+                agent_version=request.agent_version,
+                provider=request.provider,
+                region=request.region,
+                zones=tuple(request.zones),
+            )
+        )
+        return messages.EnrollClusterResponse(
+            credential=issued.credential,
+            expire_time=timestamp_from_seconds(issued.expires_at),
+            last_epoch=issued.last_epoch,
+        )
+
+    async def ListClusters(
+        self, request: messages.ListClustersRequest, context: Context
+    ) -> messages.ListClustersResponse:
+        (after,) = key_of(request.page_token, 1) or ("",)
+        page = await self._registration.list_clusters(after, page_size_of(request.page_size))
+        clusters = fitting(map(self._message, page.views))
+        complete = len(clusters) == len(page.views)
+        next_after = page.next_after if complete else clusters[-1].metadata.name
+        return messages.ListClustersResponse(
+            clusters=clusters,
+            next_page_token=page_token([next_after]) if next_after else "",
+            fleet_generation=page.fleet_generation,
+        )
+
+    async def GetCluster(
+        self, request: messages.GetClusterRequest, context: Context
+    ) -> messages.GetClusterResponse:
+        view = await self._registration.get_cluster(_name(request.name))
+        return messages.GetClusterResponse(cluster=self._message(view))
+
+    async def UpdateCluster(
+        self, request: messages.UpdateClusterRequest, context: Context
+    ) -> messages.UpdateClusterResponse:
+        found = Violations()
+        size(request.cluster, "cluster", found, most_bytes=MAX_CLUSTER_BYTES)
+        found.check()
+        cluster = cluster_from_message(request.cluster)
+        expected = cluster.resource_version if request.cluster.metadata.resource_version else None
+        view = await self._registration.update_cluster(cluster, expected)
+        return messages.UpdateClusterResponse(cluster=self._message(view))
+
+    async def CordonCluster(
+        self, request: messages.CordonClusterRequest, context: Context
+    ) -> messages.CordonClusterResponse:
+        view = await self._membership.cordon(_name(request.name), cordoned=request.cordoned)
+        return messages.CordonClusterResponse(cluster=self._message(view))
+
+    async def DeleteCluster(
+        self, request: messages.DeleteClusterRequest, context: Context
+    ) -> messages.DeleteClusterResponse:
+        await self._membership.delete(_name(request.name), force=request.force)
+        return messages.DeleteClusterResponse()
+
+    async def ReplaceCluster(
+        self, request: messages.ReplaceClusterRequest, context: Context
+    ) -> messages.ReplaceClusterResponse:
+        found = Violations()
+        refuse_nul(request, "", found)
+        required(request.name, "name", found)
+        required(request.cluster_uid, "clusterUid", found)
+        found.check()
+        view = await self._membership.replace(request.name, request.cluster_uid)
+        return messages.ReplaceClusterResponse(cluster=self._message(view))
+
+    async def RevokeCluster(
+        self, request: messages.RevokeClusterRequest, context: Context
+    ) -> messages.RevokeClusterResponse:
+        ended = await self._membership.revoke(_name(request.name))
+        return messages.RevokeClusterResponse(credentials=ended)
+
+    def _message(self, view: ClusterView) -> ClusterMessage:
+        silent = view.presence.is_silent_at(self._clock.now())
+        return cluster_to_message(view.state, view.presence, silent=silent)
+
+
+def _name(name: str) -> str:
+    """A name that was given. Raises InvalidRequest."""
+    found = Violations()
+    required(name, "name", found)
+    found.check()
+    return name

@@ -1,0 +1,70 @@
+"""Estimates: how many replicas of each shape fit in each cluster, packed.
+
+Must not decide anything: reads the message, calls ``Availability``, writes the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from federation.codec.estimates import (
+    components_from_message,
+    estimates_to_message,
+    sets_to_message,
+    shapes_from_message,
+)
+from federation.model.errors import LimitExceeded
+from federation.rpc.interceptors import Context, seconds_left
+from federation.services.availability import EXACT_SECONDS, Availability
+from federation.v1 import estimates_pb2 as messages
+from federation.v1.estimates_pb2_grpc import EstimatesServicer as Servicer
+
+# Up to eleven bytes each, and notes: an answer must stay below the 4 MiB that clients take.
+MAX_NUMBERS = 250_000
+# Of the time a caller has left, this share is for agents; the rest is for answering.
+SHARE_FOR_AGENTS = 0.8
+# Fewer are written in less than 5 ms: not worth a thread.
+NUMBERS_PER_THREAD = 20_000
+
+
+class EstimatesServicer(Servicer):
+    """Implements federation.v1.Estimates."""
+
+    def __init__(self, availability: Availability) -> None:
+        self._availability = availability
+
+    async def EstimateReplicas(
+        self, request: messages.EstimateReplicasRequest, context: Context
+    ) -> messages.EstimateReplicasResponse:
+        shapes, options = shapes_from_message(request)
+        answer = await self._availability.estimate(
+            shapes, request.clusters, options, _seconds_for_agents(context)
+        )
+        numbers = len(shapes) * len(answer.names)
+        if numbers > MAX_NUMBERS:
+            raise LimitExceeded(
+                f"{len(shapes)} shapes over {len(answer.names)} clusters are {numbers} numbers, "
+                f"and one answer holds {MAX_NUMBERS}: ask for fewer shapes or clusters at a time"
+            )
+        write = partial(
+            estimates_to_message,
+            answer,
+            include_cluster_names=request.include_cluster_names,
+            include_upper_bounds=request.include_upper_bounds,
+        )
+        return write() if numbers < NUMBERS_PER_THREAD else await asyncio.to_thread(write)
+
+    async def EstimateComponentSets(
+        self, request: messages.EstimateComponentSetsRequest, context: Context
+    ) -> messages.EstimateComponentSetsResponse:
+        components, options = components_from_message(request)
+        answer = await self._availability.estimate_sets(
+            components, request.clusters, options, _seconds_for_agents(context)
+        )
+        return sets_to_message(answer, include_cluster_names=request.include_cluster_names)
+
+
+def _seconds_for_agents(context: Context) -> float:
+    left = seconds_left(context)
+    return EXACT_SECONDS if left is None else SHARE_FOR_AGENTS * max(0.0, left)

@@ -1,0 +1,224 @@
+"""What every call passes first: who calls, whether that is allowed, its deadline, its errors.
+
+Must not know what any method does; which methods need which credential is all it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+
+from federation.model.errors import (
+    DeadlineMissed,
+    FederationError,
+    InvalidRequest,
+    PermissionRefused,
+    Unauthenticated,
+)
+from federation.rpc.status import status_of
+from federation.services.identity import Identity
+from federation.services.values import Principal, PrincipalKind
+
+AUTHORIZATION = "authorization"
+SCHEME = "bearer"
+OPEN_METHODS = frozenset(
+    {
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/List",
+        "/grpc.health.v1.Health/Watch",
+        "/federation.v1.Clusters/EnrollCluster",
+    }
+)
+AGENT_METHODS = frozenset({"/federation.v1.Agents/Connect"})
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # Generic in the stubs only.
+Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
+
+logger = logging.getLogger(__name__)
+_caller: ContextVar[Principal] = ContextVar("caller")
+
+
+def caller() -> Principal:
+    """Who makes the call that is being served; only inside a method that needs a credential."""
+    return _caller.get()
+
+
+def seconds_left(context: Context) -> float | None:
+    """Until the deadline of a call, None when its caller gave none."""
+    left: float | None = context.time_remaining()
+    return left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecodable:
+    """Stands in for a request whose bytes are not the message they should be."""
+
+    rule: str
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """Admits a call by its credential before its request is read, and answers for its errors.
+
+    A unary call without a deadline gets ``deadline_seconds``; streams live as long as they live.
+    """
+
+    def __init__(self, identity: Identity, *, deadline_seconds: float = 30.0) -> None:
+        self._identity = identity
+        self._deadline_seconds = deadline_seconds
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        refusal: Exception | None = None
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                await self._admit(handler_call_details)
+        except TimeoutError:
+            refusal = DeadlineMissed()
+        except Exception as error:  # noqa: BLE001 - answered below, where there is a context
+            refusal = error
+        return Guard(
+            handler=handler,
+            method=handler_call_details.method,
+            refusal=refusal,
+            deadline_seconds=self._deadline_seconds,
+        ).guarded()
+
+    async def _admit(self, details: grpc.HandlerCallDetails) -> None:
+        if details.method in OPEN_METHODS:
+            return
+        principal = await self._identity.identify(bearer_of(details))
+        for_agents = details.method in AGENT_METHODS
+        if principal.kind is PrincipalKind.AGENT and not for_agents:
+            raise PermissionRefused(
+                f"the credential of cluster {principal.cluster}'s agent may call Agents.Connect "
+                f"and nothing else; {details.method} needs the admin token"
+            )
+        if principal.kind is not PrincipalKind.AGENT and for_agents:
+            raise PermissionRefused("Agents.Connect is for the credential of a cluster's agent")
+        _caller.set(principal)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """One call's handler, with its request checked, its deadline kept and its errors answered."""
+
+    handler: Handler
+    method: str
+    refusal: Exception | None
+    deadline_seconds: float
+
+    def guarded(self) -> Handler:
+        codec = (tolerant(self.handler.request_deserializer), self.handler.response_serializer)
+        make: Any
+        behaviour: Any
+        if self.handler.unary_unary is not None:
+            make, behaviour = grpc.unary_unary_rpc_method_handler, self._unary_unary
+        elif self.handler.unary_stream is not None:
+            make, behaviour = grpc.unary_stream_rpc_method_handler, self._unary_stream
+        elif self.handler.stream_stream is not None:
+            make, behaviour = grpc.stream_stream_rpc_method_handler, self._stream_stream
+        else:
+            raise NotImplementedError("no method takes a stream and gives a single answer")
+        guarded: Handler = make(behaviour, *codec)
+        return guarded
+
+    async def _unary_unary(self, request: Any, context: Context) -> Any:
+        behaviour: Any = self.handler.unary_unary
+        return await self._served(context, lambda: behaviour(decoded(request), context))
+
+    async def _unary_stream(self, request: Any, context: Context) -> None:
+        behaviour = self.handler.unary_stream
+        await self._served(context, lambda: relay(behaviour, decoded(request), context))
+
+    async def _stream_stream(self, requests: AsyncIterator[Any], context: Context) -> None:
+        behaviour = self.handler.stream_stream
+        await self._served(context, lambda: relay(behaviour, each_decoded(requests), context))
+
+    async def _served(self, context: Context, work: Callable[[], Awaitable[Any]]) -> Any:
+        # gRPC itself keeps the deadline of a caller who gave one.
+        unlimited = self.handler.response_streaming or seconds_left(context) is not None
+        limit = asyncio.timeout(None if unlimited else self.deadline_seconds)
+        if self.refusal is not None:
+            await answer_error(context, self.refusal, self.method)
+        try:
+            async with limit:
+                return await work()
+        except grpc.aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the one place where errors are answered
+            missed = isinstance(error, TimeoutError) and limit.expired()
+            await answer_error(context, DeadlineMissed() if missed else error, self.method)
+
+
+def bearer_of(details: grpc.HandlerCallDetails) -> str:
+    """The credential of a call's ``authorization: Bearer`` metadata."""
+    values = [value for key, value in details.invocation_metadata if key == AUTHORIZATION]
+    if not values:
+        raise Unauthenticated("the call carries no credential: send `authorization: Bearer TOKEN`")
+    scheme, _, credential = str(values[0]).partition(" ")
+    if len(values) > 1 or scheme.lower() != SCHEME or not credential.strip():
+        raise Unauthenticated("authorization must be given once, as `Bearer TOKEN`")
+    return credential.strip()
+
+
+def tolerant(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    """The deserializer, with bytes it refuses as a value: gRPC would answer UNKNOWN for them."""
+    if deserialize is None:
+        return None
+
+    def decode(payload: bytes) -> Any:
+        try:
+            return deserialize(payload)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the bytes, the caller sent them
+            return Undecodable(rule="the request is not a valid protobuf message of this method")
+
+    return decode
+
+
+def decoded(request: Any) -> Any:
+    if isinstance(request, Undecodable):
+        raise InvalidRequest.of("", request.rule, reason="UNDECODABLE")
+    return request
+
+
+async def each_decoded(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+    async for request in requests:
+        yield decoded(request)
+
+
+async def relay(behaviour: Any, request: Any, context: Context) -> None:
+    """Run a streaming method of either style: one that yields answers or one that writes them."""
+    if not inspect.isasyncgenfunction(behaviour):
+        await behaviour(request, context)
+        return
+    async with aclosing(behaviour(request, context)) as answers:
+        async for answer in answers:
+            await context.write(answer)
+
+
+async def answer_error(context: Context, error: Exception, method: str) -> NoReturn:
+    """End the call with the status of ``error``; what nobody expected is logged, not told."""
+    if isinstance(error, FederationError) and type(error) is not FederationError:
+        await context.abort_with_status(status_of(error))
+    error_id = secrets.token_hex(6)
+    logger.error(
+        "unexpected error",
+        exc_info=error,
+        extra={"fields": {"error_id": error_id, "method": method}},
+    )
+    shown = FederationError(f"internal error {error_id}: the server's log says more")
+    await context.abort_with_status(status_of(shown))

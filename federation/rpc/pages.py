@@ -1,0 +1,67 @@
+"""Pages of lists: their size, and the opaque token that leads to the next one.
+
+Must not know what is listed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from federation.codec.strict import is_unicode
+from federation.model.errors import InvalidRequest
+
+DEFAULT_PAGE_SIZE = 500
+MAX_PAGE_SIZE = 1000
+# Clients take answers of up to 4 MiB; the rest of the answer is small.
+MAX_PAGE_BYTES = 3 * 1024 * 1024
+
+M = TypeVar("M", bound=Message)
+
+
+def page_size_of(requested: int) -> int:
+    """Raises InvalidRequest."""
+    if not 0 <= requested <= MAX_PAGE_SIZE:
+        rule = f"must be from 0 to {MAX_PAGE_SIZE} (0: {DEFAULT_PAGE_SIZE}), not {requested}"
+        raise InvalidRequest.of("pageSize", rule)
+    return requested or DEFAULT_PAGE_SIZE
+
+
+def page_token(after: Sequence[str]) -> str:
+    """A token that says after which key the next page starts."""
+    return base64.urlsafe_b64encode(json.dumps(list(after)).encode()).decode()
+
+
+def key_of(token: str, parts: int) -> tuple[str, ...] | None:
+    """The key of ``parts`` texts in a token, None without a token. Raises InvalidRequest."""
+    if not token:
+        return None
+    try:
+        key = json.loads(base64.b64decode(token.encode(), altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        key = None
+    if not isinstance(key, list) or len(key) != parts or not all(map(_is_text, key)):
+        raise InvalidRequest.of("pageToken", "is not one that a list answered")
+    return tuple(key)
+
+
+def _is_text(part: object) -> bool:
+    """Whether a part can be compared with names in the database."""
+    return isinstance(part, str) and "\0" not in part and is_unicode(part)
+
+
+def fitting(messages: Iterable[M]) -> list[M]:
+    """The first messages, at least one, as many as fit into one answer."""
+    taken: list[M] = []
+    size = 0
+    for message in messages:
+        size += message.ByteSize()
+        if taken and size > MAX_PAGE_BYTES:
+            break
+        taken.append(message)
+    return taken

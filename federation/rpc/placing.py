@@ -1,0 +1,75 @@
+"""Asking agents for nodes after a commit: beside the answer or behind it, and never lost halfway.
+
+Must not delay or undo a decision: it is committed before anything here begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from federation.model.errors import FederationError
+from federation.model.placement import Binding
+from federation.services.scheduling import Scheduling
+from federation.services.values import DecisionRecord, Scheduled
+
+MAX_RUNNING = 1000
+BACKGROUND_SECONDS = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class NodePlacing:
+    """Runs ``Scheduling.place_nodes`` in tasks that outlive the calls they come from."""
+
+    def __init__(self, scheduling: Scheduling) -> None:
+        self._scheduling = scheduling
+        self._running: set[asyncio.Task[DecisionRecord]] = set()
+
+    def start(
+        self, record: DecisionRecord, binding: Binding, timeout_seconds: float
+    ) -> asyncio.Future[DecisionRecord]:
+        """The record with the agents' plans, to be awaited under ``asyncio.shield`` or not at all.
+
+        Without plans when too many wait already, or when they could not be stored.
+        """
+        if len(self._running) >= MAX_RUNNING:
+            fields = {"decision": record.id, "running": len(self._running)}
+            logger.warning("too many decisions wait for agents", extra={"fields": fields})
+            unplaced = asyncio.get_running_loop().create_future()
+            unplaced.set_result(record)
+            return unplaced
+        task = asyncio.create_task(self._place(record, binding, timeout_seconds))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def start_behind(self, scheduled: Scheduled) -> None:
+        """Ask where that is still open; whoever reads the decision later finds the answers."""
+        if scheduled.binding is not None and lacks_nodes(scheduled.record):
+            self.start(scheduled.record, scheduled.binding, BACKGROUND_SECONDS)
+
+    async def settle(self, timeout_seconds: float) -> None:
+        """Wait, at most this long, until nothing runs."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_seconds)
+
+    async def _place(
+        self, record: DecisionRecord, binding: Binding, timeout_seconds: float
+    ) -> DecisionRecord:
+        try:
+            return await self._scheduling.place_nodes(record, binding, timeout_seconds)
+        except FederationError as error:
+            fields = {"decision": record.id, "reason": error.message}
+            logger.warning("node placement not stored", extra={"fields": fields})
+        except Exception:
+            logger.exception("node placement failed", extra={"fields": {"decision": record.id}})
+        return record
+
+
+def lacks_nodes(record: DecisionRecord) -> bool:
+    """Whether an agent has not said yet, or not in full, where its share goes."""
+    settled = {plan.cluster for plan in record.node_plans if not plan.unplaced}
+    return any(
+        target.replicas > 0 and target.name not in settled for target in record.decision.clusters
+    )

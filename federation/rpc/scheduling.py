@@ -1,0 +1,165 @@
+"""Scheduling: decide, read and delete bindings, read decisions.
+
+Must not decide anything: reads the message, calls ``Scheduling``, writes the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from federation.codec.bindings import binding_to_message
+from federation.codec.decisions import decision_to_message
+from federation.codec.ranges import required
+from federation.codec.strict import refuse_nul
+from federation.codec.timestamps import timestamp_from_seconds
+from federation.codec.violations import Violations
+from federation.model.errors import InvalidRequest
+from federation.model.placement import Binding
+from federation.rpc.batches import scheduled_batch
+from federation.rpc.bindings import read_binding
+from federation.rpc.failures import plugin_failures_logged
+from federation.rpc.interceptors import Context, seconds_left
+from federation.rpc.pages import fitting, key_of, page_size_of, page_token
+from federation.rpc.placing import BACKGROUND_SECONDS, NodePlacing, lacks_nodes
+from federation.services.previews import Previews
+from federation.services.scheduling import Scheduling
+from federation.services.values import DecisionRecord, Scheduled
+from federation.v1 import scheduling_pb2 as messages
+from federation.v1.scheduling_pb2_grpc import SchedulingServicer as Servicer
+
+MAX_NODE_SECONDS = 60.0
+# Left of a caller's deadline for the answer to travel.
+ANSWER_SECONDS = 0.25
+
+
+class SchedulingServicer(Servicer):
+    """Implements federation.v1.Scheduling."""
+
+    def __init__(self, scheduling: Scheduling, previews: Previews, placing: NodePlacing) -> None:
+        self._scheduling = scheduling
+        self._previews = previews
+        self._placing = placing
+
+    async def Schedule(
+        self, request: messages.ScheduleRequest, context: Context
+    ) -> messages.ScheduleResponse:
+        node_seconds = _node_seconds(request)
+        if request.preview:
+            return await self._preview(request)
+        scheduled = await self._scheduled(request)
+        record, binding = scheduled.record, scheduled.binding
+        if binding is not None and lacks_nodes(record):
+            record = await self._with_nodes(record, binding, node_seconds, context)
+        return messages.ScheduleResponse(
+            decision=decision_to_message(record),
+            queued=scheduled.queued,
+            binding=binding_to_message(binding) if binding else None,
+        )
+
+    async def ScheduleBatch(
+        self, request: messages.ScheduleBatchRequest, context: Context
+    ) -> messages.ScheduleBatchResponse:
+        return await scheduled_batch(request, self._scheduling, self._placing)
+
+    async def GetBinding(
+        self, request: messages.GetBindingRequest, context: Context
+    ) -> messages.GetBindingResponse:
+        found = Violations()
+        required(request.name, "name", found)
+        refuse_nul(request, "", found)
+        found.check()
+        binding, record = await self._scheduling.get_binding(request.namespace, request.name)
+        return messages.GetBindingResponse(
+            binding=binding_to_message(binding),
+            decision=decision_to_message(record) if record else None,
+        )
+
+    async def ListBindings(
+        self, request: messages.ListBindingsRequest, context: Context
+    ) -> messages.ListBindingsResponse:
+        found = Violations()
+        refuse_nul(request, "", found)
+        found.check()
+        key = key_of(request.page_token, 2)
+        after = (key[0], key[1]) if key else None
+        limit = page_size_of(request.page_size)
+        page = await self._scheduling.list_bindings(request.namespace, after, limit)
+        bindings = fitting(map(binding_to_message, page.bindings))
+        next_after = page.next_after
+        if len(bindings) < len(page.bindings):
+            last = page.bindings[len(bindings) - 1]
+            next_after = (last.namespace, last.name)
+        return messages.ListBindingsResponse(
+            bindings=bindings, next_page_token=page_token(next_after) if next_after else ""
+        )
+
+    async def DeleteBinding(
+        self, request: messages.DeleteBindingRequest, context: Context
+    ) -> messages.DeleteBindingResponse:
+        found = Violations()
+        required(request.name, "name", found)
+        refuse_nul(request, "", found)
+        found.check()
+        await self._scheduling.delete_binding(request.namespace, request.name, request.uid)
+        return messages.DeleteBindingResponse()
+
+    async def GetDecision(
+        self, request: messages.GetDecisionRequest, context: Context
+    ) -> messages.GetDecisionResponse:
+        found = Violations()
+        required(request.id, "id", found)
+        refuse_nul(request, "", found)
+        found.check()
+        record = await self._scheduling.get_decision(request.id)
+        return messages.GetDecisionResponse(decision=decision_to_message(record, trace=True))
+
+    async def _preview(self, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
+        if request.preview_token:
+            raise InvalidRequest.of("previewToken", "cannot be combined with preview")
+        with plugin_failures_logged():
+            previewed = await self._previews.preview(
+                read_binding(request.binding), adopt=request.adopt, wait=_wait(request)
+            )
+        expires_at = previewed.expires_at
+        return messages.ScheduleResponse(
+            decision=decision_to_message(previewed.record, trace=True),
+            preview_token=previewed.token,
+            preview_expire_time=(
+                None if expires_at is None else timestamp_from_seconds(expires_at)
+            ),
+        )
+
+    async def _scheduled(self, request: messages.ScheduleRequest) -> Scheduled:
+        if request.preview_token:
+            given = request.HasField("binding")
+            binding = read_binding(request.binding) if given else None
+            return await self._previews.commit(request.preview_token, binding)
+        with plugin_failures_logged():
+            return await self._scheduling.schedule(
+                read_binding(request.binding), adopt=request.adopt, wait=_wait(request)
+            )
+
+    async def _with_nodes(
+        self, record: DecisionRecord, binding: Binding, node_seconds: float, context: Context
+    ) -> DecisionRecord:
+        """Ask the agents: for this answer when the caller waits, else for later readers."""
+        if not node_seconds:
+            self._placing.start(record, binding, BACKGROUND_SECONDS)
+            return record
+        left = seconds_left(context)
+        limit = node_seconds if left is None else min(node_seconds, left - ANSWER_SECONDS)
+        # Once asked, the agents' answers are kept even when the caller does not wait any more.
+        return await asyncio.shield(self._placing.start(record, binding, max(limit, 0.0)))
+
+
+def _wait(request: messages.ScheduleRequest) -> bool:
+    return request.wait if request.HasField("wait") else True
+
+
+def _node_seconds(request: messages.ScheduleRequest) -> float:
+    seconds = request.node_timeout_seconds
+    if not (math.isfinite(seconds) and 0 <= seconds <= MAX_NODE_SECONDS):
+        rule = f"must be from 0 to {MAX_NODE_SECONDS:g}, not {seconds:g}"
+        raise InvalidRequest.of("nodeTimeoutSeconds", rule)
+    return seconds

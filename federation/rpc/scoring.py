@@ -1,0 +1,156 @@
+"""Scoring: nodes for a pod, as kube-scheduler or Volcano would score them.
+
+Must not compute scores: reads the message, calls the agent's pure scorer, writes the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from estimator.binpack.breakdown import ResourceScore
+from estimator.binpack.node_scores import NodeScore, NodeWithPods, amount_text, score_nodes
+from estimator.binpack.strategy import Strategy
+from estimator.scoring_config.choice import on_documented_scale, strategy_for
+from estimator.scoring_config.faults import InvalidConfiguration
+from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
+from federation.codec.requirements import read_amounts
+from federation.codec.violations import Violations
+from federation.model.errors import InvalidRequest, LimitExceeded
+from federation.model.pod_request import ContainerRequest, PodResources
+from federation.rpc.interceptors import Context
+from federation.v1 import scoring_pb2 as messages
+from federation.v1.scoring_pb2_grpc import ScoringServicer as Servicer
+
+MAX_CONFIGURATION_BYTES = 64 * 1024
+MAX_NODES = 5_000
+MAX_PODS = 20_000
+MAX_CONTAINERS = 100
+# Clients take answers of up to 4 MiB.
+MAX_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
+
+
+class ScoringServicer(Servicer):
+    """Implements federation.v1.Scoring. A large request takes a second, so one at a time."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Semaphore(1)
+
+    async def ScoreNodes(
+        self, request: messages.ScoreNodesRequest, context: Context
+    ) -> messages.ScoreNodesResponse:
+        _check_limits(request)
+        async with self._turn:
+            return await asyncio.to_thread(_scored, request)
+
+
+def _check_limits(request: messages.ScoreNodesRequest) -> None:
+    found = Violations()
+    size_bytes = len(request.configuration.encode())
+    if not 0 < size_bytes <= MAX_CONFIGURATION_BYTES:
+        rule = f"is required, at most {MAX_CONFIGURATION_BYTES} bytes, not {size_bytes}"
+        found.add("configuration", rule)
+    if not 0 < len(request.nodes) <= MAX_NODES:
+        found.add("nodes", f"must be from 1 to {MAX_NODES}, not {len(request.nodes)}")
+    pods = sum(len(node.pods) for node in request.nodes)
+    if pods > MAX_PODS:
+        found.add("nodes", f"must carry at most {MAX_PODS} pods in all, not {pods}")
+    if not request.HasField("pod"):
+        found.add("pod", "is required")
+    if request.scale not in messages.ScoreScale.values():
+        found.add("scale", f"has no value {request.scale}")
+    found.check()
+
+
+def _scored(request: messages.ScoreNodesRequest) -> messages.ScoreNodesResponse:
+    configuration = _configuration(request.configuration)
+    strategy = strategy_for(configuration, request.scheduler_name)
+    if request.scale == messages.SCORE_SCALE_DOCUMENTATION:
+        strategy = on_documented_scale(strategy)
+    found = Violations()
+    pod = _pod(request.pod, "pod", found)
+    nodes = [_node(node, f"nodes[{at}]", found) for at, node in enumerate(request.nodes)]
+    found.check()
+    answer = messages.ScoreNodesResponse(
+        nodes=[_node_score(each, strategy) for each in score_nodes(strategy, pod, nodes)],
+        warnings=configuration.warnings,
+        strategy=strategy.name,
+    )
+    if answer.ByteSize() > MAX_ANSWER_BYTES:
+        raise LimitExceeded(
+            f"{len(nodes)} nodes with {len(strategy.resources)} resources each are more than one "
+            "answer holds: ask for fewer nodes at a time"
+        )
+    return answer
+
+
+def _configuration(text: str) -> ScoringConfiguration:
+    try:
+        return read_scoring_configuration(text)
+    except InvalidConfiguration as error:
+        violations = (each.under("configuration") for each in error.violations)
+        raise InvalidRequest(violations, reason=error.reason) from error
+
+
+def _node(message: messages.ScoringNode, path: str, found: Violations) -> NodeWithPods:
+    return NodeWithPods(
+        name=message.name,
+        allocatable=_quantities(message.allocatable, f"{path}.allocatable", found),
+        pods=tuple(_pod(pod, f"{path}.pods[{at}]", found) for at, pod in enumerate(message.pods)),
+    )
+
+
+def _pod(message: messages.ScoringPod, path: str, found: Violations) -> PodResources:
+    if len(message.containers) + len(message.init_containers) > MAX_CONTAINERS:
+        found.add(path, f"has more than {MAX_CONTAINERS} containers")
+        return PodResources()
+    return PodResources(
+        containers=_containers(message.containers, f"{path}.containers", found),
+        init_containers=_containers(message.init_containers, f"{path}.initContainers", found),
+        overhead=_quantities(message.overhead, f"{path}.overhead", found),
+        pod_level=_quantities(message.pod_requests, f"{path}.podRequests", found),
+    )
+
+
+def _containers(
+    containers: Iterable[messages.ScoringContainer], path: str, found: Violations
+) -> tuple[ContainerRequest, ...]:
+    return tuple(
+        ContainerRequest(
+            requests=_quantities(each.requests, f"{path}[{at}].requests", found),
+            restart_always=each.restart_always,
+        )
+        for at, each in enumerate(containers)
+    )
+
+
+def _quantities(message: Mapping[str, str], path: str, found: Violations) -> dict[str, str]:
+    quantities = dict(message)
+    read_amounts(quantities, path, found)
+    return quantities
+
+
+def _node_score(scored: NodeScore, strategy: Strategy) -> messages.NodeScore:
+    return messages.NodeScore(
+        name=scored.name,
+        score=scored.score,
+        balanced=scored.balanced,
+        total=scored.total,
+        insufficient=scored.insufficient,
+        unresolvable=scored.unresolvable,
+        resources=[_resource_score(each, strategy) for each in scored.resources],
+    )
+
+
+def _resource_score(part: ResourceScore, strategy: Strategy) -> messages.ResourceScore:
+    return messages.ResourceScore(
+        plugin=part.strategy,
+        resource=part.resource,
+        used=amount_text(strategy, part.resource, part.used),
+        request=amount_text(strategy, part.resource, part.request),
+        allocatable=amount_text(strategy, part.resource, part.allocatable),
+        utilization_percent=part.utilization_percent,
+        score=part.score,
+        weight=part.weight,
+        skipped="" if part.skipped is None else part.skipped.value,
+    )

@@ -1,0 +1,185 @@
+"""How many replicas of a shape still fit, and where: from memory, and from agents when asked for.
+
+Must not wait for the store, nor longer for agents than the caller does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.model.cluster import ClusterState
+from federation.model.errors import InvalidRequest, Violation
+from federation.model.estimate import EstimateOptions, Estimates, Merge, Source, improved
+from federation.model.fleet_estimates import estimate_sets
+from federation.model.workload import Component, ReplicaRequirements
+from federation.services.asking import ask_agents
+from federation.services.fleet import FleetOwner, FleetSnapshot
+from federation.services.known_estimates import KnownEstimates
+from federation.services.ports import AgentEstimates, Clock
+from federation.services.values import EstimateAnswer, ExactQuestion
+
+# Fewer than both take less than 5 ms: not worth a thread.
+SHAPES_PER_THREAD = 50
+NUMBERS_PER_THREAD = 50_000
+# No agent is waited for longer, however long the caller would.
+EXACT_SECONDS = 3.0
+
+
+class Availability:
+    """Estimates on the newest snapshot."""
+
+    def __init__(self, fleet: FleetOwner, agents: AgentEstimates, clock: Clock) -> None:
+        self._fleet = fleet
+        self._agents = agents
+        self._clock = clock
+        self._known = fleet.known_estimates
+
+    async def estimate(
+        self,
+        shapes: Sequence[ReplicaRequirements],
+        clusters: Sequence[str] | None,
+        options: EstimateOptions,
+        timeout_seconds: float = EXACT_SECONDS,
+    ) -> EstimateAnswer:
+        """Every shape for the clusters in the order named; None or none named: the whole fleet.
+
+        When ``exact`` may answer, the clusters' agents have ``timeout_seconds`` for it. Raises
+        InvalidRequest for names that are not in the fleet.
+        """
+        snapshot, now = self._fleet.snapshot, self._clock.now()
+        numbers = len(shapes) * len(clusters or snapshot.names)
+        if len(shapes) < SHAPES_PER_THREAD and numbers < NUMBERS_PER_THREAD:
+            found = answer(snapshot, self._known, shapes, clusters, options, now)
+        else:
+            found = await asyncio.to_thread(
+                answer, snapshot, self._known, shapes, clusters, options, now
+            )
+        if options.highest < Source.EXACT:
+            return found
+        question = ExactQuestion(shapes=tuple(shapes))
+        return await self._with_exact(found, question, options.merge, timeout_seconds)
+
+    async def estimate_sets(
+        self,
+        components: Sequence[Component],
+        clusters: Sequence[str] | None,
+        options: EstimateOptions,
+        timeout_seconds: float = EXACT_SECONDS,
+    ) -> EstimateAnswer:
+        """Whole sets of one workload's components, as ``estimate`` otherwise."""
+        snapshot, now = self._fleet.snapshot, self._clock.now()
+        found = await asyncio.to_thread(answer_sets, snapshot, components, clusters, options, now)
+        if options.highest < Source.EXACT:
+            return found
+        question = ExactQuestion(components=tuple(components))
+        return await self._with_exact(found, question, options.merge, timeout_seconds)
+
+    async def _with_exact(
+        self, found: EstimateAnswer, question: ExactQuestion, rule: Merge, timeout_seconds: float
+    ) -> EstimateAnswer:
+        """The answer with what agents say where they say something in time."""
+        exact = await ask_agents(
+            self._agents, found.names, question, min(timeout_seconds, EXACT_SECONDS)
+        )
+        return replace(
+            found,
+            estimates=tuple(
+                improved(estimates, exact.level(position), rule)
+                for position, estimates in enumerate(found.estimates)
+            ),
+        )
+
+
+def answer(
+    snapshot: FleetSnapshot,
+    known: KnownEstimates,
+    shapes: Sequence[ReplicaRequirements],
+    clusters: Sequence[str] | None,
+    options: EstimateOptions,
+    now: float,
+) -> EstimateAnswer:
+    """The same for a given instant; safe in any thread."""
+    estimates = tuple(
+        known.estimates(snapshot.capacity, snapshot.cells, shape, options) for shape in shapes
+    )
+    return _answered(snapshot, estimates, clusters, now)
+
+
+def answer_sets(
+    snapshot: FleetSnapshot,
+    components: Sequence[Component],
+    clusters: Sequence[str] | None,
+    options: EstimateOptions,
+    now: float,
+) -> EstimateAnswer:
+    """The same for whole sets of components; safe in any thread."""
+    estimates = estimate_sets(snapshot.capacity, snapshot.cells, components, options)
+    return _answered(snapshot, (estimates,), clusters, now)
+
+
+def _answered(
+    snapshot: FleetSnapshot,
+    estimates: tuple[Estimates, ...],
+    clusters: Sequence[str] | None,
+    now: float,
+) -> EstimateAnswer:
+    """The estimates of a whole fleet, of the clusters that were asked about."""
+    names, states = snapshot.names, snapshot.states
+    if clusters:
+        chosen = _positions(snapshot, clusters)
+        names, states = tuple(clusters), tuple(states[position] for position in chosen)
+        estimates = tuple(_taken(each, chosen) for each in estimates)
+    return EstimateAnswer(
+        fleet_generation=snapshot.generation,
+        names=names,
+        estimates=estimates,
+        age_seconds_c=age_seconds(states, now),
+        sequence_c=sequences(states),
+    )
+
+
+def age_seconds(states: Sequence[ClusterState], now: float) -> npt.NDArray[np.float64]:
+    """How long ago each cluster's report came, 0 where there is none; clocks may disagree."""
+    received_c = np.array(
+        [now if state.received_at is None else state.received_at for state in states],
+        dtype=np.float64,
+    )
+    ages_c: npt.NDArray[np.float64] = np.maximum(now - received_c, 0.0)
+    return ages_c
+
+
+def sequences(states: Sequence[ClusterState]) -> npt.NDArray[np.int64]:
+    """The sequence of each cluster's report, 0 where there is none."""
+    return np.array(
+        [state.report.sequence if state.report else 0 for state in states], dtype=np.int64
+    )
+
+
+def _positions(snapshot: FleetSnapshot, clusters: Sequence[str]) -> list[int]:
+    violations = [
+        Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
+        for place, name in enumerate(clusters)
+        if name not in snapshot.positions
+    ]
+    if violations:
+        raise InvalidRequest(violations)
+    return [snapshot.positions[name] for name in clusters]
+
+
+def _taken(estimates: Estimates, chosen: Sequence[int]) -> Estimates:
+    return Estimates(
+        replicas_c=estimates.replicas_c[chosen],
+        source_c=estimates.source_c[chosen],
+        bound_c=estimates.bound_c[chosen],
+        reasons={
+            place: estimates.reasons[position]
+            for place, position in enumerate(chosen)
+            if position in estimates.reasons
+        },
+        upper_c=None if estimates.upper_c is None else estimates.upper_c[chosen],
+    )

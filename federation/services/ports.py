@@ -1,0 +1,367 @@
+"""What the use cases need from below: storage in transactions, the agents, the time.
+
+Protocols only. Must not name a technology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from federation.model.cluster import CapacityReport, Cluster
+from federation.model.errors import FederationError
+from federation.model.placement import Binding
+from federation.services.values import (
+    AgentFacts,
+    DecisionRecord,
+    ExactQuestion,
+    NodePlan,
+    PlaceOrder,
+    PrincipalKind,
+    Verdict,
+)
+
+
+class Clock(Protocol):
+    """The time, in Unix seconds."""
+
+    def now(self) -> float: ...
+
+
+class AgentGateway(Protocol):
+    """The agents that can be asked now."""
+
+    def is_connected(self, cluster: str) -> bool: ...
+
+    async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
+        """The agent's answer. Raises Unavailable (not connected, gone) or DeadlineMissed."""
+        ...
+
+
+class AgentEstimates(Protocol):
+    """The agents that can look up now what fits on their nodes."""
+
+    def is_connected(self, cluster: str) -> bool: ...
+
+    async def estimate(
+        self, cluster: str, question: ExactQuestion, timeout_seconds: float
+    ) -> tuple[int, ...]:
+        """One number a shape, or one for sets, 0..MAX_REPLICAS.
+
+        Raises Unavailable (not connected, gone, cannot tell, or no sense) or DeadlineMissed.
+        """
+        ...
+
+
+class AgentStreams(Protocol):
+    """The open streams of agents."""
+
+    def dismiss(self, cluster: str, error: FederationError) -> None:
+        """End the stream of a cluster's agent for good, telling it why, if there is one."""
+        ...
+
+
+# Told, after the commit, of a cluster whose resource model in force changed.
+ModelObserver = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCluster:
+    """A cluster as committed, with its newest report; ``id`` never changes."""
+
+    id: int
+    cluster: Cluster
+    facts: AgentFacts
+    report: CapacityReport | None = None
+    received_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCredential:
+    """A credential without its secret. ``cluster`` is empty for the admin."""
+
+    id: str
+    kind: PrincipalKind
+    cluster: str
+    secret_hash: bytes
+    expires_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBinding:
+    """A binding as committed and the id of its newest decision (empty before the first).
+
+    ``observed_affinity`` names the group of cluster affinities its placement came from.
+    """
+
+    id: int
+    binding: Binding
+    decision_id: str = ""
+    observed_affinity: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPreview:
+    """What a preview's token will commit: ``binding`` as it was decided, on ``base``.
+
+    ``base`` is the binding as stored at the time, None when it was new.
+    """
+
+    id: str
+    secret_hash: bytes
+    base: StoredBinding | None
+    binding: Binding
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPreview:
+    """A preview as kept; ``decision_id`` is empty until it is committed.
+
+    ``binding_id`` and ``binding_generation`` are those of the base, None when it was new.
+    """
+
+    id: str
+    secret_hash: bytes
+    binding_id: int | None
+    binding_generation: int | None
+    binding: Binding
+    verdict: Verdict
+    decision_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What a decision did to its binding; ``placed`` False leaves the placement as it was."""
+
+    decision_id: str
+    placed: bool
+    observed_affinity: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """The clusters of each other binding in the same workload (anti-)affinity group."""
+
+    affinity: tuple[frozenset[str], ...] = ()
+    anti_affinity: tuple[frozenset[str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedReport:
+    """A report and the cluster it is about; one with another uid is another cluster."""
+
+    cluster: str
+    cluster_uid: str
+    report: CapacityReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportVerdict:
+    """What became of a report: ``received_at`` is None when it was not newer than the stored one.
+
+    Unknown clusters have ``known`` False.
+    """
+
+    cluster: str
+    known: bool
+    received_at: float | None
+
+
+class Credentials(Protocol):
+    """Secrets, as hashes. Times are the store's own."""
+
+    async def add_join_token(
+        self, *, token_id: str, secret_hash: bytes, cluster: str, ttl_seconds: int
+    ) -> float:
+        """Keeps a token; when it expires, in Unix seconds."""
+        ...
+
+    async def spend_join_token(self, token_id: str, cluster: str) -> bytes | None:
+        """The hash of an unused, unexpired token of that cluster, which is used from now on."""
+        ...
+
+    async def add(
+        self,
+        *,
+        credential_id: str,
+        secret_hash: bytes,
+        kind: PrincipalKind,
+        cluster_id: int | None,
+        ttl_seconds: int | None,
+    ) -> float | None:
+        """Keeps a credential; when it expires, in Unix seconds (None: never)."""
+        ...
+
+    async def find(self, credential_id: str) -> StoredCredential | None:
+        """A credential that is neither expired nor revoked."""
+        ...
+
+    async def settle(self, cluster_id: int, credential_id: str) -> bool:
+        """A cluster uses this one: those that it replaced end. False when it is not valid."""
+        ...
+
+    async def ages(self, credential_ids: Sequence[str]) -> Mapping[str, float]:
+        """How old those are that are valid, in seconds by id."""
+        ...
+
+    async def keep_only(self, cluster_id: int, credential_id: str) -> None:
+        """Revokes all other credentials of a cluster."""
+        ...
+
+    async def revoke_all(self, cluster: str) -> int:
+        """Revokes all credentials of a cluster; how many there were."""
+        ...
+
+    async def cancel_join_tokens(self, cluster: str) -> None:
+        """Join tokens made for a cluster until now cannot be used any more."""
+        ...
+
+    async def keep_newest(self, cluster_id: int, count: int) -> None:
+        """Revokes all but the newest ``count`` credentials of a cluster."""
+        ...
+
+    async def lock_admin(self) -> bool:
+        """Whether an admin credential exists; no other caller can add one until the end."""
+        ...
+
+
+class Clusters(Protocol):
+    """Member clusters and what their agents say of themselves."""
+
+    async def all(self) -> Sequence[StoredCluster]: ...
+
+    async def lock(self, name: str) -> StoredCluster | None:
+        """The cluster, without its report, held until the end of the transaction."""
+        ...
+
+    async def add(self, cluster: Cluster, facts: AgentFacts) -> StoredCluster | None:
+        """A new cluster; None when the name was taken meanwhile."""
+        ...
+
+    async def put(self, cluster_id: int, cluster: Cluster) -> Cluster:
+        """Replaces the spec; the cluster with its new ``resource_version``."""
+        ...
+
+    async def put_facts(self, cluster_id: int, facts: AgentFacts) -> None: ...
+
+    async def put_uid(self, cluster_id: int, uid: str) -> Cluster:
+        """Makes the row another Kubernetes cluster's, without a report or facts."""
+        ...
+
+    async def delete(self, cluster_id: int) -> None:
+        """With its report and its credentials."""
+        ...
+
+
+class Reports(Protocol):
+    """The newest report of each cluster."""
+
+    async def advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
+        """Stores those that are newer by (epoch, sequence); at most one report per cluster."""
+        ...
+
+
+class Bindings(Protocol):
+    """Bindings and where they run."""
+
+    async def get(self, namespace: str, name: str) -> StoredBinding | None: ...
+
+    async def peers(self, binding: Binding) -> Peers:
+        """Where the other bindings of its workload affinity groups are."""
+        ...
+
+    async def lock(self, namespace: str, name: str) -> StoredBinding | None:
+        """The binding, held until the end of the transaction."""
+        ...
+
+    async def add(self, binding: Binding) -> StoredBinding | None:
+        """A new binding; None when the name was taken meanwhile."""
+        ...
+
+    async def put(self, binding_id: int, binding: Binding, outcome: Settled) -> StoredBinding:
+        """Replaces all of it."""
+        ...
+
+    async def page(
+        self, namespace: str, after: tuple[str, str] | None, limit: int
+    ) -> Sequence[Binding]:
+        """By ascending (namespace, name), of one namespace unless it is empty."""
+        ...
+
+    async def delete(self, binding_id: int) -> None: ...
+
+    async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
+        """(namespace, name) of the first bindings, by name, with replicas in a cluster."""
+        ...
+
+
+class Decisions(Protocol):
+    """Decisions with their traces; they outlive their bindings."""
+
+    async def add(self, binding_id: int, binding: Binding, verdict: Verdict) -> DecisionRecord:
+        """Keeps a decision under a new id."""
+        ...
+
+    async def get(self, decision_id: str) -> DecisionRecord | None:
+        """With the trace and the node plans; None also for what cannot be an id."""
+        ...
+
+    async def put_node_plans(self, decision_id: str, plans: Sequence[NodePlan]) -> None:
+        """Keeps agents' answers; a later answer of a cluster replaces its earlier one."""
+        ...
+
+
+class Previews(Protocol):
+    """Decisions that were shown and may be committed for a while. Times are the store's own."""
+
+    async def add(self, preview: NewPreview, ttl_seconds: int) -> float:
+        """Keeps a preview; when it expires, in Unix seconds."""
+        ...
+
+    async def lock(self, preview_id: str) -> StoredPreview | None:
+        """A preview that has not expired, held until the end of the transaction."""
+        ...
+
+    async def settle(self, preview_id: str, decision_id: str) -> None:
+        """The preview was committed as this decision."""
+        ...
+
+
+class Transaction(Protocol):
+    """Everything done through one of these is committed together, or not at all."""
+
+    @property
+    def credentials(self) -> Credentials: ...
+
+    @property
+    def clusters(self) -> Clusters: ...
+
+    @property
+    def reports(self) -> Reports: ...
+
+    @property
+    def bindings(self) -> Bindings: ...
+
+    @property
+    def decisions(self) -> Decisions: ...
+
+    @property
+    def previews(self) -> Previews: ...
+
+
+class Store(Protocol):
+    """Where everything is kept. Raises Unavailable when it cannot be reached in time."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Commits when the block ends, and rolls back when it raises.
+
+        When the connection is lost while committing, Unavailable says that the outcome is unknown.
+        """
+        ...
+
+    def reading(self) -> AbstractAsyncContextManager[Transaction]:
+        """For reads alone: every statement by itself, nothing to commit."""
+        ...

@@ -1,0 +1,261 @@
+"""What agents tell on their streams: hello, reports, heartbeats, goodbye.
+
+Must not answer a report before it is committed, nor let one bad report harm another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from federation.model.cluster import CapacityReport, Cluster
+from federation.model.errors import (
+    Conflict,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+    Violation,
+)
+from federation.model.grades import model_hash
+from federation.services.fleet import FleetOwner
+from federation.services.ports import Clock, NamedReport, ReportVerdict, Store
+from federation.services.values import AgentFacts, AgentHello, WelcomeFacts
+
+MAX_WAITING = 20_000
+# An agent that missed so many heartbeats is silent, and its cluster stale.
+MISSED_BEATS = 3
+# What one process is spoken to; a larger fleet speaks less often.
+BEATS_PER_SECOND = 50.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """How often agents speak at least, and how long reports are collected before being written."""
+
+    heartbeat_seconds: float = 10.0
+    report_seconds: float = 10.0
+    batch_seconds: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Waiting:
+    """A report that is not committed yet, and who waits for that."""
+
+    named: NamedReport
+    verdict: asyncio.Future[ReportVerdict]
+
+
+class Reporting:
+    """The agents' side of the fleet. Belongs to one event loop."""
+
+    def __init__(
+        self, store: Store, fleet: FleetOwner, clock: Clock, beat: Beat | None = None
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._clock = clock
+        self._beat = beat or Beat()
+        self._waiting: list[Waiting] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def connected(self, cluster: str, hello: AgentHello, credential_id: str) -> WelcomeFacts:
+        """An agent's stream opened, with a credential that from now on is the one in use.
+
+        Raises NotFound, Unauthenticated when the credential is not valid any more, and Conflict
+        when the epoch is outdated.
+        """
+        facts = AgentFacts(
+            agent_version=hello.agent_version,
+            kubernetes_version=hello.kubernetes_version,
+            placer=hello.placer,
+            api_enablements=hello.api_enablements,
+        )
+        async with self._store.transaction() as tx:
+            stored = await tx.clusters.lock(cluster)
+            if stored is None:
+                raise NotFound(f"There is no cluster {cluster!r}.")
+            if not await tx.credentials.settle(stored.id, credential_id):
+                raise Unauthenticated(f"The credential of cluster {cluster!r} was revoked.")
+            self._refuse_outdated(stored.cluster, hello)
+            if facts != stored.facts:
+                await tx.clusters.put_facts(stored.id, facts)
+        self._fleet.put_facts(cluster, facts)
+        self._mark_alive(cluster, hello.epoch)
+        if hello.agent_time is not None:
+            ahead = hello.agent_time - self._clock.now()
+            presence = replace(self._fleet.view(cluster).presence, clock_offset_seconds=ahead)
+            self._fleet.put_presence(cluster, presence)
+        return self.welcome(cluster)
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How often agents are to be heard now: less often the more of them there are."""
+        return max(self._beat.heartbeat_seconds, self._fleet.size / BEATS_PER_SECOND)
+
+    @property
+    def silence_seconds(self) -> float:
+        """After how long without a word an agent is silent."""
+        return MISSED_BEATS * self.heartbeat_seconds
+
+    def welcome(self, cluster: str) -> WelcomeFacts:
+        """What the agent needs to work, as of now: said again when the model changes."""
+        model = self._fleet.model_in_force(cluster)
+        return WelcomeFacts(
+            model=model,
+            model_hash=model_hash(model) if model.grades else "",
+            heartbeat_seconds=self.heartbeat_seconds,
+            report_seconds=max(self._beat.report_seconds, self.heartbeat_seconds),
+            server_time=self._clock.now(),
+        )
+
+    async def accept(self, cluster: str, report: CapacityReport) -> None:
+        """Returns when the report is committed.
+
+        Raises NotFound, InvalidRequest, Conflict when the stored report is as new or newer, and
+        Unavailable.
+        """
+        uid = self._fleet.view(cluster).cluster.uid
+        violations = report_violations(report)
+        if violations:
+            raise InvalidRequest(violations)
+        if len(self._waiting) >= MAX_WAITING:
+            raise LimitExceeded("Too many reports wait to be written; send it again later.")
+        verdict: asyncio.Future[ReportVerdict] = asyncio.get_running_loop().create_future()
+        named = NamedReport(cluster=cluster, cluster_uid=uid, report=report)
+        self._waiting.append(Waiting(named=named, verdict=verdict))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_all())
+        reached = await verdict
+        if not reached.known:
+            raise NotFound(f"There is no cluster {cluster!r}.")
+        if reached.received_at is None:
+            raise Conflict(
+                f"Report ({report.epoch}, {report.sequence}) of cluster {cluster!r} is not newer "
+                "than the stored one."
+            )
+
+    def heartbeat(self, cluster: str, sequence: int, content_hash: str, agent_time: float) -> bool:
+        """Whether the stored report still is the agent's picture; False: it must send it again.
+
+        In step, the report counts as fresh: as of ``agent_time`` by the agent's clock, and now by
+        ours.
+        """
+        view = self._fleet.view(cluster)
+        self._mark_alive(cluster, view.presence.epoch)
+        report = view.state.report
+        if report is None or report.epoch != view.presence.epoch:
+            return False
+        if (report.sequence, report.content_hash) != (sequence, content_hash):
+            return False
+        confirmed = replace(report, snapshot_time=max(report.snapshot_time, agent_time))
+        self._fleet.put_report(cluster, confirmed, self._clock.now())
+        return True
+
+    def disconnected(self, cluster: str, epoch: int) -> None:
+        """The stream of that epoch ended; that of a newer one is not concerned."""
+        if not self._fleet.has(cluster):
+            return
+        presence = self._fleet.view(cluster).presence
+        if presence.epoch == epoch:
+            self._fleet.put_presence(cluster, replace(presence, connected=False))
+
+    def _mark_alive(self, cluster: str, epoch: int) -> None:
+        now = self._clock.now()
+        alive = replace(
+            self._fleet.view(cluster).presence,
+            connected=True,
+            epoch=epoch,
+            last_heartbeat_at=now,
+            silent_after=now + self.silence_seconds,
+        )
+        self._fleet.put_presence(cluster, alive)
+
+    def _refuse_outdated(self, cluster: Cluster, hello: AgentHello) -> None:
+        self._fleet.put_cluster(cluster)
+        newest = self._fleet.view(cluster.name).newest_epoch
+        if hello.epoch < newest:
+            raise Conflict(
+                f"Epoch {hello.epoch} of cluster {cluster.name!r} is older than {newest}: "
+                "another agent took over, or the agent's clock went back."
+            )
+
+    async def _write_all(self) -> None:
+        """Batches until nothing waits; the first waits a moment so that others can join it."""
+        try:
+            while self._waiting:
+                await asyncio.sleep(self._beat.batch_seconds)
+                await self._write_together(self._take_batch())
+        finally:
+            self._writer = None
+
+    def _take_batch(self) -> list[Waiting]:
+        """One report of every cluster, in order of arrival; further ones stay for the next."""
+        batch: dict[str, Waiting] = {}
+        self._waiting = [
+            waiting
+            for waiting in self._waiting
+            if batch.setdefault(waiting.named.cluster, waiting) is not waiting
+        ]
+        return list(batch.values())
+
+    async def _write_together(self, batch: Sequence[Waiting]) -> None:
+        try:
+            verdicts = await self._advance([waiting.named for waiting in batch])
+        except Unavailable as error:
+            for waiting in batch:
+                _fail(waiting, error)
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            if len(batch) == 1:
+                _fail(batch[0], error)
+                return
+            # Something in there cannot be written: let it harm itself only.
+            for waiting in batch:
+                await self._write_together([waiting])
+        else:
+            self._answer(batch, verdicts)
+
+    async def _advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
+        async with self._store.transaction() as tx:
+            return await tx.reports.advance(reports)
+
+    def _answer(self, batch: Sequence[Waiting], verdicts: Sequence[ReportVerdict]) -> None:
+        verdict_of = {verdict.cluster: verdict for verdict in verdicts}
+        for waiting in batch:
+            cluster = waiting.named.cluster
+            verdict = verdict_of[cluster]
+            # The cluster may be gone, or have been replaced, since the report was written.
+            is_current = self._fleet.is_of(cluster, waiting.named.cluster_uid)
+            if verdict.received_at is not None and is_current:
+                self._fleet.put_report(cluster, waiting.named.report, verdict.received_at)
+            if not waiting.verdict.done():
+                waiting.verdict.set_result(verdict)
+
+
+def report_violations(report: CapacityReport) -> list[Violation]:
+    """Broken rules between the parts of a report; each part by itself was checked on arrival."""
+    violations = [
+        Violation(field=f"gradeCounts[{grade}]", rule="must not be negative")
+        for grade, count in report.grade_counts.items()
+        if count < 0
+    ]
+    graded = sum(report.grade_counts.values())
+    if report.model_hash and graded != report.nodes.graded:
+        rule = f"must sum to gradedNodes, {report.nodes.graded}, but sum to {graded}"
+        violations.append(Violation(field="gradeCounts", rule=rule))
+    if report.pools is not None:
+        pooled, nodes = sum(report.pools.counts), report.nodes
+        if not nodes.graded <= pooled <= nodes.total:
+            rule = (
+                f"must sum to the nodes that are capacity: {nodes.graded} (gradedNodes) to "
+                f"{nodes.total} (totalNodes), not {pooled}"
+            )
+            violations.append(Violation(field="pools.counts", rule=rule))
+    return violations
+
+
+def _fail(waiting: Waiting, error: Exception) -> None:
+    if not waiting.verdict.done():
+        waiting.verdict.set_exception(error)

@@ -1,0 +1,305 @@
+"""What the use cases take and answer, beside the model's own values.
+
+Plain values. Must not hold secrets longer than their one answer, nor anything of the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.model.cluster import Cluster, ClusterState
+from federation.model.estimate import Estimates
+from federation.model.grades import ResourceModel
+from federation.model.placement import Binding
+from federation.model.workload import Component, ReplicaRequirements
+from federation.scheduler.decision import Decision
+
+
+class PrincipalKind(StrEnum):
+    """Who a credential belongs to."""
+
+    ADMIN = "admin"
+    AGENT = "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who calls. ``cluster`` is the agent's own cluster, empty for the admin."""
+
+    kind: PrincipalKind
+    cluster: str = ""
+    credential_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinToken:
+    """A single-use token, shown this once. ``expires_at`` is in Unix seconds."""
+
+    token: str
+    cluster: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrollment:
+    """An agent asks to join. ``cluster_uid`` is the uid of its kube-system namespace."""
+
+    cluster: str
+    token: str
+    cluster_uid: str
+    kubernetes_version: str = ""
+    agent_version: str = ""
+    provider: str = ""
+    region: str = ""
+    zones: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedCredential:
+    """A bearer credential, shown this once. ``expires_at`` is in Unix seconds.
+
+    ``last_epoch`` is the newest session seen of the cluster: its next one must be greater.
+    """
+
+    credential: str
+    expires_at: float
+    last_epoch: int = 0
+
+    @property
+    def id(self) -> str:
+        """The part that is no secret."""
+        return self.credential.partition(".")[0]
+
+
+class Placer(StrEnum):
+    """Who puts pods on nodes by fedsched's claims in a cluster."""
+
+    NONE = "none"
+    EXTENDER = "extender"
+    BINDER = "binder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentHello:
+    """What an agent says of itself when its stream opens.
+
+    ``api_enablements`` holds (groupVersion, kind) pairs; None when the agent does not say, as
+    with ``agent_time``, its clock in Unix seconds.
+    """
+
+    epoch: int
+    agent_version: str = ""
+    kubernetes_version: str = ""
+    placer: Placer = Placer.NONE
+    api_enablements: frozenset[tuple[str, str]] | None = None
+    agent_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFacts:
+    """What is kept of the newest hello (or of the enrolment, before the first)."""
+
+    agent_version: str = ""
+    kubernetes_version: str = ""
+    placer: Placer = Placer.NONE
+    api_enablements: frozenset[tuple[str, str]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPresence:
+    """The agent as it is seen now; times are in Unix seconds by our clock.
+
+    After ``silent_after`` without a word the cluster is stale; 0 before the agent's first.
+    ``clock_offset_seconds`` is by how much the agent's clock was ahead when its stream opened.
+    """
+
+    connected: bool = False
+    agent_version: str = ""
+    kubernetes_version: str = ""
+    placer: Placer = Placer.NONE
+    last_heartbeat_at: float | None = None
+    silent_after: float = 0.0
+    clock_offset_seconds: float = 0.0
+    epoch: int = 0
+
+    def is_silent_at(self, now: float) -> bool:
+        return self.silent_after < now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WelcomeFacts:
+    """What an agent needs to work: the model to grade by (empty when switched off) and its beat.
+
+    ``server_time`` is in Unix seconds.
+    """
+
+    model: ResourceModel
+    model_hash: str
+    heartbeat_seconds: float
+    report_seconds: float
+    server_time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """A cluster, its newest report, and its agent."""
+
+    state: ClusterState
+    presence: AgentPresence
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.state.cluster
+
+    @property
+    def newest_epoch(self) -> int:
+        """Of the agent's sessions, as far as anything of them is known; 0: nothing."""
+        return max(self.presence.epoch, self.state.report.epoch if self.state.report else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPage:
+    """Clusters by ascending name; ``next_after`` is empty on the last page."""
+
+    views: tuple[ClusterView, ...]
+    next_after: str
+    fleet_generation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EstimateAnswer:
+    """Estimates of every shape for the clusters ``names`` (axis c).
+
+    ``age_seconds_c`` and ``sequence_c`` are the report's, 0 where a cluster has none.
+    """
+
+    fleet_generation: str
+    names: tuple[str, ...]
+    estimates: tuple[Estimates, ...]
+    age_seconds_c: npt.NDArray[np.float64]
+    sequence_c: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactQuestion:
+    """What an agent is to look up on its nodes now: every shape, or the sets of one workload.
+
+    ``assumed`` workloads are promised and not yet there: one set each is placed first.
+    """
+
+    shapes: tuple[ReplicaRequirements, ...] = ()
+    components: tuple[Component, ...] = ()
+    assumed: tuple[tuple[Component, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareOrder:
+    """Replicas of one component for an agent to place; single templates have no component name."""
+
+    component: str = ""
+    replicas: int
+    requirements: ReplicaRequirements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceOrder:
+    """Choose nodes for one cluster's shares of a decision."""
+
+    decision_id: str
+    binding_key: str
+    shares: tuple[ShareOrder, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShare:
+    """Replicas of a component placed on one node, with the node's score (0 to 100)."""
+
+    node: str
+    component: str = ""
+    replicas: int
+    score: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """An agent's answer for its cluster's shares. ``message`` says why ``unplaced`` is not 0."""
+
+    cluster: str
+    nodes: tuple[NodeShare, ...] = ()
+    unplaced: int = 0
+    message: str = ""
+    strategy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportEvidence:
+    """Which reports a decision was made on, in the order of its trace's clusters.
+
+    ``age_seconds`` at the decision; both are 0 where a cluster had none.
+    """
+
+    sequences: tuple[int, ...] = ()
+    age_seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A decision and the reports it was made on."""
+
+    decision: Decision
+    evidence: ReportEvidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRecord:
+    """A decision with where it came from; an empty ``id`` means that it was not stored.
+
+    ``created_at`` is in Unix seconds. ``node_plans`` holds what agents have answered so far, by
+    ascending cluster name.
+    """
+
+    id: str
+    namespace: str
+    name: str
+    binding_generation: int
+    created_at: float
+    decision: Decision
+    evidence: ReportEvidence = ReportEvidence()
+    node_plans: tuple[NodePlan, ...] = ()
+
+    @property
+    def binding_key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """The answer to a scheduling request; ``binding`` as stored, None when nothing was stored."""
+
+    record: DecisionRecord
+    binding: Binding | None
+    queued: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Previewed:
+    """A decision that was not stored, and what commits it; no token: it would store nothing.
+
+    ``expires_at`` is in Unix seconds.
+    """
+
+    record: DecisionRecord
+    token: str = field(default="", repr=False)
+    expires_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingPage:
+    """Bindings by ascending (namespace, name); ``next_after`` is None on the last page."""
+
+    bindings: tuple[Binding, ...]
+    next_after: tuple[str, str] | None

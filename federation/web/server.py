@@ -1,0 +1,64 @@
+"""An HTTP server as a guest on a loop that belongs to somebody else.
+
+Must not touch signals, logging configuration or the loop's life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import uvicorn
+from starlette.types import ASGIApp
+
+STOP_SECONDS = 2
+KEEP_ALIVE_SECONDS = 5
+MAX_CONNECTIONS = 1000
+
+
+class _Guest(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The process's signals are handled where the process is."""
+        yield
+
+
+class WebServer:
+    """Serves an application on a bound socket between ``start`` and ``stop``."""
+
+    def __init__(self, site: ASGIApp, listener: socket.socket) -> None:
+        self._listener = listener
+        self._server = _Guest(
+            uvicorn.Config(
+                site,
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=STOP_SECONDS,
+                limit_concurrency=MAX_CONNECTIONS,
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def start(self) -> None:
+        """Connections are queued by the socket from its making on: nothing to wait for."""
+        self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+
+    async def stop(self) -> None:
+        if self._serving is None:
+            return
+        self._server.should_exit = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS + 1):
+                await self._serving
+        self._serving = None
+        self._listener.close()

@@ -1,0 +1,40 @@
+"""The pages of the plain HTTP side: /ca.pem, /healthz and /readyz.
+
+Must not know what readiness means: it is asked through a callable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+UNCACHED = {"cache-control": "no-store"}
+
+
+def make_site(
+    *, ca_pem: bytes | None, why_not_ready: Callable[[], Awaitable[str | None]]
+) -> Starlette:
+    """``ca_pem`` is None where there is no TLS; ``why_not_ready`` answers None when ready."""
+
+    async def ca(_: Request) -> Response:
+        if ca_pem is None:
+            text = "this control plane serves plain text: there is no CA\n"
+            return PlainTextResponse(text, status_code=404)
+        return Response(ca_pem, media_type="application/x-pem-file")
+
+    async def alive(_: Request) -> Response:
+        return PlainTextResponse("ok\n", headers=UNCACHED)
+
+    async def ready(_: Request) -> Response:
+        reason = await why_not_ready()
+        if reason is not None:
+            return PlainTextResponse(f"{reason}\n", status_code=503, headers=UNCACHED)
+        return PlainTextResponse("ready\n", headers=UNCACHED)
+
+    return Starlette(
+        routes=[Route("/ca.pem", ca), Route("/healthz", alive), Route("/readyz", ready)]
+    )
