@@ -1,0 +1,353 @@
+"""The command line of the agent: reads argv, environment and signals, and prints.
+
+Must not hold any logic that another program could need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from estimator.agent import WatchedCluster
+from estimator.cases import answers
+from estimator.estimation.capacity import NodeSet
+from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
+from estimator.reports import document_of
+from estimator.settings import RunSettings, read_config, run_settings
+from estimator.sources import parse_dump
+from federation.model.errors import FederationError, InvalidRequest
+from federation.model.grades import DEFAULT_MODEL
+from federation.model.pools.values import MAX_BUDGET, MIN_BUDGET
+from federation.model.resources import amounts_of
+from federation.model.workload import NodeClaim, ReplicaRequirements
+
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+BUDGET = click.IntRange(MIN_BUDGET, MAX_BUDGET)
+NUMBERS = {"karmada_port": click.IntRange(1, 65535), "pool_budget": BUDGET}
+ANY_FILE = click.Path(dir_okay=False, path_type=Path)
+SETTINGS = {
+    "cluster": "Name the cluster has in the control plane.",
+    "endpoint": "HOST:PORT of the control plane; may be repeated: they are dialled in turn.",
+    "join_token": "Single-use token to join with; not needed again once joined.",
+    "join_token_file": "A file with that token.",
+    "ca_url": "Where the control plane's CA certificate is fetched.",
+    "ca_sha256": "SHA-256 of that certificate (DER), in hex.",
+    "ca_file": "CA certificate in PEM, instead of fetching it.",
+    "credential_file": "Where the credential is kept [default: agent-CLUSTER.json in "
+    "$XDG_STATE_HOME/fedsched or ~/.local/state/fedsched].",
+    "credential_secret": "NAMESPACE/NAME of a Secret to keep it in, instead of a file.",
+    "insecure": "Plain text, to a loopback address only.",
+    "from": "A file that 'kubectl get nodes,pods -A -o json' printed, instead of a live cluster; "
+    "read again when it changes.",
+    "kubeconfig": "Kubeconfig of the cluster [default: the pod's service account, else the user's "
+    "kubeconfig].",
+    "report": "A report, or a list of them to step through, instead of a cluster.",
+    "count_unschedulable_nodes": "Count every node as capacity, as Karmada does.",
+    "pool_budget": "Cells that a report may describe the free nodes by [default: 256].",
+    "pool_labels": "Node labels to tell pools apart by, KEY,KEY, before arch, os, zone and "
+    "instance type.",
+    "karmada_port": "Serve Karmada's accurate estimator on this port; without --endpoint, only "
+    "that.",
+    "karmada_host": "Address for that port [default: every address with TLS, else 127.0.0.1].",
+    "karmada_tls_cert": "Certificate of that port, in PEM.",
+    "karmada_tls_key": "Its key, in PEM.",
+    "karmada_client_ca": "CA in PEM: callers of that port must show a certificate of it.",
+    "health_listen": "Serve /livez and /readyz on HOST:PORT, in plain HTTP.",
+    "scoring_config": "What nodes are chosen by, whoever asks: KubeSchedulerConfiguration, a "
+    "legacy Policy or Volcano's scheduler.conf [default: MostAllocated].",
+    "extender_listen": "Serve kube-scheduler's HTTP extender on HOST:PORT.",
+    "extender_tls_cert": "Certificate of the extender, in PEM; needed beyond loopback.",
+    "extender_tls_key": "Its key, in PEM.",
+    "extender_client_ca": "CA in PEM: callers must show a certificate of it; to bind they have to, "
+    "beyond loopback.",
+    "binder": "Bind pending pods whose schedulerName is fedsched-binpack.",
+    "binder_namespace": "Where the lease is by which one of several binders binds "
+    "[default: fedsched].",
+}
+SWITCHES = frozenset({"binder", "count_unschedulable_nodes", "insecure"})
+FILES = frozenset(
+    {
+        "ca_file",
+        "credential_file",
+        "extender_client_ca",
+        "extender_tls_cert",
+        "extender_tls_key",
+        "from",
+        "join_token_file",
+        "karmada_client_ca",
+        "karmada_tls_cert",
+        "karmada_tls_key",
+        "kubeconfig",
+        "report",
+        "scoring_config",
+    }
+)
+
+Command = Callable[..., None]
+
+
+def example(*lines: str) -> str:
+    """The end of a help page; the mark keeps click from filling the lines."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def agent_options(command: Command) -> Command:
+    """The options of a running agent: flag, else ESTIMATOR_ variable, else --config's file."""
+    for name, text in reversed(SETTINGS.items()):
+        flag = "--" + name.replace("_", "-")
+        variable = f"ESTIMATOR_{name.upper()}"
+        if name in SWITCHES:
+            option = click.option(flag, name, is_flag=True, envvar=variable, help=text)
+        elif name == "endpoint":
+            option = click.option(flag, name, multiple=True, envvar=variable, help=text)
+        else:
+            kind = ANY_FILE if name in FILES else NUMBERS.get(name, click.STRING)
+            option = click.option(flag, name, type=kind, envvar=variable, help=text)
+        command = option(command)
+    return click.option(
+        "--config",
+        type=ANY_FILE,
+        envvar="ESTIMATOR_CONFIG",
+        is_eager=True,
+        expose_value=False,
+        callback=_take_config,
+        help="YAML file of settings: the names of the options, with underscores.",
+    )(command)
+
+
+def _take_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        context.default_map = read_config(path, SETTINGS)
+    except InvalidRequest as error:
+        raise click.UsageError(error.message) from error
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=example("estimator report --from cluster.json"),
+)
+def cli() -> None:
+    """The agent of one member cluster: reports its capacity and places replicas on its nodes."""
+
+
+@cli.command(
+    epilog=example(
+        "estimator run --cluster member1 --endpoint 127.0.0.1:7443 --insecure \\",
+        "  --from cluster.json --join-token TOKEN",
+        "estimator run --cluster member1 --karmada-port 10352",
+    )
+)
+@agent_options
+def run(**values: Any) -> None:
+    """Report to the control plane, and answer it and Karmada, until stopped.
+
+    Settings come from flags, then ESTIMATOR_ variables, then the file of --config.
+    """
+    from estimator.app import run as run_agent  # noqa: PLC0415 - loads the Kubernetes client
+
+    settings = _settings(values)
+    _log_to_stderr()
+    asyncio.run(_until_signalled(lambda stopping: run_agent(settings, stopping)))
+
+
+@cli.command(
+    epilog=example(
+        "estimator join --cluster member1 --endpoint cp.example:7443 --join-token TOKEN \\",
+        "  --ca-url http://cp.example:7080/ca.pem --ca-sha256 HEX",
+    )
+)
+@agent_options
+def join(**values: Any) -> None:
+    """Only join: exchange the token for a credential, and keep it for later runs."""
+    from estimator.app import join as join_cluster  # noqa: PLC0415 - loads the Kubernetes client
+
+    settings = _settings(values)
+    if not settings.endpoints:
+        raise click.UsageError("--endpoint: is required")
+    if not (settings.join_token or settings.join_token_file):
+        raise click.UsageError("--join-token or --join-token-file: is required")
+    kept_in = asyncio.run(join_cluster(settings))
+    click.echo(f"{settings.cluster} joined; {kept_in}")
+
+
+@cli.command(
+    epilog=example(
+        "kubectl get nodes,pods -A -o json > cluster.json",
+        "estimator report --from cluster.json -o json",
+    )
+)
+@click.option("--from", "dump", type=EXISTING_FILE, required=True, help=SETTINGS["from"])
+@click.option(
+    "-o", "output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Format."
+)
+@click.option(
+    "--count-unschedulable-nodes", is_flag=True, help=SETTINGS["count_unschedulable_nodes"]
+)
+@click.option("--pool-budget", type=BUDGET, default=256, help=SETTINGS["pool_budget"])
+@click.option("--pool-labels", default="", help=SETTINGS["pool_labels"])
+def report(
+    dump: Path,
+    output: str,
+    pool_budget: int,
+    pool_labels: str,
+    *,
+    count_unschedulable_nodes: bool,
+) -> None:
+    """The report that a dump of nodes and pods gives, graded by the default model."""
+    node_set = NodeSet.EVERY if count_unschedulable_nodes else NodeSet.SCHEDULABLE
+    cluster = _dumped(dump, node_set)
+    wanted = filter(None, pool_labels.split(","))
+    cluster.pool_by(Pooling(pool_budget, [*wanted, *USUAL_LABEL_KEYS]))
+    document = document_of(cluster.capacity(DEFAULT_MODEL))
+    match output:
+        case "json":
+            click.echo(json.dumps(document, indent=2))
+        case "yaml":
+            click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+        case _:
+            _print_report(document)
+
+
+@cli.command(
+    epilog=example(
+        "estimator estimate --from cluster.json --request cpu=1,memory=2Gi --selector disk=ssd"
+    )
+)
+@click.option("--from", "dump", type=EXISTING_FILE, help=SETTINGS["from"])
+@click.option("--request", help="What one replica asks for, as cpu=1,memory=2Gi.")
+@click.option("--selector", multiple=True, help="Node label KEY=VALUE; may be given several times.")
+@click.option("--cases", type=EXISTING_FILE, help="Clusters and questions, one JSON object a line.")
+@click.option("-o", "output", type=click.Choice(["text", "json"]), default="text", help="Format.")
+def estimate(
+    dump: Path | None,
+    request: str | None,
+    selector: tuple[str, ...],
+    cases: Path | None,
+    output: str,
+) -> None:
+    """How many replicas of a shape fit on the nodes now, exactly."""
+    if cases is not None:
+        if dump is not None or request is not None or selector:
+            raise click.UsageError("--cases excludes --from, --request and --selector")
+        with cases.open(encoding="utf-8") as lines:
+            for answer in answers(lines):
+                click.echo(json.dumps(answer))
+        return
+    if dump is None:
+        raise click.UsageError("give --from FILE, or --cases FILE")
+    requirements = ReplicaRequirements(
+        request=amounts_of(_pairs(request or "", "--request"), field="--request"),
+        node_claim=NodeClaim(node_selector=_pairs(",".join(selector), "--selector")),
+    )
+    replicas = _dumped(dump, NodeSet.SCHEDULABLE).exact().replicas(requirements)
+    click.echo(json.dumps({"replicas": replicas}) if output == "json" else str(replicas))
+
+
+def _pairs(text: str, flag: str) -> dict[str, str]:
+    """KEY=VALUE pairs separated by commas."""
+    pairs: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{flag}: write KEY=VALUE, not {part!r}")
+        pairs[key] = value
+    return pairs
+
+
+def _dumped(path: Path, node_set: NodeSet) -> WatchedCluster:
+    dump = parse_dump(path, path.read_bytes())
+    cluster = WatchedCluster(node_set)
+    cluster.cache.replace_nodes(dump.nodes)
+    cluster.cache.replace_pods(dump.pods)
+    cluster.quotas.replace(dump.quotas)
+    return cluster
+
+
+def _print_report(document: dict[str, Any]) -> None:
+    nodes, summary = document["nodeSummary"], document["resourceSummary"]
+    graded = nodes.get("gradedNum", 0)
+    click.echo(f"nodes: {nodes['totalNum']}, ready {nodes['readyNum']}, graded {graded}")
+    columns = ("allocatable", "allocated", "allocating")
+    names = sorted({name for column in columns for name in summary.get(column, {})})
+    rows = [
+        ("resource", *columns),
+        *(
+            (name, *(summary.get(column, {}).get(name, "0") for column in columns))
+            for name in names
+        ),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+    counts = summary.get("allocatableModelings", [])
+    if "pools" in document:
+        pools = document["pools"]
+        keys = ", ".join(pools.get("labelKeys", ())) or "no label"
+        pool_count, cell_count = len(pools.get("pools", ())), len(pools.get("counts", ()))
+        click.echo(f"pools: {pool_count} by {keys}; {cell_count} cells")
+    click.echo("grades: " + ", ".join(f"{each['grade']}: {each['count']}" for each in counts))
+
+
+def _settings(values: dict[str, Any]) -> RunSettings:
+    try:
+        return run_settings(values, _state_directory())
+    except InvalidRequest as error:
+        raise click.UsageError(error.message) from error
+
+
+def _state_directory() -> Path:
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "fedsched"
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+
+
+async def _until_signalled(
+    work: Callable[[asyncio.Event], Coroutine[Any, Any, None]],
+) -> None:
+    """Run ``work`` with an event that SIGTERM and SIGINT set."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await work(stopping)
+
+
+def main() -> None:
+    """Run the command line. Exits with 0, 1 when an operation was refused, 2 for wrong usage."""
+    try:
+        code = cli.main(prog_name="estimator", standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(f"estimator: {_one_line(error.format_message())}", err=True)
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(1)
+    except FederationError as error:
+        click.echo(f"estimator: {_one_line(error.message)}", err=True)
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    main()

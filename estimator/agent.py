@@ -1,0 +1,269 @@
+"""What the agent knows and answers: reports in sequence, heartbeats, and places for replicas.
+
+Must not know the wire's transport or Kubernetes; one loop owns it. Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from estimator.binpack.strategy import Strategy
+from estimator.cache import ClusterCache
+from estimator.change import changed_much
+from estimator.claims import NodeClaims
+from estimator.estimation.capacity import Capacity, NodeSet, capacity_of, counted_nodes
+from estimator.estimation.exact import ExactEstimates
+from estimator.estimation.pooling import Pooling
+from estimator.nodes import Owner
+from estimator.placing import MOST_ALLOCATED, NodePlan, PlaceOrder, place_shares
+from estimator.quotas import Quotas
+from estimator.snapshot import Snapshot
+from estimator.unschedulable import unschedulable_replicas
+from federation.codec.reports import content_hash
+from federation.model.cluster import (
+    CapacityReport,
+    NodeSummary,
+    ReportedPools,
+    ResourceSummary,
+)
+from federation.model.errors import Unavailable
+from federation.model.grades import ResourceModel
+from federation.model.pools.values import DEFAULT_BUDGET
+from federation.model.reported_pools import reported_pools
+
+UNGRADED: Final = ResourceModel()
+_NO_NODES: Final = "there are no nodes: this agent sends scripted reports"
+
+
+class MemberCluster(Protocol):
+    """The cluster an agent speaks for, read from the API server, a dump or a script."""
+
+    def as_of(self, now: float) -> float:
+        """When what is known was last known to be true."""
+        ...
+
+    def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
+        """What to report, of this instant, as a count that may be made in any thread.
+
+        Graded by ``model`` unless that has no grades.
+        """
+        ...
+
+    def totals(self) -> tuple[ResourceSummary, NodeSummary] | None:
+        """The ungraded part of the capacity, cheap enough for every second; None: not known."""
+        ...
+
+    def place(self, order: PlaceOrder, now: float) -> NodePlan: ...
+
+    def exact(self) -> ExactEstimates:
+        """What fits now. Raises Unavailable without nodes to look at."""
+        ...
+
+    def unschedulable(self, owner: Owner, *, since: float) -> int:
+        """Pods of the owner that no node was found for since then. Raises Unavailable."""
+        ...
+
+
+class WatchedCluster:
+    """A cluster of nodes and pods. ``last_contact`` is set by whoever feeds the cache."""
+
+    def __init__(self, node_set: NodeSet) -> None:
+        self.claims = NodeClaims()
+        self._node_set = node_set
+        self.cache = ClusterCache(on_bound=self.claims.settle)
+        self.quotas = Quotas()
+        self.lost_contact_at: float | None = None
+        self._totalled: tuple[Snapshot, Capacity] | None = None
+        self._pooling = Pooling(DEFAULT_BUDGET)
+        self._pooled: tuple[Snapshot, ReportedPools] | None = None
+        self._strategy: Strategy = MOST_ALLOCATED
+
+    def pool_by(self, pooling: Pooling) -> None:
+        """Make pools and cells this way from now on."""
+        self._pooling, self._pooled = pooling, None
+
+    def place_by(self, strategy: Strategy) -> None:
+        """Choose nodes by this strategy's scores from now on."""
+        self._strategy = strategy
+
+    def as_of(self, now: float) -> float:
+        return now if self.lost_contact_at is None else self.lost_contact_at
+
+    def capacity(self, model: ResourceModel) -> Capacity:
+        """What to report now, counted at once."""
+        return self.counting(model)()
+
+    def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
+        snapshot = self.cache.snapshot()
+
+        def count() -> Capacity:
+            capacity = capacity_of(snapshot, model, self._node_set)
+            return replace(capacity, pools=self._pools(snapshot))
+
+        return count
+
+    def _pools(self, snapshot: Snapshot) -> ReportedPools:
+        pooled = self._pooled
+        if pooled is None or pooled[0] is not snapshot:
+            counted_n = counted_nodes(snapshot, self._node_set)
+            pooled = snapshot, reported_pools(self._pooling.pools(snapshot, counted_n))
+            self._pooled = pooled
+        return pooled[1]
+
+    def totals(self) -> tuple[ResourceSummary, NodeSummary] | None:
+        snapshot = self.cache.snapshot()
+        if self._totalled is None or self._totalled[0] is not snapshot:
+            self._totalled = snapshot, capacity_of(snapshot, UNGRADED, self._node_set)
+        capacity = self._totalled[1]
+        return capacity.summary, capacity.nodes
+
+    def place(self, order: PlaceOrder, now: float) -> NodePlan:
+        return place_shares(self.cache.snapshot(), self.claims, order, now, self._strategy)
+
+    def exact(self) -> ExactEstimates:
+        return ExactEstimates(snapshot=self.cache.snapshot(), quotas=self.quotas.all())
+
+    def unschedulable(self, owner: Owner, *, since: float) -> int:
+        return unschedulable_replicas(self.cache.pods(), owner, since=since)
+
+
+class ScriptedCluster:
+    """Reports written beforehand: each one asked for is the next, and the last one stays."""
+
+    def __init__(self, script: Sequence[Capacity]) -> None:
+        self.follow(script)
+
+    def follow(self, script: Sequence[Capacity]) -> None:
+        """Go on with another script, from its start."""
+        self._script = list(script)
+
+    def as_of(self, now: float) -> float:
+        return now
+
+    def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
+        current = self._script[0] if len(self._script) == 1 else self._script.pop(0)
+        return lambda: current if model.grades else replace(current, grade_counts={})
+
+    def totals(self) -> None:
+        """To look would be to step on."""
+
+    def place(self, order: PlaceOrder, now: float) -> NodePlan:  # noqa: ARG002 - there are no nodes
+        return NodePlan(
+            unplaced=sum(share.replicas for share in order.shares),
+            message=_NO_NODES,
+        )
+
+    def exact(self) -> ExactEstimates:
+        raise Unavailable(_NO_NODES)
+
+    def unschedulable(self, owner: Owner, *, since: float) -> int:  # noqa: ARG002 - as above
+        raise Unavailable(_NO_NODES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """What the control plane told this agent: the model to grade by, and how often to speak."""
+
+    model: ResourceModel
+    model_hash: str
+    heartbeat_seconds: float
+    report_seconds: float
+
+
+class Agent:
+    """One agent session: its epoch, its growing sequence, and what was last sent."""
+
+    def __init__(self, member: MemberCluster, *, epoch: int, clock: Callable[[], float]) -> None:
+        self.epoch = epoch
+        self.acknowledged_sequence = 0
+        self._member = member
+        self._clock = clock
+        self._rhythm: Rhythm | None = None
+        self._sequence = 0
+        self._sent: CapacityReport | None = None
+
+    @property
+    def rhythm(self) -> Rhythm:
+        if self._rhythm is None:
+            raise RuntimeError("the control plane has not said yet how often to speak")
+        return self._rhythm
+
+    def now(self) -> float:
+        """The agent's clock."""
+        return self._clock()
+
+    def welcome(self, rhythm: Rhythm) -> bool:
+        """Keep this rhythm from now on; whether another model comes with it."""
+        before, self._rhythm = self._rhythm, rhythm
+        return before is None or before.model_hash != rhythm.model_hash
+
+    def acknowledge(self, sequence: int) -> None:
+        """The report of this sequence is stored."""
+        self.acknowledged_sequence = max(self.acknowledged_sequence, sequence)
+
+    async def report(self) -> CapacityReport:
+        """The whole picture, to be sent whatever was sent before."""
+        return self._send(await self._picture())
+
+    async def changed_report(self) -> CapacityReport | None:
+        """The picture, unless it is the one that was sent last."""
+        picture = await self._picture()
+        if self._sent is not None and picture.content_hash == self._sent.content_hash:
+            return None
+        return self._send(picture)
+
+    def has_changed_much(self) -> bool:
+        """Whether the picture is so unlike the newest report that another should not wait."""
+        sent, totals = self._sent, self._member.totals()
+        if sent is None or totals is None:
+            return False
+        return changed_much((sent.summary, sent.nodes), totals)
+
+    def sent(self) -> CapacityReport | None:
+        """The newest report handed out, as of now if it still is the picture."""
+        if self._sent is None:
+            return None
+        return replace(self._sent, snapshot_time=self._member.as_of(self._clock()))
+
+    def exact(self) -> ExactEstimates:
+        """What fits now. Raises Unavailable when what is known may be out of date."""
+        now = self._clock()
+        since = self._member.as_of(now)
+        if since < now:
+            raise Unavailable(
+                f"the cluster's API server has been out of reach for {now - since:.0f} s"
+            )
+        return self._member.exact()
+
+    def place(self, order: PlaceOrder) -> NodePlan:
+        return self._member.place(order, self._clock())
+
+    def _send(self, picture: CapacityReport) -> CapacityReport:
+        self._sequence += 1
+        self._sent = replace(picture, sequence=self._sequence)
+        return self._sent
+
+    async def _picture(self) -> CapacityReport:
+        """The picture of this instant; counted in a thread, as a large cluster takes a while."""
+        rhythm = self.rhythm
+        snapshot_time = self._member.as_of(self._clock())
+        counting = self._member.counting(rhythm.model)
+
+        def picture() -> CapacityReport:
+            capacity = counting()
+            counted = CapacityReport(
+                epoch=self.epoch,
+                sequence=0,
+                snapshot_time=snapshot_time,
+                summary=capacity.summary,
+                nodes=capacity.nodes,
+                grade_counts=capacity.grade_counts,
+                model_hash=rhythm.model_hash if capacity.grade_counts else "",
+                pools=capacity.pools,
+            )
+            return replace(counted, content_hash=content_hash(counted))
+
+        return await asyncio.to_thread(picture)

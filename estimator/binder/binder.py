@@ -1,0 +1,276 @@
+"""Gives pending pods of this scheduler their nodes, one by one in order, and binds them.
+
+Everything happens on one loop; only the writes wait. Must not bind what it cannot judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from estimator.agent import WatchedCluster
+from estimator.binder.choice import best_row
+from estimator.binder.election import RENEW_SECONDS, Election
+from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
+from estimator.binder.ports import ClusterWrites
+from estimator.binder.queue import Place, SchedulingQueue
+from estimator.binder.telling import Telling
+from estimator.binpack.strategy import Strategy
+from estimator.incoming import IncomingPod, PodEvent
+from estimator.judgement import Judgement, Positions
+from estimator.nodes import Pod, PodState
+from estimator.snapshot import Snapshot
+from federation.model.errors import Conflict, FederationError, NotFound
+
+SCHEDULER_NAME: Final = "fedsched-binpack"
+MAX_BINDING: Final = 32
+# Nobody says when the picture changes; it is looked at this often while pods wait for that.
+LOOK_SECONDS: Final = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class Binder:
+    """Binds by one cluster's picture while ``election`` says that it is the leader.
+
+    The pods it is told of are those that name its scheduler, bound ones included. ``clock`` is in
+    Unix seconds, ``monotonic`` does not go back.
+    """
+
+    def __init__(
+        self,
+        cluster: WatchedCluster,
+        writes: ClusterWrites,
+        strategy: Strategy,
+        election: Election,
+        *,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._writes = writes
+        self._strategy = strategy
+        self._election = election
+        self._clock = clock
+        self._monotonic = monotonic
+        self._queue = SchedulingQueue()
+        self._gangs = Gangs()
+        self._telling = Telling(writes)
+        self._positions = Positions()
+        self._judged_on: Snapshot | None = None
+        self._known: set[str] = set()
+        self._binding: set[asyncio.Task[None]] = set()
+        self._woken = asyncio.Event()
+
+    def replace_pods(self, pods: Iterable[IncomingPod]) -> None:
+        """These are all the pods there are for this scheduler."""
+        listed = {pod.uid: pod for pod in pods}
+        for uid in self._known - listed.keys():
+            self._forget(uid)
+        for pod in listed.values():
+            self.put_pod(pod)
+
+    def put_pod(self, pod: IncomingPod) -> None:
+        """A pod came or changed."""
+        self._known.add(pod.uid)
+        try:
+            self._gangs.see(pod)
+        except UnreadableGroup as error:
+            self._queue.remove(pod.uid)
+            self._warn(pod, str(error))
+            return
+        if pod.node or pod.held:
+            self._queue.remove(pod.uid)
+            return
+        is_new = pod.uid not in self._queue
+        self._queue.put(pod, self._gangs.order(pod))
+        if is_new:
+            self._queue.reconsider(self._gangs.others(pod.uid))
+        self._woken.set()
+
+    def remove_pod(self, pod: IncomingPod) -> None:
+        """A pod is gone, or has ended."""
+        self._forget(pod.uid)
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Work until cancelled; then give the lease back."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._stand_for_election())
+                tasks.create_task(self._telling.run())
+                tasks.create_task(self._work())
+        finally:
+            await asyncio.gather(*self._binding, return_exceptions=True)
+            await self._resign()
+
+    async def _work(self) -> None:
+        while True:
+            if self._step(self._monotonic()):
+                # Others use the loop too: the picture must not fall behind the work.
+                await asyncio.sleep(0)
+            else:
+                await self._rest()
+
+    def _step(self, now: float) -> bool:
+        """Try one pod; False when there is nothing to do now."""
+        if not self._election.is_leader(now):
+            self._give_back(self._gangs.reject_all(), "this binder is not the leader any more", now)
+            return False
+        self._give_back(self._gangs.expired(now), "its group did not come together in time", now)
+        if self._cluster.lost_contact_at is not None or len(self._binding) >= MAX_BINDING:
+            return False
+        self._look(now)
+        pod = self._queue.pop(now)
+        if pod is None:
+            return False
+        self._try(pod, now)
+        return True
+
+    async def _rest(self) -> None:
+        """Until something happens, or is due."""
+        now = self._monotonic()
+        times = [self._queue.next_time(now), self._gangs.next_deadline()]
+        due = min((time for time in times if time is not None), default=None)
+        seconds = None if due is None else max(due - now, 0.0)
+        looks = self._queue.waits_for_change() or seconds == 0.0
+        if looks:
+            seconds = LOOK_SECONDS if not seconds else min(seconds, LOOK_SECONDS)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    def _look(self, now: float) -> None:
+        """Whether the picture is another than the one that pods were last judged on."""
+        if self._cluster.cache.snapshot() is not self._judged_on:
+            self._queue.cluster_changed(now)
+            self._judged_on = self._cluster.cache.snapshot()
+
+    def _try(self, pod: IncomingPod, now: float) -> None:
+        why_not = self._why_left_alone(pod) or self._gangs.why_not_yet(pod)
+        node = ""
+        if not why_not:
+            judgement = self._judgement(pod)
+            row = best_row(judgement)
+            if row is None:
+                why_not = judgement.why_nowhere()
+            else:
+                node = self._cluster.cache.snapshot().table.nodes[row].name
+        if why_not:
+            self._queue.failed(pod.uid, now)
+            self._warn(pod, why_not)
+            waiting = self._gangs.reject(pod.uid)
+            self._give_back(waiting, f"pod {pod.name} of its group got no node", now)
+            return
+        self._cluster.cache.assume(self._cluster.cache.pod(pod.uid) or _as_waiting(pod), node)
+        # Room that this pod takes is no news to the others.
+        self._judged_on = self._cluster.cache.snapshot()
+        for assigned in self._gangs.permit(pod, node, now):
+            task = asyncio.create_task(self._bind(assigned))
+            self._binding.add(task)
+            task.add_done_callback(self._bound)
+
+    def _why_left_alone(self, pod: IncomingPod) -> str:
+        if pod.unjudged:
+            return f"left alone: {SCHEDULER_NAME} cannot judge {', '.join(pod.unjudged)}"
+        for other in self._cluster.cache.repelling():
+            if any(each.concerns(pod.namespace, pod.labels) for each in other.repulsions):
+                return (
+                    f"left alone: {SCHEDULER_NAME} cannot judge the anti-affinity of pod "
+                    f"{other.namespace}/{other.name}"
+                )
+        return ""
+
+    def _judgement(self, pod: IncomingPod) -> Judgement:
+        snapshot = self._cluster.cache.snapshot()
+        self._cluster.claims.expire(self._clock())
+        return Judgement.of(
+            pod,
+            snapshot,
+            self._positions.of(snapshot),
+            self._cluster.claims.split(pod.namespace, pod.amounts),
+            self._strategy,
+        )
+
+    async def _bind(self, assigned: Assigned) -> None:
+        pod, node = assigned.pod, assigned.node
+        try:
+            if not self._election.is_leader(self._monotonic()):
+                raise Conflict("this binder is not the leader any more")
+            await self._writes.bind(namespace=pod.namespace, name=pod.name, uid=pod.uid, node=node)
+        except NotFound:
+            self._forget(pod.uid)
+            return
+        except FederationError as error:
+            self._gangs.not_bound(pod.uid)
+            self._give_back([assigned], f"not bound to {node}: {error.message}", self._monotonic())
+            return
+        self._queue.remove(pod.uid)
+        message = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
+        event = PodEvent(pod=pod, is_warning=False, reason="Scheduled", message=message)
+        self._telling.tell(event)
+
+    def _bound(self, task: asyncio.Task[None]) -> None:
+        self._binding.discard(task)
+        self._woken.set()
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("binding failed unexpectedly", exc_info=task.exception())
+
+    def _give_back(self, assigned: Iterable[Assigned], why: str, now: float) -> None:
+        """These got a node and do not keep it; they come again after a while."""
+        for each in assigned:
+            self._cluster.cache.take_back(each.pod.uid)
+            self._queue.postpone(each.pod.uid, now)
+            self._warn(each.pod, why)
+
+    def _forget(self, uid: str) -> None:
+        if self._queue.place_of(uid) is Place.IN_HAND:
+            self._cluster.cache.remove_pod(uid)
+        self._known.discard(uid)
+        self._queue.remove(uid)
+        self._gangs.forget(uid)
+        self._telling.forget(uid)
+
+    def _warn(self, pod: IncomingPod, message: str) -> None:
+        event = PodEvent(pod=pod, is_warning=True, reason="FailedScheduling", message=message)
+        self._telling.tell(event)
+
+    async def _stand_for_election(self) -> None:
+        while True:
+            try:
+                now = self._monotonic()
+                claim = self._election.claim(await self._writes.read_lease(), now, self._clock())
+                if claim is not None:
+                    await self._writes.write_lease(claim)
+                    self._election.written(now)
+                    self._woken.set()
+            except Conflict:
+                self._election.lost()
+            except FederationError as error:
+                logger.warning("the binder's lease: %s", error.message)
+            await asyncio.sleep(RENEW_SECONDS)
+
+    async def _resign(self) -> None:
+        try:
+            lease = self._election.resignation(await self._writes.read_lease())
+            if lease is not None:
+                await self._writes.write_lease(lease)
+        except FederationError as error:
+            logger.warning("the binder's lease was not given back: %s", error.message)
+
+
+def _as_waiting(pod: IncomingPod) -> Pod:
+    """The pod as capacity counts it, for when the other watch has not told of it yet."""
+    return Pod(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        state=PodState.WAITING,
+        request=pod.amounts,
+        nonzero=pod.request.nonzero_placed,
+    )

@@ -1,0 +1,39 @@
+"""MostAllocated: the fuller the node, the better. kube-scheduler's stock bin packing.
+
+Must not refuse an overfull node: filtering comes first, and an overfull one scores 100.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.fit_columns import fit_columns, floor_average
+from estimator.binpack.strategy import MAX_NODE_SCORE, ResourceColumn, ResourceWeight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MostAllocated:
+    """Percent used after placing, rounded down per resource and again in the weighted average."""
+
+    weights: tuple[ResourceWeight, ...]
+
+    @property
+    def name(self) -> str:
+        return "MostAllocated"
+
+    @property
+    def resources(self) -> frozenset[str]:
+        return frozenset(item.resource for item in self.weights)
+
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
+        return floor_average(self.columns(nodes, request), nodes.size)
+
+    def columns(self, nodes: NodeArrays, request: ReplicaRequest) -> tuple[ResourceColumn, ...]:
+        return fit_columns(self.name, self.weights, _percent_used, nodes, request)
+
+
+def _percent_used(total_n: Int64Array, allocatable_n: Int64Array) -> Int64Array:
+    return np.minimum(total_n, allocatable_n) * MAX_NODE_SCORE // allocatable_n

@@ -1,0 +1,159 @@
+"""One pod against named nodes: each node's scores, what it is short of, and the parts of it all.
+
+Must not read documents, nor choose a node: the files, the wire and people do with it as they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from estimator.binpack.arrays import BoolArray, NodeArrays, ReplicaRequest
+from estimator.binpack.balanced_allocation import BalancedAllocation
+from estimator.binpack.breakdown import ResourceScore, breakdown
+from estimator.binpack.fit import insufficient, unresolvable
+from estimator.binpack.node_load import NodeLoad, tabulate
+from estimator.binpack.profile import Profile, WeightedPlugin
+from estimator.binpack.requests import replica_request
+from estimator.binpack.strategy import ScoreArray, Strategy
+from estimator.binpack.volcano import VolcanoBinpack
+from estimator.binpack.volcano_units import quantity_text, volcano_amounts, volcano_request
+from federation.model.errors import InvalidRequest
+from federation.model.pod_request import PodResources
+from federation.model.resources import MAX_AMOUNT, amount_of, format_amount
+
+MAX_SCORED: Final = MAX_AMOUNT // 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWithPods:
+    """A node as it is written: quantities, and the pods it carries."""
+
+    name: str
+    allocatable: dict[str, str]
+    pods: tuple[PodResources, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeScore:
+    """What one node scores.
+
+    ``score`` is NodeResourcesFit's, 0 to 100, or Volcano's; None where the profile does not score
+    by fit. ``balanced`` is BalancedAllocation's, None where that plugin has no say. ``total`` is
+    the weighted sum the scheduler compares nodes by. ``insufficient`` names what the node has too
+    little of free, ``unresolvable`` what it would have too little of even if empty.
+    """
+
+    name: str
+    score: float | None
+    balanced: int | None
+    total: float
+    insufficient: tuple[str, ...]
+    unresolvable: tuple[str, ...]
+    resources: tuple[ResourceScore, ...]
+
+
+def score_nodes(
+    strategy: Strategy, pod: PodResources, nodes: Sequence[NodeWithPods]
+) -> tuple[NodeScore, ...]:
+    """Every node's scores for ``pod``, in the order given; each scheduler's own units inside.
+
+    Raises QuantityError for a text that is no quantity.
+    """
+    names = [node.name for node in nodes]
+    if isinstance(strategy, VolcanoBinpack):
+        loads = [
+            NodeLoad.of_pods(volcano_amounts(node.allocatable), map(volcano_request, node.pods))
+            for node in nodes
+        ]
+        return score_loads(strategy, volcano_request(pod), names, loads)
+    loads = [
+        NodeLoad.of_pods(
+            {name: amount_of(name, text) for name, text in node.allocatable.items()},
+            map(replica_request, node.pods),
+        )
+        for node in nodes
+    ]
+    return score_loads(strategy, replica_request(pod), names, loads)
+
+
+def score_loads(
+    strategy: Strategy, request: ReplicaRequest, names: Sequence[str], loads: Sequence[NodeLoad]
+) -> tuple[NodeScore, ...]:
+    """The same for nodes summed up already. Raises InvalidRequest for amounts too large."""
+    _check_amounts(request, names, loads)
+    nodes = tabulate(loads)
+    total_n = strategy.score(nodes, request)
+    score_n, balanced_n = _parts(strategy, nodes, request, total_n)
+    columns = strategy.columns(nodes, request)
+    short = _filtered(strategy, insufficient(nodes, request))
+    never = _filtered(strategy, unresolvable(nodes, request))
+    return tuple(
+        NodeScore(
+            name=name,
+            score=None if score_n is None else score_n[row].item(),
+            balanced=None if balanced_n is None else balanced_n[row].item(),
+            total=total_n[row].item(),
+            insufficient=_holding(short, row),
+            unresolvable=_holding(never, row),
+            resources=breakdown(columns, row),
+        )
+        for row, name in enumerate(names)
+    )
+
+
+def amount_text(strategy: Strategy, resource: str, amount: int) -> str:
+    """An amount of the strategy's breakdown as a quantity for people."""
+    volcano = isinstance(strategy, VolcanoBinpack)
+    return quantity_text(resource, amount) if volcano else format_amount(resource, amount)
+
+
+def _check_amounts(
+    request: ReplicaRequest, names: Sequence[str], loads: Sequence[NodeLoad]
+) -> None:
+    """Percents are whole numbers of 64 bits, and kube-scheduler's wrap around beyond them."""
+    largest = max((*request.amounts.values(), *request.nonzero.values()), default=0)
+    for name, load in zip(names, loads, strict=True):
+        columns = (load.allocatable, load.requested, load.nonzero_requested)
+        for resource in {resource for column in columns for resource in column}:
+            if largest + max(column.get(resource, 0) for column in columns) > MAX_SCORED:
+                rule = f"has more than {MAX_SCORED} base units of {resource}, too many for scoring"
+                raise InvalidRequest.of(f"node {name}", rule)
+
+
+def _parts(
+    strategy: Strategy, nodes: NodeArrays, request: ReplicaRequest, total_n: ScoreArray
+) -> tuple[ScoreArray | None, ScoreArray | None]:
+    """The plugins that look at fit, and those that look at balance; None where there is none."""
+    if not isinstance(strategy, Profile):
+        return total_n, None
+    fit = [each for each in strategy.plugins if not isinstance(each.strategy, BalancedAllocation)]
+    balanced = [each for each in strategy.plugins if each not in fit and each.has_a_say(request)]
+    return _average(fit, nodes, request), _average(balanced, nodes, request)
+
+
+def _average(
+    plugins: Sequence[WeightedPlugin], nodes: NodeArrays, request: ReplicaRequest
+) -> ScoreArray | None:
+    """The weighted average, rounded down; a plugin that is alone gives its own score."""
+    if not plugins:
+        return None
+    sum_n = np.zeros(nodes.size, dtype=np.int64)
+    for plugin in plugins:
+        sum_n += plugin.weight * plugin.strategy.score(nodes, request)
+    average_n: ScoreArray = sum_n // sum(plugin.weight for plugin in plugins)
+    return average_n
+
+
+def _filtered(strategy: Strategy, short: dict[str, BoolArray]) -> dict[str, BoolArray]:
+    """Without the resources that the profile's filter overlooks."""
+    if not isinstance(strategy, Profile):
+        return short
+    return {name: short_n for name, short_n in short.items() if not strategy.ignores(name)}
+
+
+def _holding(short: dict[str, BoolArray], row: int) -> tuple[str, ...]:
+    return tuple(name for name, short_n in short.items() if short_n[row])

@@ -1,0 +1,84 @@
+"""What every strategy is: an order of the nodes, and the numbers it was made of.
+
+Must not prefer one strategy: the formulas live one per file beside this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimator.binpack.arrays import BoolArray, Int64Array, NodeArrays, ReplicaRequest
+
+Float64Array: TypeAlias = NDArray[np.float64]
+ScoreArray: TypeAlias = Int64Array | Float64Array
+
+MAX_NODE_SCORE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceWeight:
+    """How much one resource counts in the average over resources."""
+
+    resource: str
+    weight: int
+
+
+class Skip(Enum):
+    """Why a configured resource takes no part in a node's score."""
+
+    NOT_SCORED = "the scheduler keeps no total of this resource"
+    NOT_REQUESTED = "the replica does not ask for it"
+    NO_CAPACITY = "the node has none"
+    ZERO_SCORE = "resources that score 0 leave the average"
+    NO_WEIGHT = "no weight is configured for it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceColumn:
+    """One resource's part in the scores of all nodes.
+
+    ``request`` is the amount the strategy counted, which for Fit scoring includes defaults.
+    ``score_n`` is None where resources are judged only together (BalancedAllocation).
+    ``dropped`` says that the resource takes no part on any node, ``counted_n`` on which it does.
+    """
+
+    strategy: str
+    resource: str
+    weight: int
+    request: int
+    used_n: Int64Array
+    allocatable_n: Int64Array
+    counted_n: BoolArray
+    score_n: ScoreArray | None
+    dropped: Skip | None = None
+
+    def skipped(self, node: int) -> Skip | None:
+        """Why this resource takes no part in the node's score; None if it does."""
+        if self.dropped is not None or self.counted_n[node]:
+            return self.dropped
+        return Skip.ZERO_SCORE if self.allocatable_n[node] else Skip.NO_CAPACITY
+
+
+class Strategy(Protocol):
+    """Scores nodes for the next replica; the higher, the better."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The resources whose arrays scoring reads; no other is looked at."""
+        ...
+
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> ScoreArray:
+        """One score per node, feasible or not."""
+        ...
+
+    def columns(self, nodes: NodeArrays, request: ReplicaRequest) -> tuple[ResourceColumn, ...]:
+        """What ``score`` is made of, one column per configured resource, in configured order."""
+        ...

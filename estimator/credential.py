@@ -1,0 +1,145 @@
+"""The agent's credential and where it survives the agent.
+
+Must not let anybody else read it, nor leave half of one behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from federation.model.errors import PreconditionFailed
+
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
+    """A bearer credential. ``ca`` is the one trusted root in PEM, empty over plain text.
+
+    ``expires_at`` is in Unix seconds. ``epoch`` is the newest session that was begun with it.
+    """
+
+    cluster: str
+    endpoints: tuple[str, ...]
+    credential: str
+    expires_at: float
+    ca: str = ""
+    epoch: int = 0
+
+
+class CredentialStore(Protocol):
+    """Keeps one credential, as bytes. Blocks; ``str`` is how people call it."""
+
+    def read(self) -> bytes | None:
+        """None when there is none yet. Raises PreconditionFailed and Unavailable."""
+        ...
+
+    def write(self, content: bytes) -> None:
+        """All of it or nothing. Raises PreconditionFailed and Unavailable."""
+        ...
+
+
+class CredentialFile:
+    """A file for its owner alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return f"credential file {self._path}"
+
+    def read(self) -> bytes | None:
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise PreconditionFailed(f"{self} cannot be read: {error}") from error
+
+    def write(self, content: bytes) -> None:
+        path = self._path
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            beside.unlink(missing_ok=True)
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o600)
+                file.write(content)
+                file.flush()
+                os.fsync(descriptor)
+            beside.replace(path)
+        except OSError as error:
+            raise PreconditionFailed(f"{self} cannot be written: {error}") from error
+
+
+class KeptCredential:
+    """The credential in use; whatever replaces it is stored before it is used."""
+
+    def __init__(self, store: CredentialStore, current: Credential) -> None:
+        self._store = store
+        self._current = current
+
+    @property
+    def credential(self) -> str:
+        return self._current.credential
+
+    @property
+    def ca(self) -> str:
+        return self._current.ca
+
+    async def replace(self, credential: str, expires_at: float) -> None:
+        """Raises PreconditionFailed and Unavailable when it could not be stored."""
+        await self._keep(
+            msgspec.structs.replace(self._current, credential=credential, expires_at=expires_at)
+        )
+
+    async def begin_session(self, now: float, endpoints: Collection[str]) -> int:
+        """The epoch of a new session: the time in milliseconds, but never one that was before.
+
+        A clock that went back while the agent was away does not make its reports old.
+        """
+        epoch = max(int(now * 1000), self._current.epoch + 1)
+        await self._keep(
+            msgspec.structs.replace(self._current, epoch=epoch, endpoints=tuple(endpoints))
+        )
+        return epoch
+
+    async def _keep(self, credential: Credential) -> None:
+        await asyncio.to_thread(store_credential, self._store, credential)
+        self._current = credential
+
+
+def load_credential(
+    store: CredentialStore, *, cluster: str, endpoints: Collection[str]
+) -> Credential | None:
+    """What the store holds, None when that is nothing. Blocks.
+
+    Raises PreconditionFailed when it cannot be read, or is for another cluster, or for a control
+    plane that none of ``endpoints`` belongs to; and Unavailable.
+    """
+    content = store.read()
+    if content is None:
+        return None
+    try:
+        credential = msgspec.json.decode(content, type=Credential)
+    except msgspec.DecodeError as error:
+        raise PreconditionFailed(f"{store} cannot be read: {error}") from error
+    if credential.cluster != cluster:
+        raise PreconditionFailed(
+            f"{store} is for cluster {credential.cluster!r}, not {cluster!r}: name another"
+        )
+    if not set(credential.endpoints) & set(endpoints):
+        raise PreconditionFailed(
+            f"{store} is for the control plane at {', '.join(credential.endpoints)}, "
+            f"not at {', '.join(endpoints)}: name another"
+        )
+    return credential
+
+
+def store_credential(store: CredentialStore, credential: Credential) -> None:
+    """Blocks. Raises PreconditionFailed and Unavailable."""
+    store.write(msgspec.json.encode(credential))

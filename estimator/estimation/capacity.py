@@ -1,0 +1,95 @@
+"""What a report says of a cluster: totals over its capacity, and its nodes by grade.
+
+Pure. Must not hold what the control plane decides on it: reservations are deducted there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from estimator.snapshot import BoolArray, Int64Array, Snapshot
+from federation.model.cluster import NodeSummary, ReportedPools, ResourceSummary
+from federation.model.grades import ResourceModel, count_grades
+from federation.model.resources import MAX_AMOUNT
+
+
+class NodeSet(Enum):
+    """Which nodes count as capacity, and which pods without a node as allocating."""
+
+    SCHEDULABLE = "Ready and not cordoned; pods that wait for a node"
+    EVERY = "all, as Karmada counts; pods without a node, even ended ones"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """A cluster's totals, its nodes counted, and how many of them are in each grade.
+
+    ``allocated_elsewhere`` is requested on nodes that are not capacity, and so in no total.
+    ``grade_counts`` is empty without a model. Nodes that are overdrawn are in no grade, and are
+    not among the graded. ``pools`` is None where nobody made them.
+    """
+
+    summary: ResourceSummary
+    nodes: NodeSummary
+    grade_counts: Mapping[int, int] = field(default_factory=dict)
+    allocated_elsewhere: Mapping[str, int] = field(default_factory=dict)
+    pools: ReportedPools | None = None
+
+
+def counted_nodes(snapshot: Snapshot, node_set: NodeSet) -> BoolArray:
+    """The nodes (axis n) that are capacity."""
+    if node_set is NodeSet.EVERY:
+        return np.ones(len(snapshot), dtype=np.bool_)
+    return snapshot.table.ready_n & ~snapshot.table.unschedulable_n
+
+
+def capacity_of(snapshot: Snapshot, model: ResourceModel, node_set: NodeSet) -> Capacity:
+    """The capacity of a snapshot, graded by ``model`` unless that has no grades."""
+    counted_n = counted_nodes(snapshot, node_set)
+    if node_set is NodeSet.SCHEDULABLE:
+        allocated = _totals(snapshot.requested, counted_n)
+        elsewhere = _sum(_totals(snapshot.requested, ~counted_n), snapshot.homeless)
+        allocating = _sum(snapshot.waiting)
+    else:
+        allocated = _sum(_totals(snapshot.requested, counted_n), snapshot.homeless)
+        elsewhere = {}
+        allocating = _sum(snapshot.waiting, snapshot.dropped)
+    grade_counts = _grade_counts(snapshot, model, counted_n)
+    return Capacity(
+        summary=ResourceSummary(
+            allocatable=_totals(snapshot.table.allocatable, counted_n),
+            allocated=allocated,
+            allocating=allocating,
+        ),
+        nodes=NodeSummary(
+            total=len(snapshot),
+            ready=int(snapshot.table.ready_n.sum()),
+            graded=sum(grade_counts.values()),
+        ),
+        grade_counts=grade_counts,
+        allocated_elsewhere=elsewhere,
+    )
+
+
+def _grade_counts(snapshot: Snapshot, model: ResourceModel, counted_n: BoolArray) -> dict[int, int]:
+    if not model.grades:
+        return {}
+    free_rn = np.stack([snapshot.free_n(name)[counted_n] for name in model.resources])
+    return count_grades(model, free_rn)
+
+
+def _totals(columns: Mapping[str, Int64Array], counted_n: BoolArray) -> dict[str, int]:
+    """Sums without zeros. In Python's integers: a sum of int64 may pass what an int64 holds."""
+    sums = {name: sum(column[counted_n].tolist()) for name, column in columns.items()}
+    return _sum(sums)
+
+
+def _sum(*totals: Mapping[str, int]) -> dict[str, int]:
+    """The sum by resource name, up to MAX_AMOUNT, without zeros, names in order."""
+    names = sorted({name for total in totals for name in total})
+    sums = {name: sum(total.get(name, 0) for total in totals) for name in names}
+    return {name: min(amount, MAX_AMOUNT) for name, amount in sums.items() if amount}

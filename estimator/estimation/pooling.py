@@ -1,0 +1,64 @@
+"""Pools and cells of a snapshot: built, and refreshed while the same partition still serves.
+
+Pure but for the partition it keeps. Must not choose which nodes are capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from estimator.snapshot import BoolArray, Interned, Snapshot
+from federation.model.cluster import Taint
+from federation.model.pools.building import BuiltPools, partition_nodes
+from federation.model.pools.refreshing import refresh_pools
+from federation.model.pools.values import Column, NodeColumns, Pools
+
+# What workloads select nodes by most, the most telling first.
+USUAL_LABEL_KEYS: Final = (
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "topology.kubernetes.io/zone",
+    "node.kubernetes.io/instance-type",
+)
+
+
+class Pooling:
+    """The pools of one cluster, from snapshot to snapshot. Not to be shared between threads."""
+
+    def __init__(self, budget: int, label_keys: Sequence[str] = USUAL_LABEL_KEYS) -> None:
+        """At most ``budget`` cells, pools told apart by ``label_keys``, the most wanted first."""
+        self._budget = budget
+        self._label_keys = tuple(dict.fromkeys(label_keys))
+        self._built: BuiltPools | None = None
+
+    def pools(self, snapshot: Snapshot, counted_n: BoolArray) -> Pools:
+        """The pools of the counted nodes."""
+        nodes = node_columns(snapshot, counted_n, self._label_keys)
+        if self._built is None:
+            self._built = partition_nodes(nodes, self._budget, self._label_keys)
+        else:
+            self._built = refresh_pools(nodes, self._built.partition)
+        return self._built.pools
+
+
+def node_columns(
+    snapshot: Snapshot, counted_n: BoolArray, label_keys: Sequence[str]
+) -> NodeColumns:
+    """The counted nodes as pools are made from."""
+    table = snapshot.table
+    return NodeColumns(
+        free={name: snapshot.free_n(name)[counted_n] for name in table.allocatable},
+        taints=_taints(table.taints, counted_n),
+        labels={key: _labels(table.label(key), counted_n) for key in label_keys},
+    )
+
+
+def _taints(column: Interned, counted_n: BoolArray) -> Column[tuple[Taint, ...]]:
+    # A node table interns whatever can be hashed; its taints are tuples of taints.
+    return Column(values=column.values, code_n=column.code_n[counted_n])  # type: ignore[arg-type]
+
+
+def _labels(column: Interned, counted_n: BoolArray) -> Column[str | None]:
+    # As above: its labels are texts, None where a node lacks one.
+    return Column(values=column.values, code_n=column.code_n[counted_n])  # type: ignore[arg-type]

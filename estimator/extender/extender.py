@@ -1,0 +1,133 @@
+"""The four verbs of an extender, from the bytes of a request to the bytes of its answer.
+
+Must not speak HTTP. Verbs read the picture on the loop that owns it; only what is long in reading
+or writing leaves for a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from estimator.agent import WatchedCluster
+from estimator.binpack.strategy import Strategy
+from estimator.extender.verdicts import UNKNOWN_NODE, fits_without, points, verdicts
+from estimator.extender.wire import (
+    error_answer,
+    filter_answer,
+    preempt_answer,
+    prioritize_answer,
+    read_bind,
+    read_nodes,
+    read_victims,
+)
+from estimator.incoming import IncomingPod
+from estimator.judgement import Judgement, Positions
+from federation.model.errors import InvalidRequest, PermissionRefused, Unavailable
+
+# Reading more than this takes longer than the loop may stand still.
+THREAD_BYTES: Final = 256 * 1024
+
+T = TypeVar("T")
+
+
+class Binding(Protocol):
+    """Binds pods to nodes."""
+
+    async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> None:
+        """Raises FederationError when the pod is not bound to that node."""
+        ...
+
+
+class Extender:
+    """Answers kube-scheduler by one cluster's picture.
+
+    ``read_pod`` raises ValueError for what is no pod. ``strategy_for`` picks by scheduler name and
+    may raise InvalidRequest. Without ``binding`` nothing is bound, and ``unbound`` says why.
+    """
+
+    def __init__(
+        self,
+        cluster: WatchedCluster,
+        strategy_for: Callable[[str], Strategy],
+        read_pod: Callable[[bytes], IncomingPod],
+        *,
+        clock: Callable[[], float],
+        binding: Binding | None,
+        unbound: str = "",
+    ) -> None:
+        self._cluster = cluster
+        self._strategy_for = strategy_for
+        self._read_pod = read_pod
+        self._clock = clock
+        self._binding = binding
+        self._unbound = unbound
+        self._positions = Positions()
+
+    async def filter(self, body: bytes) -> bytes:
+        """Raises InvalidRequest, as all of them do."""
+        offered = await _aside(len(body), partial(read_nodes, body))
+        judgement, positions = self._judged(offered.pod)
+        found = verdicts(judgement, positions, offered.names)
+        return await _aside(
+            len(body),
+            partial(filter_answer, offered, found.kept, found.failed, found.unresolvable),
+        )
+
+    async def prioritize(self, body: bytes) -> bytes:
+        offered = await _aside(len(body), partial(read_nodes, body))
+        judgement, positions = self._judged(offered.pod)
+        return prioritize_answer(points(judgement, positions, offered.names))
+
+    async def preempt(self, body: bytes) -> bytes:
+        """The nodes where the pod fits once the victims are gone; the victims as they came.
+
+        A victim this agent has not seen frees nothing. A node without victims would be an error.
+        """
+        offered = await _aside(len(body), partial(read_victims, body))
+        judgement, positions = self._judged(offered.pod)
+        kept = {}
+        for node, victims in offered.victims.items():
+            known = (self._cluster.cache.pod(uid) for uid in victims.uids)
+            leaving = [pod for pod in known if pod is not None]
+            if victims.uids and fits_without(judgement, positions, node, leaving):
+                kept[node] = victims
+        return preempt_answer(kept)
+
+    async def bind(self, body: bytes) -> bytes:
+        """Raises FederationError when the pod could not be bound."""
+        order = read_bind(body)
+        if self._binding is None:
+            raise PermissionRefused(self._unbound)
+        if order.node not in self._positions.of(self._cluster.cache.snapshot()):
+            # The API server would bind to a node that does not exist.
+            raise InvalidRequest.of("Node", f"{order.node!r}: {UNKNOWN_NODE}")
+        await self._binding.bind(
+            namespace=order.namespace, name=order.name, uid=order.uid, node=order.node
+        )
+        waiting = self._cluster.cache.pod(order.uid)
+        if waiting is not None:
+            self._cluster.cache.assume(waiting, order.node)
+        return error_answer("")
+
+    def _judged(self, content: bytes) -> tuple[Judgement, Mapping[str, int]]:
+        """The pod against the cluster now, and the nodes' rows."""
+        try:
+            pod = self._read_pod(content)
+        except ValueError as error:
+            raise InvalidRequest.of("Pod", str(error)) from error
+        snapshot = self._cluster.cache.snapshot()
+        if not len(snapshot):
+            raise Unavailable("the agent knows no nodes yet")
+        self._cluster.claims.expire(self._clock())
+        positions = self._positions.of(snapshot)
+        claims = self._cluster.claims.split(pod.namespace, pod.amounts)
+        strategy = self._strategy_for(pod.scheduler_name)
+        return Judgement.of(pod, snapshot, positions, claims, strategy), positions
+
+
+async def _aside(size_bytes: int, work: Callable[[], T]) -> T:
+    """``work``, in a thread when so many bytes make it long."""
+    return await asyncio.to_thread(work) if size_bytes > THREAD_BYTES else work()

@@ -1,0 +1,109 @@
+"""The extender's HTTP server: paths, limits, TLS, and errors as kube-scheduler takes them.
+
+Must not judge. Any path whose last part is a verb is served, so that any urlPrefix works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from estimator.extender.extender import Extender
+from estimator.extender.wire import error_answer
+from federation.model.errors import FederationError, PreconditionFailed, Unavailable
+
+# Names of 200,000 nodes, or 1,800 whole ones: beyond that kube-scheduler's five seconds are over.
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+MAX_CONCURRENT: Final = 8
+READ_SECONDS: Final = 5.0
+# The verbs whose answer has a field for an error; the others can only fail as a whole.
+ERROR_VERBS: Final = frozenset({"filter", "bind"})
+
+logger = logging.getLogger(__name__)
+
+
+class ExtenderServer:
+    """Serves an extender on one port until stopped. Port 0 takes any; ``port`` says which."""
+
+    def __init__(
+        self, extender: Extender, *, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> None:
+        self.host, self.port = host, port
+        self._verbs: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
+            "filter": extender.filter,
+            "prioritize": extender.prioritize,
+            "preempt": extender.preempt,
+            "bind": extender.bind,
+        }
+        self._tls = tls
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        application = web.Application(client_max_size=MAX_BODY_BYTES)
+        application.router.add_get("/healthz", _healthz)
+        application.router.add_post("/{path:.*}", self._serve)
+        self._runner = web.AppRunner(application, access_log=None)
+
+    async def start(self) -> None:
+        """Raises Unavailable when the port cannot be had."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls)
+        try:
+            await site.start()
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
+            ) from error
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        verb = request.path.rpartition("/")[2]
+        answer = self._verbs.get(verb)
+        if answer is None:
+            known = ", ".join(self._verbs)
+            return _json(error_answer(f"no such verb: use one of {known}"), status=404)
+        try:
+            async with self._slots:
+                return _json(await answer(await _body(request)))
+        except TimeoutError:
+            return _json(error_answer("the body took too long to come"), status=408)
+        except FederationError as error:
+            logger.info("extender: %s refused: %s", verb, error.message)
+            status = 200 if verb in ERROR_VERBS else 400
+            return _json(error_answer(error.message), status=status)
+
+
+def server_tls(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
+    """A context for serving; with ``client_ca`` only its clients are heard.
+
+    Raises PreconditionFailed when a file cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key, password="")
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise PreconditionFailed(f"the extender's TLS files cannot be used: {error}") from error
+    return context
+
+
+async def _body(request: web.Request) -> bytes:
+    async with asyncio.timeout(READ_SECONDS):
+        return await request.read()
+
+
+async def _healthz(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+def _json(body: bytes, *, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")

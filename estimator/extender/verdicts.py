@@ -1,0 +1,71 @@
+"""A judgement as an extender's answers: who is kept, who is not and why, points, victims.
+
+Pure. Must not speak HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from estimator.extender.ten_points import MAX_POINTS, ten_points
+from estimator.judgement import Judgement
+from estimator.nodes import Pod
+
+UNKNOWN_NODE: Final = "the agent does not know this node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """What becomes of the nodes that were asked about, each name in one of the three."""
+
+    kept: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    unresolvable: dict[str, str] = field(default_factory=dict)
+
+
+def verdicts(judgement: Judgement, positions: Mapping[str, int], names: Iterable[str]) -> Verdicts:
+    """Which of the named nodes the pod may have.
+
+    Unresolvable is what no leaving pod can change; there preemption need not look.
+    """
+    reasons, nevers = judgement.reasons(), judgement.never_n.tolist()
+    answer = Verdicts()
+    for name in names:
+        row = positions.get(name)
+        if row is None:
+            answer.failed[name] = UNKNOWN_NODE
+        elif not reasons[row]:
+            answer.kept.append(name)
+        elif nevers[row]:
+            answer.unresolvable[name] = reasons[row]
+        else:
+            answer.failed[name] = reasons[row]
+    return answer
+
+
+def points(
+    judgement: Judgement, positions: Mapping[str, int], names: Iterable[str]
+) -> dict[str, int]:
+    """0 to 10 for every named node; a node unknown here gets 0.
+
+    Where room was claimed for such a pod it gets 10, and no other node then more than 9.
+    """
+    points_n = ten_points(judgement.strategy, judgement.pod.request, judgement.scores())
+    if judgement.own_n.any():
+        points_n = np.where(judgement.own_n, MAX_POINTS, np.minimum(points_n, MAX_POINTS - 1))
+    points = points_n.tolist()
+    rows = ((name, positions.get(name)) for name in names)
+    return {name: 0 if row is None else points[row] for name, row in rows}
+
+
+def fits_without(
+    judgement: Judgement, positions: Mapping[str, int], node: str, victims: Iterable[Pod]
+) -> bool:
+    """Whether the pod fits the node once the victims, as far as they are on it, have left."""
+    row = positions.get(node)
+    leaving = (victim for victim in victims if victim.node == node)
+    return row is not None and judgement.fits_without(row, leaving)

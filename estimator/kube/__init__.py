@@ -1,0 +1,1 @@
+"""Reading Kubernetes: its JSON, dumps of it, and the live API."""

@@ -1,0 +1,183 @@
+"""Kubernetes' pods as the extender and the binder judge them.
+
+Pure. Must not judge: what cannot be judged from one node alone is only named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from estimator.binpack.arrays import ReplicaRequest
+from estimator.incoming import IncomingPod
+from estimator.kube.objects import (
+    Affinity,
+    Container,
+    PodMetadata,
+    PodSpec,
+    PodStatus,
+    RawObject,
+    RawStored,
+)
+from estimator.kube.shapes import pod_shape
+from estimator.kube.translate import Untranslatable, requirements, unix_seconds
+from federation.model.cluster import TaintEffect
+from federation.model.quantity import QuantityError
+from federation.model.resources import MAX_AMOUNT
+from federation.model.workload import (
+    NodeClaim,
+    NodeSelectorTerm,
+    Toleration,
+    TolerationOperator,
+)
+
+MOST_ASKED: Final = MAX_AMOUNT // 1000
+# Volumes that every node can give; any other kind may bind a pod to some nodes.
+_VOLUMES_OF_ANY_NODE: Final = frozenset(
+    {"configMap", "downwardAPI", "emptyDir", "hostPath", "image", "projected", "secret"}
+)
+
+
+class IncomingMetadata(PodMetadata, frozen=True):
+    deletion_timestamp: str | None = None
+
+
+class RawToleration(RawObject, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class SpreadConstraint(RawObject, frozen=True):
+    when_unsatisfiable: str = ""
+
+
+class Port(RawObject, frozen=True):
+    host_port: int | None = None
+
+
+class IncomingContainer(Container, frozen=True):
+    ports: list[Port] | None = None
+
+
+class IncomingSpec(PodSpec, frozen=True):
+    # Narrower than in PodSpec, whose lists are only ever read: the decoder then fills in the ports.
+    containers: list[IncomingContainer] | None = None  # type: ignore[assignment]
+    init_containers: list[IncomingContainer] | None = None  # type: ignore[assignment]
+    scheduler_name: str | None = None
+    priority: int | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: list[RawToleration] | None = None
+    scheduling_gates: list[msgspec.Raw] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    resource_claims: list[msgspec.Raw] | None = None
+    volumes: list[dict[str, msgspec.Raw]] | None = None
+
+
+class RawIncoming(RawStored, frozen=True):
+    metadata: IncomingMetadata
+    spec: IncomingSpec = IncomingSpec()
+    status: PodStatus = PodStatus()
+
+
+_decode = msgspec.json.Decoder(RawIncoming).decode
+
+
+def read_incoming(content: bytes | msgspec.Raw) -> IncomingPod:
+    """A pod out of its JSON. Raises Untranslatable."""
+    try:
+        return incoming_from_raw(_decode(content))
+    except msgspec.DecodeError as error:
+        raise Untranslatable(f"not a pod: {error}") from error
+
+
+def incoming_from_raw(raw: RawIncoming) -> IncomingPod:
+    """Raises Untranslatable for what no API server stores."""
+    metadata, spec = raw.metadata, raw.spec
+    name = f"{metadata.namespace}/{metadata.name}"
+    try:
+        return IncomingPod(
+            uid=metadata.uid or name,
+            namespace=metadata.namespace or "",
+            name=metadata.name,
+            request=_countable(pod_shape(raw.spec, raw.status).request),
+            node_claim=_node_claim(spec),
+            node=spec.node_name or "",
+            scheduler_name=spec.scheduler_name or "",
+            priority=spec.priority or 0,
+            created_at=unix_seconds(metadata.creation_timestamp),
+            labels=metadata.labels or {},
+            unjudged=tuple(_unjudged(spec)),
+            held=_held(raw),
+        )
+    except (QuantityError, ValueError) as error:
+        raise Untranslatable(f"pod {name}: {error}") from error
+
+
+def _countable(request: ReplicaRequest) -> ReplicaRequest:
+    """No node has as much as where amounts are cut off, and arrays hold no more."""
+    views = (request.amounts, request.nonzero, request.nonzero_placed)
+    amounts, nonzero, placed = (
+        {name: min(amount, MOST_ASKED) for name, amount in view.items()} for view in views
+    )
+    return ReplicaRequest(amounts=amounts, nonzero=nonzero, nonzero_placed=placed)
+
+
+def _node_claim(spec: IncomingSpec) -> NodeClaim:
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    terms = None
+    if required is not None:
+        terms = tuple(
+            NodeSelectorTerm(
+                match_expressions=requirements(term.match_expressions),
+                match_fields=requirements(term.match_fields),
+            )
+            for term in required.node_selector_terms or ()
+        )
+    return NodeClaim(
+        node_selector=spec.node_selector or {},
+        required_terms=terms,
+        tolerations=tuple(_tolerations(spec.tolerations or ())),
+    )
+
+
+def _tolerations(raw: Iterable[RawToleration]) -> Iterator[Toleration]:
+    for each in raw:
+        operator = each.operator or TolerationOperator.EQUAL.value
+        # An operator of a newer Kubernetes is not applied: the taint then keeps the pod away.
+        if operator in set(TolerationOperator):
+            yield Toleration(
+                key=each.key or "",
+                operator=TolerationOperator(operator),
+                value=each.value or "",
+                effect=TaintEffect(each.effect) if each.effect else None,
+            )
+
+
+def _unjudged(spec: IncomingSpec) -> Iterator[str]:
+    affinity = spec.affinity or Affinity()
+    if affinity.pod_affinity is not None and affinity.pod_affinity.required:
+        yield "pod affinity"
+    if affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required:
+        yield "pod anti-affinity"
+    constraints = spec.topology_spread_constraints or ()
+    if any(each.when_unsatisfiable != "ScheduleAnyway" for each in constraints):
+        yield "topology spread constraints"
+    kinds = {kind for volume in spec.volumes or () for kind in volume if kind != "name"}
+    for kind in sorted(kinds - _VOLUMES_OF_ANY_NODE):
+        yield f"a {kind} volume"
+    if spec.resource_claims:
+        yield "resource claims"
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    if any(port.host_port for each in containers for port in each.ports or ()):
+        yield "host ports"
+
+
+def _held(raw: RawIncoming) -> str:
+    if raw.metadata.deletion_timestamp is not None:
+        return "is being deleted"
+    return "has scheduling gates" if raw.spec.scheduling_gates else ""

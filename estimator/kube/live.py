@@ -1,0 +1,134 @@
+"""A member cluster read from its API server: three watchers, and the loop they report to.
+
+Must not be asked before ``synced``: half a list looks like a small cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from kubernetes import client
+
+from estimator.agent import WatchedCluster
+from estimator.estimation.capacity import NodeSet
+from estimator.estimation.quota import Quota
+from estimator.kube.access import connect
+from estimator.kube.loop import LoopSink, run_watchers
+from estimator.kube.objects import RawNode, RawPod
+from estimator.kube.quotas import RawQuota, quota_from_raw
+from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
+from estimator.kube.translate import node_from_raw, pod_from_raw
+from estimator.kube.watch import Watcher
+from estimator.nodes import Node, Pod
+
+NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+Value = TypeVar("Value")
+
+
+class LiveCluster:
+    """Feeds a member cluster from its API server."""
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        node_set: NodeSet,
+        *,
+        clock: Callable[[], float],
+        uniform: Callable[[float], float],
+        patience: Patience = DEFAULT_PATIENCE,
+    ) -> None:
+        self.member = WatchedCluster(node_set)
+        self.synced = asyncio.Event()
+        self._kubeconfig = kubeconfig
+        self._node_set = node_set
+        self._clock = clock
+        self._uniform = uniform
+        self._patience = patience
+        self._to_list = {"nodes", "pods", "resourcequotas"}
+        self._lost_at: dict[str, float] = {}
+
+    async def follow(self) -> None:
+        """Keep in step until cancelled."""
+        loop = asyncio.get_running_loop()
+        watchers = (self._node_watcher(loop), self._pod_watcher(loop), self._quota_watcher(loop))
+        await run_watchers(watchers)
+
+    def _node_watcher(self, loop: asyncio.AbstractEventLoop) -> Watcher[Node]:
+        cache = self.member.cache
+        sink: LoopSink[Node] = LoopSink(
+            loop=loop,
+            on_replace=lambda nodes: self._listed("nodes", cache.replace_nodes, nodes),
+            on_put=cache.put_node,
+            on_remove=lambda node: cache.remove_node(node.name),
+            on_contact=lambda lost: self._contact("nodes", lost=lost),
+        )
+        watched = Watched(
+            name="nodes",
+            method=lambda: self._core_api().list_node,
+            raw=RawNode,
+            translate=node_from_raw,
+        )
+        return Watcher(watched, sink, self._uniform, self._patience)
+
+    def _pod_watcher(self, loop: asyncio.AbstractEventLoop) -> Watcher[Pod]:
+        cache = self.member.cache
+        sink: LoopSink[Pod] = LoopSink(
+            loop=loop,
+            on_replace=lambda pods: self._listed("pods", cache.replace_pods, pods),
+            on_put=cache.put_pod,
+            on_remove=lambda pod: cache.remove_pod(pod.uid),
+            on_contact=lambda lost: self._contact("pods", lost=lost),
+        )
+        # Karmada counts pods that ended without a node, so there they must be seen.
+        selector = NOT_ENDED if self._node_set is NodeSet.SCHEDULABLE else None
+        watched = Watched(
+            name="pods",
+            method=lambda: self._core_api().list_pod_for_all_namespaces,
+            raw=RawPod,
+            translate=pod_from_raw,
+            field_selector=selector,
+        )
+        return Watcher(watched, sink, self._uniform, self._patience)
+
+    def _quota_watcher(self, loop: asyncio.AbstractEventLoop) -> Watcher[Quota]:
+        quotas = self.member.quotas
+        sink: LoopSink[Quota] = LoopSink(
+            loop=loop,
+            on_replace=lambda listed: self._listed("resourcequotas", quotas.replace, listed),
+            on_put=quotas.put,
+            on_remove=quotas.remove,
+            # An agent that may not read quotas answers without them, and its picture is current.
+            on_contact=lambda lost: self._arrived("resourcequotas") if lost else None,
+        )
+        watched = Watched(
+            name="resourcequotas",
+            method=lambda: self._core_api().list_resource_quota_for_all_namespaces,
+            raw=RawQuota,
+            translate=quota_from_raw,
+        )
+        return Watcher(watched, sink, self._uniform, self._patience)
+
+    def _core_api(self) -> Any:
+        return client.CoreV1Api(connect(self._kubeconfig))
+
+    def _listed(
+        self, name: str, replace: Callable[[list[Value]], None], values: list[Value]
+    ) -> None:
+        replace(values)
+        self._arrived(name)
+
+    def _arrived(self, name: str) -> None:
+        self._to_list.discard(name)
+        if not self._to_list:
+            self.synced.set()
+
+    def _contact(self, name: str, *, lost: bool) -> None:
+        if lost:
+            self._lost_at.setdefault(name, self._clock())
+        else:
+            self._lost_at.pop(name, None)
+        self.member.lost_contact_at = min(self._lost_at.values(), default=None)

@@ -1,0 +1,312 @@
+"""Reads one resource of the API server: all there is, and the changes after a version.
+
+Must not keep what it read, nor decide when to try again: ``estimator.kube.watch`` does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import urllib3
+from kubernetes.client.exceptions import ApiException
+
+from estimator.kube.objects import (
+    Bookmark,
+    Event,
+    ListMetadata,
+    RawObject,
+    RawStored,
+    Status,
+)
+from estimator.kube.translate import Untranslatable
+
+PAGE_SIZE: Final = 500
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+_CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+# Servers that do not know WatchList, or have it off, answer its parameters with these.
+_WATCH_LIST_REFUSED: Final = frozenset({400, 422})
+
+Value = TypeVar("Value")
+_Content = TypeVar("_Content")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to wait for the API server, in seconds.
+
+    The server ends a watch after ``watch`` and up to ``watch_shift`` more, which keeps watches
+    from ending together; ``grace`` later it is taken for dead.
+    """
+
+    connect: float = 10.0
+    list_read: float = 60.0
+    watch: float = 240.0
+    watch_shift: float = 60.0
+    grace: float = 15.0
+
+
+DEFAULT_PATIENCE: Final = Patience()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched(Generic[Value]):
+    """What to follow. ``method`` makes the client's listing method, with fresh credentials."""
+
+    name: str
+    method: Callable[[], Callable[..., Any]]
+    raw: type[RawStored]
+    translate: Callable[[Any], Value]
+    field_selector: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed(Generic[Value]):
+    """Everything there is, and the version it was all true at."""
+
+    values: list[Value]
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Generic[Value]):
+    """One event of a watch. ``value`` is None when only the version has moved.
+
+    ``ends_list`` marks the end of a streamed list: what came before was all there is.
+    """
+
+    version: str
+    value: Value | None = None
+    is_removal: bool = False
+    ends_list: bool = False
+
+
+class Expired(Exception):
+    """The version to go on from is too old, or of another history."""
+
+
+class Garbled(Exception):
+    """The answer is not what an API server says; a proxy's, or one that was cut off."""
+
+
+class _List(RawObject, frozen=True):
+    metadata: ListMetadata
+    items: list[msgspec.Raw]
+
+
+class ResourceReader(Generic[Value]):
+    """Lists and watches for one thread; ``abort`` may be called from any other.
+
+    All methods but that raise, besides what they say, the client's ApiException, urllib3's
+    HTTPError, OSError, and Garbled.
+    """
+
+    def __init__(
+        self, watched: Watched[Value], patience: Patience, uniform: Callable[[float], float]
+    ) -> None:
+        self._watched = watched
+        self._patience = patience
+        self._uniform = uniform
+        self._decode = msgspec.json.Decoder(watched.raw).decode
+        event = msgspec.defstruct("Event", [("type", str), ("object", watched.raw)], frozen=True)
+        self._decode_event: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
+        self._list_method: Callable[..., Any] | None = None
+        self._answer: Any = None
+        self._aborted = False
+        self._streams_lists = True
+
+    def renew_credentials(self) -> None:
+        """Read them again for the next request: a token was rotated, or has expired."""
+        self._list_method = None
+
+    def abort(self) -> None:
+        """Break off the stream that is being read, and any that follows."""
+        self._aborted = True
+        answer = self._answer
+        if answer is not None:
+            try:
+                answer.shutdown()
+            except (RuntimeError, OSError, ValueError):
+                logger.debug("the watch of %s had ended already", self._watched.name)
+
+    def list_all(self) -> Listed[Value]:
+        """Everything, as one stream where the server can, else in pages. Raises Expired."""
+        if self._streams_lists:
+            listed = self._streamed_list()
+            if listed is not None:
+                return listed
+            logger.info("listing %s in pages: the server does not stream lists", self._watched.name)
+            self._streams_lists = False
+        return self._paged_list()
+
+    def present_version(self) -> str:
+        """The server's version now; asks for one object."""
+        return self._page(limit=1).metadata.resource_version
+
+    def changes(self, version: str) -> Iterator[list[Change[Value]]]:
+        """Changes after ``version`` until the watch ends, as many at once as have come.
+
+        Begins with none, once the watch is open. Raises Expired.
+        """
+        seconds = round(self._patience.watch + self._uniform(self._patience.watch_shift))
+        with self._stream(seconds, resource_version=version) as batches:
+            yield []
+            yield from batches
+
+    def _streamed_list(self) -> Listed[Value] | None:
+        """None when the server did not stream the list to its end."""
+        values: list[Value] = []
+        seconds = round(self._patience.list_read)
+        try:
+            with self._stream(
+                seconds, send_initial_events=True, resource_version_match="NotOlderThan"
+            ) as batches:
+                for change in chain.from_iterable(batches):
+                    if change.ends_list:
+                        return Listed(values=values, version=change.version)
+                    if change.value is not None:
+                        values.append(change.value)
+        except urllib3.exceptions.ReadTimeoutError:
+            return None
+        except ApiException as error:
+            if error.status not in _WATCH_LIST_REFUSED:
+                raise
+        return None
+
+    def _paged_list(self) -> Listed[Value]:
+        values: list[Value] = []
+        token: str | None = None
+        while True:
+            page = self._page(limit=PAGE_SIZE, **({"_continue": token} if token else {}))
+            for item in page.items:
+                value = self._translated(self._raw(item))
+                if value is not None:
+                    values.append(value)
+            token = page.metadata.continue_
+            if not token:
+                return Listed(values=values, version=page.metadata.resource_version)
+
+    def _page(self, **query: Any) -> _List:
+        answer = self._call(self._patience.list_read, **query)
+        return _decoded(answer.data, _List)
+
+    @contextmanager
+    def _stream(self, seconds: int, **query: Any) -> Iterator[Iterator[list[Change[Value]]]]:
+        answer = self._call(
+            seconds + self._patience.grace,
+            watch=True,
+            allow_watch_bookmarks=True,
+            timeout_seconds=seconds,
+            **query,
+        )
+        self._answer = answer
+        if self._aborted:
+            # The abort came too early to see this answer.
+            self.abort()
+        try:
+            yield self._batches(answer)
+        finally:
+            answer.close()
+
+    def _call(self, read_seconds: float, **query: Any) -> Any:
+        if self._list_method is None:
+            self._list_method = self._watched.method()
+        if self._watched.field_selector is not None:
+            query["field_selector"] = self._watched.field_selector
+        try:
+            return self._list_method(
+                **query,
+                _preload_content=False,
+                _request_timeout=(self._patience.connect, read_seconds),
+            )
+        except ApiException as error:
+            if error.status == 410:
+                raise Expired(error.reason) from error
+            raise
+
+    def _batches(self, answer: Any) -> Iterator[list[Change[Value]]]:
+        for lines in _lines(answer):
+            batch = []
+            broken: Expired | Garbled | None = None
+            for line in lines:
+                try:
+                    batch.append(self._change(line))
+                except (Expired, Garbled) as error:
+                    # What came before it is true all the same.
+                    broken = error
+                    break
+            if batch:
+                yield batch
+            if broken is not None:
+                raise broken
+
+    def _change(self, line: bytes) -> Change[Value]:
+        try:
+            event = self._decode_event(line)
+        except msgspec.DecodeError:
+            return self._unusual(line)
+        version = event.object.metadata.resource_version
+        if event.type not in _CHANGES or not version:
+            return self._unusual(line)
+        return Change(
+            version=version,
+            value=self._translated(event.object),
+            is_removal=event.type == "DELETED",
+        )
+
+    def _unusual(self, line: bytes) -> Change[Value]:
+        """An event without an object of this kind: an error, a bookmark, or what none can read."""
+        event = _decoded(line, Event)
+        if event.type == "ERROR":
+            status = _decoded(event.object, Status)
+            if status.code in (410, 504):
+                raise Expired(status.message)
+            raise Garbled(f"{status.code} {status.message}")
+        metadata = _decoded(event.object, Bookmark).metadata
+        if not metadata.resource_version:
+            raise Garbled(f"an event of type {event.type!r} without a version")
+        if event.type in _CHANGES:
+            self._raw(event.object)
+        return Change(
+            version=metadata.resource_version,
+            ends_list=INITIAL_EVENTS_END in (metadata.annotations or {}),
+        )
+
+    def _raw(self, item: msgspec.Raw) -> RawStored | None:
+        """None for what no API server stores: one such object must not harm the others."""
+        try:
+            return self._decode(item)
+        except msgspec.DecodeError as error:
+            logger.warning("skipping one of the %s: %s", self._watched.name, error)
+            return None
+
+    def _translated(self, raw: RawStored | None) -> Value | None:
+        if raw is None:
+            return None
+        try:
+            return self._watched.translate(raw)
+        except Untranslatable as error:
+            logger.warning("skipping one of the %s: %s", self._watched.name, error)
+            return None
+
+
+def _decoded(content: bytes | msgspec.Raw, kind: type[_Content]) -> _Content:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise Garbled(f"not the API server's JSON: {error}") from error
+
+
+def _lines(answer: Any) -> Iterator[list[bytes]]:
+    """Whole lines, as they come: chunks of the transfer end anywhere. A partial last is dropped."""
+    rest = b""
+    for chunk in answer.stream(65_536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield [line for line in lines if line]

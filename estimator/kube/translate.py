@@ -1,0 +1,175 @@
+"""Kubernetes' nodes and pods as the values capacity depends on.
+
+Pure. Must not fetch anything. What an API server would refuse raises Untranslatable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+from estimator.kube.objects import (
+    Affinity,
+    NodeStatus,
+    PodMetadata,
+    PodStatus,
+    RawNode,
+    RawPod,
+    RawRequirement,
+)
+from estimator.kube.shapes import pod_shape
+from estimator.nodes import Node, Owner, Pod, PodState, Repulsion
+from federation.model.cluster import Taint, TaintEffect
+from federation.model.quantity import QuantityError, parse_quantity
+from federation.model.resources import base_units_down
+from federation.model.selectors import UNSCHEDULABLE
+from federation.model.workload import Operator, Requirement
+
+NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect=TaintEffect.NO_SCHEDULE)
+UNREACHABLE: Final = Taint(key="node.kubernetes.io/unreachable", effect=TaintEffect.NO_SCHEDULE)
+
+_TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
+_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Untranslatable(ValueError):
+    """An object holds something no API server stores; the text names the object."""
+
+
+def node_from_raw(raw: RawNode) -> Node:
+    """A node, with the taints that the node controller would give it for its state.
+
+    Where no node controller runs, nothing taints a cordoned or unreachable node, and pods must
+    not be promised there all the same.
+    """
+    ready_status = _ready_status(raw.status)
+    unschedulable = bool(raw.spec.unschedulable)
+    try:
+        allocatable = {
+            name: max(0, base_units_down(name, parse_quantity(text)))
+            for name, text in (raw.status.allocatable or {}).items()
+        }
+        taints = [
+            Taint(key=taint.key, value=taint.value or "", effect=TaintEffect(taint.effect))
+            for taint in raw.spec.taints or ()
+        ]
+    except (QuantityError, ValueError) as error:
+        raise Untranslatable(f"node {raw.metadata.name}: {error}") from error
+    for implied, applies in (
+        (UNSCHEDULABLE, unschedulable),
+        (UNREACHABLE, ready_status == "Unknown"),
+        (NOT_READY, ready_status not in ("True", "Unknown")),
+    ):
+        if applies and all((each.key, each.effect) != _identity(implied) for each in taints):
+            taints.append(implied)
+    return Node(
+        name=raw.metadata.name,
+        uid=raw.metadata.uid or "",
+        labels=raw.metadata.labels or {},
+        taints=tuple(taints),
+        ready=ready_status == "True",
+        unschedulable=unschedulable,
+        allocatable=allocatable,
+        provider_id=raw.spec.provider_id or "",
+        kubelet_version=raw.status.node_info.kubelet_version if raw.status.node_info else "",
+    )
+
+
+def pod_from_raw(raw: RawPod) -> Pod:
+    """A pod with its request; what has ended without a node asks for what it would have had."""
+    node = raw.spec.node_name or ""
+    is_over = raw.status.phase in _TERMINAL
+    if node:
+        state = PodState.DONE if is_over else PodState.BOUND
+    else:
+        state = PodState.DROPPED if is_over else PodState.WAITING
+    try:
+        shape = pod_shape(raw.spec, raw.status)
+        owner, revision = _owner(raw.metadata)
+        created_at = unix_seconds(raw.metadata.creation_timestamp)
+        unschedulable_since = _unschedulable_since(raw.status) if not node else None
+        repulsions = tuple(_repulsions(raw)) if raw.spec.affinity is not None else ()
+    except ValueError as error:
+        name = f"{raw.metadata.namespace}/{raw.metadata.name}"
+        raise Untranslatable(f"pod {name}: {error}") from error
+    return Pod(
+        uid=raw.metadata.uid or f"{raw.metadata.namespace}/{raw.metadata.name}",
+        namespace=raw.metadata.namespace or "",
+        name=raw.metadata.name,
+        node=node,
+        state=state,
+        request=shape.counted,
+        nonzero=shape.request.nonzero_placed,
+        owner=owner,
+        revision=revision,
+        created_at=created_at,
+        unschedulable_since=unschedulable_since,
+        repulsions=repulsions,
+    )
+
+
+def unix_seconds(timestamp: str | None) -> float:
+    """A timestamp of Kubernetes', 0 for none. Raises ValueError."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+
+
+def requirements(raw: Iterable[RawRequirement] | None) -> tuple[Requirement, ...]:
+    """Expressions over labels or fields. Raises ValueError for an operator that there is not."""
+    return tuple(
+        Requirement(key=each.key, operator=Operator(each.operator), values=tuple(each.values or ()))
+        for each in raw or ()
+    )
+
+
+def _repulsions(raw: RawPod) -> Iterator[Repulsion]:
+    """What the pod keeps away; a selector that is missing selects nothing."""
+    affinity = raw.spec.affinity or Affinity()
+    terms = affinity.pod_anti_affinity.required if affinity.pod_anti_affinity is not None else None
+    for term in terms or ():
+        selector = term.label_selector
+        if selector is None:
+            continue
+        labels = tuple(
+            Requirement(key=key, operator=Operator.IN, values=(value,))
+            for key, value in (selector.match_labels or {}).items()
+        )
+        named = frozenset(term.namespaces or [raw.metadata.namespace or ""])
+        yield Repulsion(
+            namespaces=named if term.namespace_selector is None else None,
+            requirements=labels + requirements(selector.match_expressions),
+        )
+
+
+def _owner(metadata: PodMetadata) -> tuple[Owner | None, str]:
+    """The pod's owner and revision: a Deployment's ReplicaSets are named after it and a hash."""
+    for reference in metadata.owner_references or ():
+        if reference.controller:
+            kind, name = reference.kind, reference.name
+            revision = (metadata.labels or {}).get(_TEMPLATE_HASH_LABEL, "")
+            if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
+                kind, name = "Deployment", name.removesuffix(f"-{revision}")
+            else:
+                revision = ""
+            return Owner(kind=kind, namespace=metadata.namespace or "", name=name), revision
+    return None, ""
+
+
+def _unschedulable_since(status: PodStatus) -> float | None:
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled":
+            found_no_node = condition.status == "False" and condition.reason == "Unschedulable"
+            return unix_seconds(condition.last_transition_time) if found_no_node else None
+    return None
+
+
+def _identity(taint: Taint) -> tuple[str, TaintEffect]:
+    return taint.key, taint.effect
+
+
+def _ready_status(status: NodeStatus) -> str:
+    """The Ready condition; a node that has none was registered and has not reported yet."""
+    for condition in status.conditions or ():
+        if condition.type == "Ready":
+            return condition.status
+    return "False"

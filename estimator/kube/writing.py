@@ -1,0 +1,255 @@
+"""What is written to the API server: bindings, events at pods, their condition, the binder's lease.
+
+Must not decide what to write. Calls block, so each runs in a thread; none is repeated here but to
+find out whether a binding whose answer was lost had been made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import urllib3
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from estimator.incoming import PodEvent
+from estimator.kube.access import connect
+from estimator.kube.objects import RawObject, RawPod, Status
+from estimator.kube.translate import unix_seconds
+from estimator.lease import Lease
+from federation.model.errors import (
+    Conflict,
+    FederationError,
+    NotFound,
+    PermissionRefused,
+    PreconditionFailed,
+    Unavailable,
+)
+
+LEASE_NAME: Final = "fedsched-binder"
+COMPONENT: Final = "fedsched-binpack"
+THREADS: Final = 8
+TIMEOUT_SECONDS: Final = (5.0, 10.0)
+
+Answer = TypeVar("Answer")
+_Object = dict[str, Any]
+
+
+class _LeaseSpec(RawObject, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _LeaseMetadata(RawObject, frozen=True):
+    resource_version: str = ""
+
+
+class _RawLease(RawObject, frozen=True):
+    metadata: _LeaseMetadata = _LeaseMetadata()
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+class KubeWrites:
+    """Writes to one API server. ``clock`` is in Unix seconds; the lease is in ``namespace``.
+
+    Methods raise NotFound, Conflict, PermissionRefused, PreconditionFailed and Unavailable.
+    """
+
+    def __init__(
+        self, kubeconfig: Path | None, *, namespace: str, clock: Callable[[], float]
+    ) -> None:
+        self._kubeconfig = kubeconfig
+        self._namespace = namespace
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kube-writes")
+        self._connecting = threading.Lock()
+        self._api: client.ApiClient | None = None
+
+    def close(self) -> None:
+        """Take no more work; what runs ends by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> None:
+        """Returns when the pod is bound to that node, by this call or by one before."""
+        await self._in_thread(lambda: self._bind(namespace, name, uid, node))
+
+    async def tell(self, event: PodEvent) -> None:
+        """Record an event; a warning also in the pod's condition PodScheduled."""
+        await self._in_thread(lambda: self._tell(event))
+
+    async def read_lease(self) -> Lease | None:
+        return await self._in_thread(self._read_lease)
+
+    async def write_lease(self, lease: Lease) -> None:
+        """Raises Conflict when it was changed, or made, since it was read."""
+        await self._in_thread(lambda: self._write_lease(lease))
+
+    async def _in_thread(self, work: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            self._core("create_namespaced_pod_binding", name, namespace, body)
+        except (Conflict, Unavailable) as error:
+            # The answer may be lost, and repeating a binding that was made is a conflict.
+            if not self._is_bound(namespace, name, uid, node):
+                raise error from None
+
+    def _is_bound(self, namespace: str, name: str, uid: str, node: str) -> bool:
+        try:
+            content = self._core("read_namespaced_pod", name, namespace)
+        except FederationError:
+            return False
+        pod = msgspec.json.decode(content, type=RawPod)
+        return pod.metadata.uid == uid and pod.spec.node_name == node
+
+    def _tell(self, event: PodEvent) -> None:
+        pod, now = event.pod, _second(self._clock())
+        body = {
+            "metadata": {"generateName": f"{pod.name}.", "namespace": pod.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": pod.uid,
+            },
+            "type": "Warning" if event.is_warning else "Normal",
+            "reason": event.reason,
+            "message": event.message,
+            "source": {"component": COMPONENT},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._core("create_namespaced_event", pod.namespace, body)
+        if event.is_warning:
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": event.message,
+                "lastTransitionTime": now,
+            }
+            patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+            self._core("patch_namespaced_pod_status", pod.name, pod.namespace, patch)
+
+    def _read_lease(self) -> Lease | None:
+        try:
+            content = self._coordination("read_namespaced_lease", LEASE_NAME, self._namespace)
+        except NotFound:
+            return None
+        raw = msgspec.json.decode(content, type=_RawLease)
+        return Lease(
+            holder=raw.spec.holder_identity or "",
+            duration_seconds=float(raw.spec.lease_duration_seconds or 0),
+            acquired_at=unix_seconds(raw.spec.acquire_time),
+            renewed_at=unix_seconds(raw.spec.renew_time),
+            transitions=raw.spec.lease_transitions or 0,
+            version=raw.metadata.resource_version,
+        )
+
+    def _write_lease(self, lease: Lease) -> None:
+        metadata: _Object = {"name": LEASE_NAME, "namespace": self._namespace}
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": lease.holder or None,
+                "leaseDurationSeconds": int(lease.duration_seconds),
+                "acquireTime": _microsecond(lease.acquired_at),
+                "renewTime": _microsecond(lease.renewed_at),
+                "leaseTransitions": lease.transitions,
+            },
+        }
+        if lease.version:
+            metadata["resourceVersion"] = lease.version
+            self._coordination("replace_namespaced_lease", LEASE_NAME, self._namespace, body)
+        else:
+            self._coordination("create_namespaced_lease", self._namespace, body)
+
+    def _core(self, method: str, *arguments: Any) -> bytes:
+        return self._call(client.CoreV1Api, method, *arguments)
+
+    def _coordination(self, method: str, *arguments: Any) -> bytes:
+        return self._call(client.CoordinationV1Api, method, *arguments)
+
+    def _call(self, group: Any, method: str, *arguments: Any) -> bytes:
+        """The body of the answer; once more with fresh credentials when they were refused."""
+        used = self._connected()
+        try:
+            return _answer(getattr(group(used), method), *arguments)
+        except PermissionRefused:
+            with self._connecting:
+                if self._api is used:
+                    self._api = None
+            return _answer(getattr(group(self._connected()), method), *arguments)
+
+    def _connected(self) -> client.ApiClient:
+        with self._connecting:
+            if self._api is None:
+                self._api = connect(self._kubeconfig)
+            return self._api
+
+
+def _answer(method: Callable[..., Any], *arguments: Any) -> bytes:
+    try:
+        # Answers are not what the client's models expect, a binding's least of all.
+        answer = method(*arguments, _preload_content=False, _request_timeout=TIMEOUT_SECONDS)
+        content: bytes = answer.data
+    except ApiException as error:
+        raise _refusal(error) from error
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unavailable(f"the API server cannot be reached: {error}") from error
+    return content
+
+
+def _refusal(error: ApiException) -> FederationError:
+    text = f"the API server answers {error.status}: {_message(error)}"
+    match error.status:
+        case 401:
+            return PermissionRefused(text)
+        case 404:
+            return NotFound(text)
+        case 409:
+            return Conflict(text)
+        case 429:
+            return Unavailable(text)
+        case status if status and 400 <= status < 500:
+            return PreconditionFailed(text)
+    return Unavailable(text)
+
+
+def _message(error: ApiException) -> str:
+    """What a Status says; proxies answer with something else."""
+    try:
+        return msgspec.json.decode(error.body or b"", type=Status).message
+    except (msgspec.DecodeError, TypeError):
+        return str(error.reason)
+
+
+def _second(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _microsecond(time: float) -> str:
+    at = datetime.fromtimestamp(time, UTC)
+    # The client drops a fraction of 0, and without one the API server does not read the time.
+    return at.replace(microsecond=at.microsecond or 1).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,91 @@
+"""One cluster's nodes and pods as values: only what capacity and placement depend on.
+
+Pure; amounts in base units. Must not know Kubernetes' JSON, which ``estimator.kube`` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from federation.model.cluster import Taint
+from federation.model.selectors import matches_requirements
+from federation.model.workload import Requirement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node. ``taints`` hold those written on it and those its state amounts to.
+
+    ``allocatable`` is rounded down. ``kubelet_version`` and ``provider_id`` are empty when the
+    node does not say.
+    """
+
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    provider_id: str = ""
+    kubelet_version: str = ""
+
+
+class PodState(StrEnum):
+    """What a pod means for capacity."""
+
+    BOUND = "holds its request on a node"
+    WAITING = "has no node yet"
+    DROPPED = "ended without ever having had a node"
+    DONE = "has given its node's resources back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who a pod runs for: a Deployment rather than its ReplicaSet, else the pod's controller."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repulsion:
+    """A required anti-affinity: no pod with such labels near the one that has it.
+
+    ``namespaces`` is None when it cannot be told from names alone which are meant.
+    """
+
+    namespaces: frozenset[str] | None
+    requirements: tuple[Requirement, ...]
+
+    def concerns(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether it may keep such a pod away."""
+        meant = self.namespaces is None or namespace in self.namespaces
+        return meant and matches_requirements(self.requirements, labels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod. ``node`` is empty unless it is, or was, bound.
+
+    ``request`` is what it counts for, without its pod slot. ``nonzero`` holds cpu and memory as
+    kube-scheduler's scoring counts them on the node: containers that ask for none count a default.
+    ``revision`` is which of a Deployment's ReplicaSets it belongs to. Times are in Unix seconds;
+    ``unschedulable_since`` is None unless the scheduler has found no node for it.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    state: PodState
+    request: Mapping[str, int] = field(default_factory=dict)
+    nonzero: Mapping[str, int] = field(default_factory=dict)
+    owner: Owner | None = None
+    revision: str = ""
+    created_at: float = 0.0
+    unschedulable_since: float | None = None
+    repulsions: tuple[Repulsion, ...] = ()

@@ -1,0 +1,1 @@
+"""The wire to the control plane, always dialled from here."""

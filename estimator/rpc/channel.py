@@ -1,0 +1,92 @@
+"""The channel to the control plane: TLS under one root, or plain text on a loopback address.
+
+Must not fall back from the one to the other.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+import grpc.aio
+
+from federation.model.errors import InvalidRequest
+
+KEEPALIVE_MILLIS = 30_000
+KEEPALIVE_TIMEOUT_MILLIS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where the control plane listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """Read HOST:PORT. Raises InvalidRequest."""
+        host, colon, port = text.rpartition(":")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host or "/" in host:
+            colon = ""
+        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise InvalidRequest.of(
+                "--endpoint", f"must be HOST:PORT, an IPv6 host in brackets; it is {text!r}"
+            )
+        return cls(host=host, port=int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class Dialler:
+    """Opens channels to one endpoint after the other, from ``first`` on, round and round."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], *, first: int) -> None:
+        self._endpoints = endpoints
+        self._next = first
+
+    def open(self, ca_pem: bytes | None) -> grpc.aio.Channel:
+        """As ``open_channel``, to the endpoint whose turn it is."""
+        endpoint = self._endpoints[self._next % len(self._endpoints)]
+        self._next += 1
+        return open_channel(endpoint, ca_pem)
+
+
+def open_channel(endpoint: Endpoint, ca_pem: bytes | None) -> grpc.aio.Channel:
+    """A channel that trusts ``ca_pem`` alone; plain text without one.
+
+    Raises InvalidRequest for plain text to anything but a loopback address.
+    """
+    options = [
+        ("grpc.keepalive_time_ms", KEEPALIVE_MILLIS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MILLIS),
+        ("grpc.keepalive_permit_without_calls", 0),
+        # Dialling again is ours to pace, and a proxy between would see the plain text.
+        ("grpc.enable_retries", 0),
+        ("grpc.max_reconnect_backoff_ms", 1_000),
+    ]
+    if ca_pem is not None:
+        credentials = grpc.ssl_channel_credentials(root_certificates=ca_pem)
+        return grpc.aio.secure_channel(str(endpoint), credentials, options)
+    if not endpoint.is_loopback:
+        raise InvalidRequest.of(
+            "--insecure",
+            f"plain text goes to loopback addresses only, not to {endpoint}: "
+            "give --ca-url and --ca-sha256, or --ca-file",
+        )
+    options.append(("grpc.enable_http_proxy", 0))
+    return grpc.aio.insecure_channel(str(endpoint), options)

@@ -1,0 +1,121 @@
+"""Joining: a join token, once, for a credential that lasts.
+
+Must not keep the token.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from estimator.nodes import Node
+from federation.codec.timestamps import seconds_from_timestamp
+from federation.model.errors import (
+    FederationError,
+    PermissionRefused,
+    Unauthenticated,
+    Unavailable,
+)
+from federation.v1.clusters_pb2 import EnrollClusterRequest
+from federation.v1.clusters_pb2_grpc import ClustersStub
+
+ENROL_TIMEOUT_SECONDS: Final = 20.0
+REGION_LABEL: Final = "topology.kubernetes.io/region"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+
+# Statuses that a later try meets again, until somebody acts.
+_LASTING: Final = frozenset(
+    {
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.ALREADY_EXISTS,
+    }
+)
+# The credential, or the cluster with it, is not known any more: another join token helps.
+_CREDENTIAL_GONE: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.NOT_FOUND})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a cluster says of itself when it joins. ``uid`` is its kube-system namespace's."""
+
+    uid: str
+    kubernetes_version: str = ""
+    provider: str = ""
+    region: str = ""
+    zones: tuple[str, ...] = ()
+
+
+def identity_of(nodes: Iterable[Node], *, uid: str, kubernetes_version: str = "") -> Identity:
+    """An identity with what the nodes say: where they are, who provides them, what they run.
+
+    A region or provider is named when all nodes that name one agree; the version, when the API
+    server did not tell, is the one most kubelets have.
+    """
+    nodes = list(nodes)
+    regions = {node.labels[REGION_LABEL] for node in nodes if REGION_LABEL in node.labels}
+    providers = {scheme for node in nodes if (scheme := node.provider_id.partition("://")[0])}
+    versions = Counter(node.kubelet_version for node in nodes if node.kubelet_version)
+    most_common = max(versions, key=lambda version: (versions[version], version), default="")
+    return Identity(
+        uid=uid,
+        kubernetes_version=kubernetes_version or most_common,
+        provider=providers.pop() if len(providers) == 1 else "",
+        region=regions.pop() if len(regions) == 1 else "",
+        zones=tuple(
+            sorted({node.labels[ZONE_LABEL] for node in nodes if ZONE_LABEL in node.labels})
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolled:
+    """What a join token was exchanged for. ``expires_at`` is in Unix seconds.
+
+    ``last_epoch`` is the newest session that the control plane knows of this cluster.
+    """
+
+    credential: str
+    expires_at: float
+    last_epoch: int
+
+
+async def enrol(
+    channel: grpc.aio.Channel, identity: Identity, *, cluster: str, token: str, version: str
+) -> Enrolled:
+    """Join. Raises Unavailable when trying again may help, else Unauthenticated for the token's
+    sake and PermissionRefused for any other.
+    """
+    request = EnrollClusterRequest(
+        cluster=cluster,
+        token=token,
+        cluster_uid=identity.uid,
+        kubernetes_version=identity.kubernetes_version,
+        agent_version=version,
+        provider=identity.provider,
+        region=identity.region,
+        zones=identity.zones,
+    )
+    try:
+        answer = await ClustersStub(channel).EnrollCluster(request, timeout=ENROL_TIMEOUT_SECONDS)
+    except grpc.aio.AioRpcError as error:
+        raise refusal(error, f"cluster {cluster} could not join") from error
+    return Enrolled(
+        credential=answer.credential,
+        expires_at=seconds_from_timestamp(answer.expire_time) or 0.0,
+        last_epoch=answer.last_epoch,
+    )
+
+
+def refusal(error: grpc.aio.AioRpcError, what: str) -> FederationError:
+    """Unauthenticated or PermissionRefused for a status that will stay, else Unavailable."""
+    message = f"{what}: {error.details() or error.code().name}"
+    if error.code() in _CREDENTIAL_GONE:
+        return Unauthenticated(message)
+    return PermissionRefused(message) if error.code() in _LASTING else Unavailable(message)

@@ -1,0 +1,150 @@
+"""The nodes of a cluster at one instant, as columns: what every question is answered from.
+
+Immutable, rows in the order given. Must not decide which nodes suit a pod, nor follow changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from estimator.nodes import Node
+from federation.model.cluster import Taint
+from federation.model.resources import MAX_AMOUNT
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Interned:
+    """A column of few distinct values: ``values[code_n[i]]`` is row i's.
+
+    ``codes`` finds a value's place among them.
+    """
+
+    values: tuple[Hashable, ...]
+    codes: Mapping[Hashable, int]
+    code_n: npt.NDArray[np.int32]
+
+    def where(self, holds: Callable[..., bool]) -> BoolArray:
+        """Rows whose value ``holds``, asked once a distinct value."""
+        verdict_v = np.fromiter(map(holds, self.values), dtype=np.bool_, count=len(self.values))
+        return verdict_v[self.code_n]
+
+    def among(self, values: Iterable[Hashable]) -> BoolArray:
+        """Rows whose value is one of ``values``, looked at by code alone."""
+        rows = np.zeros(len(self.code_n), dtype=np.bool_)
+        for value in values:
+            if value in self.codes:
+                rows |= self.code_n == self.codes[value]
+        return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeTable:
+    """What nodes say of themselves. Shared by all snapshots until a node changes.
+
+    ``allocatable`` holds one array a resource, 0 where a node lacks it. Label columns are made
+    when first asked for, since a cluster has many keys and questions name few.
+    """
+
+    nodes: tuple[Node, ...]
+    allocatable: Mapping[str, Int64Array]
+    ready_n: BoolArray
+    unschedulable_n: BoolArray
+    names: Interned
+    taints: Interned
+    _labels: dict[str, Interned] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node]) -> NodeTable:
+        nodes = tuple(nodes)
+        size = len(nodes)
+        return cls(
+            nodes=nodes,
+            allocatable=columns_of([node.allocatable for node in nodes]),
+            ready_n=np.fromiter((node.ready for node in nodes), np.bool_, size),
+            unschedulable_n=np.fromiter((node.unschedulable for node in nodes), np.bool_, size),
+            names=_interned([node.name for node in nodes]),
+            taints=_interned([node.taints for node in nodes]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def label(self, key: str) -> Interned:
+        """The nodes' values of a label, None where a node lacks it."""
+        column = self._labels.get(key)
+        if column is None:
+            column = _interned([node.labels.get(key) for node in self.nodes])
+            self._labels[key] = column
+        return column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Snapshot:
+    """Nodes, and what is requested on them. Arrays are read-only.
+
+    ``requested`` holds the sums of the bound pods' requests, ``pods`` among them; ``nonzero``
+    their cpu and memory with scoring defaults. ``waiting`` and ``dropped`` are totals over pods
+    without a node: those that may still get one, and those that ended without. ``homeless`` is
+    the total over pods bound to nodes that are not, or no longer, there.
+    """
+
+    table: NodeTable
+    requested: Mapping[str, Int64Array]
+    nonzero: Mapping[str, Int64Array] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    homeless: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def allocatable_n(self, resource: str) -> Int64Array:
+        return self._column(self.table.allocatable, resource)
+
+    def requested_n(self, resource: str) -> Int64Array:
+        return self._column(self.requested, resource)
+
+    def free_n(self, resource: str) -> Int64Array:
+        """Allocatable minus requested, below 0 where a node is overdrawn."""
+        free_n: Int64Array = self.allocatable_n(resource) - self.requested_n(resource)
+        return free_n
+
+    def _column(self, columns: Mapping[str, Int64Array], resource: str) -> Int64Array:
+        column = columns.get(resource)
+        return np.zeros(len(self), dtype=np.int64) if column is None else column
+
+
+def columns_of(rows: Sequence[Mapping[str, int]]) -> dict[str, Int64Array]:
+    """One read-only array a resource; what a row does not name is 0."""
+    return with_rows({}, len(rows), dict(enumerate(rows)))
+
+
+def with_rows(
+    columns: Mapping[str, Int64Array], size: int, rows: Mapping[int, Mapping[str, int]]
+) -> dict[str, Int64Array]:
+    """Copies of the columns with the ``rows``, by position, written anew; read-only.
+
+    Amounts stop at MAX_AMOUNT, so that differences of two of them stay int64.
+    """
+    position_m = np.fromiter(rows, dtype=np.int64, count=len(rows))
+    written: dict[str, Int64Array] = {}
+    for name in sorted(columns.keys() | {name for row in rows.values() for name in row}):
+        column = columns[name].copy() if name in columns else np.zeros(size, dtype=np.int64)
+        column[position_m] = [min(row.get(name, 0), MAX_AMOUNT) for row in rows.values()]
+        column.flags.writeable = False
+        written[name] = column
+    return written
+
+
+def _interned(values: Sequence[str | tuple[Taint, ...] | None]) -> Interned:
+    codes: dict[Hashable, int] = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    code_n = np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
+    return Interned(values=tuple(codes), codes=codes, code_n=code_n)
