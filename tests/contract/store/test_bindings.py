@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.model.placement import (
+    AffinityGroup,
+    Binding,
+    Certificate,
+    ClusterAffinity,
+    EvictionTask,
+    Placement,
+    ReplicaScheduling,
+    SchedulingType,
+    SpreadConstraint,
+    SpreadField,
+    StaticWeight,
+)
+from federation.model.workload import (
+    Component,
+    NodeClaim,
+    NodeSelectorTerm,
+    ObjectReference,
+    Operator,
+    ReplicaRequirements,
+    Requirement,
+    TargetCluster,
+    Toleration,
+    TolerationOperator,
+)
+from federation.scheduler.decision import Decision, Outcome
+from federation.services.ports import Peers, Settled, StoredBinding
+from federation.services.values import (
+    DecisionRecord,
+    NodePlan,
+    NodeShare,
+    ReportEvidence,
+    Verdict,
+)
+from federation.store.postgres import PostgresStore
+from tests.decisions import make_decision
+
+FULL = Binding(
+    namespace="shop",
+    name="web",
+    uid="uid-1",
+    labels={"app": "web"},
+    annotations={"note": "ü\n"},
+    resource=ObjectReference(api_version="apps/v1", kind="Deployment", name="web", uid="r"),
+    replicas=7,
+    requirements=ReplicaRequirements(
+        request={"cpu": 250, "memory": 2**40},
+        node_claim=NodeClaim(
+            node_selector={"disk": "ssd"},
+            required_terms=(
+                NodeSelectorTerm(
+                    match_expressions=(
+                        Requirement(key="zone", operator=Operator.IN, values=("a", "b")),
+                    )
+                ),
+            ),
+            tolerations=(Toleration(operator=TolerationOperator.EXISTS, toleration_seconds=5),),
+        ),
+        namespace="shop",
+    ),
+    components=(Component(name="worker", replicas=2),),
+    clusters=(TargetCluster(name="a", replicas=4), TargetCluster(name="b", replicas=0)),
+    placement=Placement(
+        affinity_groups=(
+            AffinityGroup(
+                name="near",
+                affinity=ClusterAffinity(match_labels={"tier": "gold"}),
+                overflow=(ClusterAffinity(cluster_names=("z",)),),
+            ),
+        ),
+        spread_constraints=(SpreadConstraint(by=SpreadField.REGION, min_groups=2, max_groups=3),),
+        replica_scheduling=ReplicaScheduling(
+            type=SchedulingType.DIVIDED,
+            static_weights=(StaticWeight(target=ClusterAffinity(cluster_names=("a",)), weight=2),),
+        ),
+    ),
+    priority=3,
+    reschedule_triggered_at=12.5,
+    last_scheduled_time=11.25,
+    eviction_tasks=(EvictionTask(from_cluster="c", replicas=1),),
+    certificate=Certificate.STRICT,
+    lease_seconds=60,
+)
+
+
+async def add(store: PostgresStore, binding: Binding) -> StoredBinding | None:
+    async with store.transaction() as tx:
+        return await tx.bindings.add(binding)
+
+
+async def add_decision(
+    store: PostgresStore, binding_id: int, binding: Binding, decision: Decision
+) -> DecisionRecord:
+    evidence = ReportEvidence(sequences=(7, 0), age_seconds=(0.25, 0.0))
+    async with store.transaction() as tx:
+        return await tx.decisions.add(
+            binding_id, binding, Verdict(decision=decision, evidence=evidence)
+        )
+
+
+async def test_a_binding_comes_back_as_it_was_put(store: PostgresStore) -> None:
+    added = await add(store, FULL)
+    assert added is not None
+    assert added.binding == replace(FULL, resource_version=1)
+    async with store.reading() as read:
+        assert await read.bindings.get("shop", "web") == added
+        assert await read.bindings.get("shop", "other") is None
+        assert await read.bindings.get("", "web") is None
+
+
+async def test_a_name_is_given_once(store: PostgresStore) -> None:
+    added = await asyncio.gather(*(add(store, FULL) for _ in range(6)))
+    assert sum(each is not None for each in added) == 1
+
+
+@pytest.mark.parametrize("placed", [True, False])
+async def test_settling_moves_the_version_and_only_a_placement_the_time(
+    store: PostgresStore, placed: bool
+) -> None:
+    added = await add(store, FULL)
+    assert added is not None
+    record = await add_decision(store, added.id, FULL, make_decision(("a", 7)))
+    wanted = replace(FULL, clusters=(TargetCluster(name="a", replicas=7),), generation=2)
+    async with store.transaction() as tx:
+        settled = Settled(decision_id=record.id, placed=placed, observed_affinity="near")
+        put = await tx.bindings.put(added.id, wanted, settled)
+    assert put.decision_id == record.id
+    assert put.observed_affinity == "near"
+    last = put.binding.last_scheduled_time
+    assert put.binding == replace(wanted, resource_version=2, last_scheduled_time=last)
+    # The decision was stored a moment before the placement was.
+    assert last is not None
+    assert (last >= record.created_at) if placed else (last == FULL.last_scheduled_time)
+
+
+async def test_a_lock_is_held_until_the_end(store: PostgresStore) -> None:
+    """Read-modify-write by many at once loses nothing."""
+    added = await add(store, replace(FULL, replicas=0))
+    assert added is not None
+    record = await add_decision(store, added.id, FULL, make_decision(("a", 1)))
+    settled = Settled(decision_id=record.id, placed=False, observed_affinity="")
+
+    async def increment() -> None:
+        async with store.transaction() as tx:
+            known = await tx.bindings.lock("shop", "web")
+            assert known is not None
+            more = replace(known.binding, replicas=known.binding.replicas + 1)
+            await tx.bindings.put(known.id, more, settled)
+
+    await asyncio.gather(*(increment() for _ in range(10)))
+    async with store.reading() as read:
+        found = await read.bindings.get("shop", "web")
+    assert found is not None
+    assert (found.binding.replicas, found.binding.resource_version) == (10, 11)
+
+
+async def test_pages_follow_namespace_and_name(store: PostgresStore) -> None:
+    keys = [("", "x"), ("a", "z"), ("a-b", "a"), ("b", "B"), ("b", "a"), ("b", "a-1")]
+    for namespace, name in keys:
+        await add(store, Binding(namespace=namespace, name=name))
+    async with store.reading() as read:
+        everything = await read.bindings.page("", None, 100)
+        assert [(each.namespace, each.name) for each in everything] == sorted(keys)
+        rest = await read.bindings.page("", ("a-b", "a"), 2)
+        assert [(each.namespace, each.name) for each in rest] == sorted(keys)[3:5]
+        within = await read.bindings.page("b", ("b", "B"), 100)
+        assert [each.name for each in within] == ["a", "a-1"]
+
+
+async def test_peers_are_the_placed_bindings_of_the_same_group(store: PostgresStore) -> None:
+    def member(name: str, value: str, *, anti: bool = False, clusters: str = "") -> Binding:
+        return Binding(
+            namespace="shop",
+            name=name,
+            labels={"group": value},
+            clusters=tuple(TargetCluster(name=each, replicas=1) for each in clusters),
+            placement=Placement(
+                workload_affinity_key="" if anti else "group",
+                workload_anti_affinity_key="group" if anti else "",
+            ),
+        )
+
+    for binding in (
+        member("same", "g", clusters="ab"),
+        member("unplaced", "g"),
+        member("other-value", "h", clusters="c"),
+        member("anti", "g", anti=True, clusters="d"),
+        replace(member("elsewhere", "g", clusters="e"), namespace="mall"),
+    ):
+        await add(store, binding)
+    async with store.reading() as read:
+        asked = member("asked", "g")
+        assert await read.bindings.peers(asked) == Peers(affinity=(frozenset("ab"),))
+        assert await read.bindings.peers(replace(asked, name="same")) == Peers()
+        assert await read.bindings.peers(replace(asked, labels={})) == Peers()
+        anti = await read.bindings.peers(member("asked", "g", anti=True))
+        assert anti == Peers(anti_affinity=(frozenset("d"),))
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+async def test_a_decision_comes_back_as_it_was_put(store: PostgresStore, outcome: Outcome) -> None:
+    added = await add(store, FULL)
+    assert added is not None
+    decision = make_decision(("a", 4), ("b", 3), outcome=outcome)
+    record = await add_decision(store, added.id, FULL, decision)
+    async with store.reading() as read:
+        found = await read.decisions.get(record.id)
+    assert found is not None
+    assert found.decision.to_plain() == decision.to_plain()
+    assert replace(found, decision=decision) == record
+    assert (found.binding_key, found.binding_generation) == ("shop/web", 1)
+
+
+@pytest.mark.parametrize("decision_id", ["00000000-0000-4000-8000-000000000000", "", "nonsense"])
+async def test_an_unknown_decision_is_none(store: PostgresStore, decision_id: str) -> None:
+    async with store.reading() as read:
+        assert await read.decisions.get(decision_id) is None
+
+
+async def test_decisions_outlive_their_binding(store: PostgresStore, engine: AsyncEngine) -> None:
+    added = await add(store, FULL)
+    assert added is not None
+    record = await add_decision(store, added.id, FULL, make_decision(("a", 7)))
+    async with store.transaction() as tx:
+        await tx.bindings.delete(added.id)
+    async with store.reading() as read:
+        assert await read.decisions.get(record.id) is not None
+        assert await read.bindings.get("shop", "web") is None
+    again = await add(store, FULL)
+    assert again is not None
+    assert again.id != added.id
+
+
+async def test_a_later_node_plan_replaces_the_earlier_one(store: PostgresStore) -> None:
+    added = await add(store, FULL)
+    assert added is not None
+    record = await add_decision(store, added.id, FULL, make_decision(("a", 4), ("b", 3)))
+    late = NodePlan(cluster="b", unplaced=3, message="the agent did not answer")
+    placed = NodePlan(
+        cluster="a",
+        nodes=(NodeShare(node="n1", component="worker", replicas=4, score=80),),
+        strategy="MostAllocated",
+    )
+    answered = NodePlan(cluster="b", nodes=(NodeShare(node="n9", replicas=3),))
+    for plans in ([late, placed], [answered]):
+        async with store.transaction() as tx:
+            await tx.decisions.put_node_plans(record.id, plans)
+    async with store.reading() as read:
+        found = await read.decisions.get(record.id)
+    assert found is not None
+    assert found.node_plans == (placed, answered)
+
+
+async def test_traces_are_kept_small(store: PostgresStore, engine: AsyncEngine) -> None:
+    added = await add(store, FULL)
+    assert added is not None
+    shares = [(f"cluster-{number:03}", number) for number in range(1, 100)]
+    await add_decision(store, added.id, FULL, make_decision(*shares))
+    async with engine.connect() as connection:
+        size = await connection.execute(text("SELECT octet_length(trace) FROM decision"))
+        assert size.scalar_one() < 3000
+
+
+async def test_who_holds_replicas_in_a_cluster_is_told_by_name(store: PostgresStore) -> None:
+    for name in ("web", "api", "batch"):
+        await add(store, replace(FULL, name=name))
+    elsewhere = (TargetCluster(name="a-b", replicas=3), TargetCluster(name="a", replicas=0))
+    await add(store, replace(FULL, name="elsewhere", clusters=elsewhere))
+    async with store.reading() as read:
+        assert await read.bindings.holding("a", 2) == [("shop", "api"), ("shop", "batch")]
+        assert await read.bindings.holding("b", 9) == []
+        assert await read.bindings.holding("a-b", 9) == [("shop", "elsewhere")]

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.services.ports import NewPreview, StoredBinding, StoredPreview
+from federation.services.values import ReportEvidence, Verdict
+from federation.store.postgres import PostgresStore
+from tests.contract.store.test_bindings import FULL, add, add_decision
+from tests.decisions import make_decision
+
+VERDICT = Verdict(
+    decision=make_decision(("a", 4), ("b", 2)),
+    evidence=ReportEvidence(sequences=(7, 0, 3), age_seconds=(0.25, 0.0, 1.5)),
+)
+
+
+def preview(preview_id: str = "p", *, base: StoredBinding | None = None) -> NewPreview:
+    return NewPreview(
+        id=preview_id,
+        secret_hash=b"s" * 32,
+        base=base,
+        binding=replace(FULL, generation=4, fresh=True),
+        verdict=VERDICT,
+    )
+
+
+async def keep(store: PostgresStore, new: NewPreview, *, ttl_seconds: int = 60) -> float:
+    async with store.transaction() as tx:
+        return await tx.previews.add(new, ttl_seconds)
+
+
+async def found(store: PostgresStore, preview_id: str = "p") -> StoredPreview | None:
+    async with store.transaction() as tx:
+        return await tx.previews.lock(preview_id)
+
+
+async def test_a_preview_comes_back_as_it_was_put(store: PostgresStore) -> None:
+    base = await add(store, replace(FULL, generation=3))
+    assert base is not None
+    await keep(store, preview(base=base))
+    kept = await found(store)
+    assert kept is not None
+    assert kept.binding == preview().binding
+    assert kept.verdict.decision.to_plain() == VERDICT.decision.to_plain()
+    assert kept.verdict.evidence == VERDICT.evidence
+    assert (kept.binding_id, kept.binding_generation) == (base.id, 3)
+    assert (kept.secret_hash, kept.decision_id) == (b"s" * 32, "")
+
+
+async def test_a_preview_of_a_new_binding_has_no_base(store: PostgresStore) -> None:
+    await keep(store, preview())
+    kept = await found(store)
+    assert kept is not None
+    assert (kept.binding_id, kept.binding_generation) == (None, None)
+
+
+async def test_it_expires_and_is_swept_away_by_the_next(
+    store: PostgresStore, engine: AsyncEngine
+) -> None:
+    soon = await keep(store, preview("old"), ttl_seconds=0)
+    assert await found(store, "old") is None
+    later = await keep(store, preview("new"), ttl_seconds=60)
+    assert 59 < later - soon < 120
+    async with engine.connect() as connection:
+        kept = await connection.execute(text("SELECT id FROM preview"))
+        assert [row.id for row in kept] == ["new"]
+
+
+async def test_it_remembers_which_decision_it_became(store: PostgresStore) -> None:
+    base = await add(store, FULL)
+    assert base is not None
+    record = await add_decision(store, base.id, FULL, VERDICT.decision)
+    await keep(store, preview(base=base))
+    async with store.transaction() as tx:
+        await tx.previews.settle("p", record.id)
+    kept = await found(store)
+    assert kept is not None
+    assert kept.decision_id == record.id
+
+
+async def test_a_lock_is_held_until_the_end(store: PostgresStore) -> None:
+    base = await add(store, FULL)
+    assert base is not None
+    await keep(store, preview(base=base))
+    made: list[str] = []
+
+    async def commit_once() -> None:
+        async with store.transaction() as tx:
+            kept = await tx.previews.lock("p")
+            assert kept is not None
+            if not kept.decision_id:
+                record = await tx.decisions.add(base.id, FULL, VERDICT)
+                await tx.previews.settle("p", record.id)
+                made.append(record.id)
+
+    await asyncio.gather(*(commit_once() for _ in range(5)))
+    assert len(made) == 1
+
+
+async def test_an_unknown_preview_is_none(store: PostgresStore) -> None:
+    assert await found(store, "nobody") is None
+
+
+async def test_a_secret_is_kept_as_a_hash_only(store: PostgresStore) -> None:
+    with pytest.raises(IntegrityError, match="secret_hash_sha256"):
+        await keep(store, replace(preview(), secret_hash=b"short"))

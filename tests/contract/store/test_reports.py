@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.model.cluster import (
+    CapacityReport,
+    Cluster,
+    NodeSummary,
+    ReportedPool,
+    ReportedPools,
+    ResourceSummary,
+    Taint,
+    TaintEffect,
+)
+from federation.model.errors import InvalidRequest
+from federation.services.ports import NamedReport, ReportVerdict
+from federation.services.values import AgentFacts
+from federation.store.postgres import PostgresStore
+
+
+def report(epoch: int, sequence: int, **allocatable: int) -> CapacityReport:
+    return CapacityReport(
+        epoch=epoch,
+        sequence=sequence,
+        snapshot_time=1.25,
+        summary=ResourceSummary(allocatable={"cpu": 4000} | allocatable, allocated={"cpu": 950}),
+        nodes=NodeSummary(total=2, ready=2, graded=1),
+        grade_counts={2: 1, 3: 0},
+        model_hash="m",
+        content_hash="c",
+    )
+
+
+async def add_clusters(store: PostgresStore, *names: str) -> None:
+    async with store.transaction() as tx:
+        for name in names:
+            await tx.clusters.add(Cluster(name=name, uid=f"uid-{name}"), AgentFacts())
+
+
+async def advance(store: PostgresStore, **reports: CapacityReport) -> dict[str, ReportVerdict]:
+    named = [
+        NamedReport(cluster=name, cluster_uid=f"uid-{name}", report=each)
+        for name, each in reports.items()
+    ]
+    async with store.transaction() as tx:
+        return {verdict.cluster: verdict for verdict in await tx.reports.advance(named)}
+
+
+async def stored_report(store: PostgresStore, name: str) -> CapacityReport | None:
+    async with store.reading() as read:
+        found = {each.cluster.name: each for each in await read.clusters.all()}
+    return found[name].report
+
+
+async def test_a_report_comes_back_as_it_was_put(store: PostgresStore) -> None:
+    await add_clusters(store, "a", "b")
+    given = report(1, 1, **{"example.com/gpu": 2**62})
+    verdict = (await advance(store, a=given))["a"]
+    assert verdict.known
+    assert verdict.received_at is not None
+    assert await stored_report(store, "a") == given
+    assert await stored_report(store, "b") is None
+
+
+async def test_pools_come_back_as_they_were_put(store: PostgresStore) -> None:
+    await add_clusters(store, "a")
+    taint = Taint(key="dedicated", value="db", effect=TaintEffect.NO_SCHEDULE)
+    pools = ReportedPools(
+        label_keys=("disk",),
+        pools=(ReportedPool(taints=(taint,), labels={"disk": "ssd"}), ReportedPool()),
+        resources=("cpu", "pods"),
+        cell_pools=(1, 0),
+        counts=(2, 1),
+        minimums=(2**62, 4, 0, 10),
+        spreads=(0, 0, 5, 0),
+        surpluses=(0, 0, 5, 0),
+        open_cells=(1,),
+    )
+    given = replace(report(1, 1), pools=pools)
+    await advance(store, a=given)
+    assert await stored_report(store, "a") == given
+
+
+@pytest.mark.parametrize(
+    ("newer", "moves"),
+    [((1, 6), True), ((2, 1), True), ((1, 5), False), ((1, 4), False), ((0, 9), False)],
+)
+async def test_reports_only_go_forward(
+    store: PostgresStore, newer: tuple[int, int], moves: bool
+) -> None:
+    await add_clusters(store, "a")
+    first, second = report(1, 5), report(*newer, pods=7)
+    await advance(store, a=first)
+    verdict = (await advance(store, a=second))["a"]
+    assert (verdict.received_at is not None) is moves
+    assert await stored_report(store, "a") == (second if moves else first)
+
+
+async def test_one_statement_judges_each_report_by_itself(store: PostgresStore) -> None:
+    await add_clusters(store, "old", "new", "moved")
+    await advance(store, old=report(1, 5), moved=report(1, 1))
+    verdicts = await advance(
+        store, old=report(1, 5), new=report(1, 1), moved=report(1, 2), nobody=report(1, 1)
+    )
+    moved = {name: verdict.received_at is not None for name, verdict in verdicts.items()}
+    assert moved == {"old": False, "new": True, "moved": True, "nobody": False}
+    assert [name for name, verdict in verdicts.items() if not verdict.known] == ["nobody"]
+
+
+async def test_of_concurrent_senders_the_highest_sequence_wins(
+    store: PostgresStore, engine: AsyncEngine
+) -> None:
+    names = ("a", "b", "c")
+    await add_clusters(store, *names)
+    shuffled = random.Random(1)
+
+    async def send() -> int:
+        accepted = 0
+        for sequence in shuffled.sample(range(1, 21), 20):
+            batch = shuffled.sample(names, 3)  # In any order: writers must not deadlock.
+            verdicts = await advance(store, **{name: report(1, sequence) for name in batch})
+            accepted += sum(verdict.received_at is not None for verdict in verdicts.values())
+        return accepted
+
+    accepted = sum(await asyncio.gather(*(send() for _ in range(6))))
+    for name in names:
+        newest = await stored_report(store, name)
+        assert newest is not None
+        assert newest.sequence == 20
+    async with engine.connect() as connection:
+        # Every acceptance moved the version by one, and nothing else did.
+        moves = await connection.execute(text("SELECT sum(version) FROM cluster_capacity"))
+        assert moves.scalar_one() == accepted
+
+
+async def test_what_cannot_be_stored_is_a_bad_request_and_stores_nothing(
+    store: PostgresStore,
+) -> None:
+    await add_clusters(store, "a", "b")
+    with pytest.raises(InvalidRequest):
+        await advance(store, a=report(1, 1), b=report(1, 1, **{"example.com/\0": 1}))
+    with pytest.raises(InvalidRequest):
+        await advance(store, a=report(1, 1), b=report(1, 2**63))
+    assert await stored_report(store, "a") is None
+
+
+async def test_a_report_of_another_cluster_by_that_name_is_of_nobody(store: PostgresStore) -> None:
+    await add_clusters(store, "a")
+    other = NamedReport(cluster="a", cluster_uid="uid-other", report=report(1, 1))
+    async with store.transaction() as tx:
+        (verdict,) = await tx.reports.advance([other])
+    assert (verdict.known, verdict.received_at) == (False, None)
+    assert await stored_report(store, "a") is None

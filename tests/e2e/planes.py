@@ -1,0 +1,174 @@
+"""A control plane of its own process that must come through everything unharmed.
+
+Must not know what is done to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from click.testing import CliRunner, Result
+
+from federation.cli.__main__ import fedctl
+from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
+from federation.v1.agents_pb2 import ConnectRequest
+from federation.v1.agents_pb2_grpc import AgentsStub
+from federation.v1.clusters_pb2_grpc import ClustersStub
+from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from tests.control_planes import Refusal, hello, refusal_of, report
+from tests.databases import TABLES, connect, run
+from tests.e2e.servers import Server, started
+
+SECONDS = 20.0
+MEBIBYTE = 1024 * 1024
+BINDING = {
+    "apiVersion": "work.karmada.io/v1alpha2",
+    "kind": "ResourceBinding",
+    "metadata": {"namespace": "shop", "name": "web"},
+}
+SPEC = {
+    "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+    "replicas": 2,
+    "placement": {},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plane:
+    """A control plane of its own process, its admin, the agent of member1, and its database."""
+
+    server: Server
+    endpoint: str
+    channel: grpc.Channel
+    token_file: Path
+    agent_credential: str
+    database_url: str
+
+    @property
+    def token(self) -> str:
+        return self.token_file.read_text(encoding="ascii").strip()
+
+    def call(self, method: Any, request: Any, *, token: str | None = None) -> Any:
+        """``method`` with the admin's token, another one, or (empty) none."""
+        given = self.token if token is None else token
+        metadata = (("authorization", f"Bearer {given}"),) if given else ()
+        return method(request, metadata=metadata, timeout=SECONDS)
+
+    def refused(self, method: Any, request: Any, *, token: str | None = None) -> Refusal:
+        try:
+            answer = self.call(method, request, token=token)
+        except grpc.RpcError as error:
+            return refusal_of(error)  # type: ignore[arg-type]
+        raise AssertionError(f"not refused: {answer!r}")
+
+    def schedule(self, binding: resource_pb2.ResourceBinding) -> Refusal:
+        stub: Any = SchedulingStub(self.channel)
+        return self.refused(stub.Schedule, scheduling_pb2.ScheduleRequest(binding=binding))
+
+    def fedctl(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
+        flags = ("--insecure", "--endpoint", self.endpoint, "--token-file", str(self.token_file))
+        return CliRunner().invoke(fedctl, [*flags, *arguments], input=stdin)
+
+    def stream_end(self, *messages: ConnectRequest) -> Refusal:
+        """How the stream of member1's agent ends that says this."""
+        stub: Any = AgentsStub(self.channel)
+        metadata = (("authorization", f"Bearer {self.agent_credential}"),)
+        answers = stub.Connect(iter(messages), metadata=metadata, timeout=SECONDS)
+        try:
+            heard = list(answers)
+        except grpc.RpcError as error:
+            return refusal_of(error)  # type: ignore[arg-type]
+        raise AssertionError(f"not refused: {heard!r}")
+
+    def rows(self) -> Mapping[str, list[str]]:
+        """Everything in the database, by table."""
+
+        async def read() -> dict[str, list[str]]:
+            connection = await connect(self.database_url)
+            try:
+                tables = [record[0] for record in await connection.fetch(TABLES)]
+                return {
+                    table: sorted(repr(row) for row in await connection.fetch(f"TABLE {table}"))
+                    for table in tables
+                }
+            finally:
+                await connection.close()
+
+        return run(read())
+
+    @contextmanager
+    def unharmed(self) -> Iterator[None]:
+        """What is done within must write nothing and leave a server that answers."""
+        before = self.rows()
+        yield
+        assert self.rows() == before
+        stub: Any = ClustersStub(self.channel)
+        listed = self.call(stub.ListClusters, clusters_pb2.ListClustersRequest())
+        assert [each.metadata.name for each in listed.clusters] == ["member1"]
+        assert self.server.process.poll() is None
+
+
+@contextmanager
+def serving_plane(database_url: str, data: Path) -> Iterator[Plane]:
+    """A control plane with one cluster; at its end nothing unexpected may be in its log."""
+    ports = ("--listen", "127.0.0.1:0", "--web-listen", "127.0.0.1:0")
+    with started(
+        *("--insecure", "--data-dir", str(data), *ports), FEDERATION_DATABASE_URL=database_url
+    ) as server:
+        endpoint = server.await_line(r"API +(\S+)").group(1)
+        with grpc.insecure_channel(endpoint) as channel:
+            token = data / "admin.token"
+            yield Plane(
+                server=server,
+                endpoint=endpoint,
+                channel=channel,
+                token_file=token,
+                agent_credential=join(channel, token.read_text(encoding="ascii").strip()),
+                database_url=database_url,
+            )
+        assert server.stop() == 0
+        assert "Traceback" not in server.output
+        assert "unexpected error" not in server.output
+
+
+def join(channel: grpc.Channel, token: str) -> str:
+    """The credential of member1's agent, which has joined and reported."""
+    stub: Any = ClustersStub(channel)
+    agents: Any = AgentsStub(channel)
+    made = stub.CreateJoinToken(
+        clusters_pb2.CreateJoinTokenRequest(cluster="member1"),
+        metadata=(("authorization", f"Bearer {token}"),),
+    )
+    request = clusters_pb2.EnrollClusterRequest(
+        cluster="member1", token=made.token, cluster_uid="uid-1"
+    )
+    credential: str = stub.EnrollCluster(request).credential
+    said = [said_by_member1(hello=hello()), said_by_member1(report=report())]
+    metadata = (("authorization", f"Bearer {credential}"),)
+    heard = agents.Connect(iter(said), metadata=metadata, timeout=SECONDS)
+    assert [each.WhichOneof("message") for each in heard] == ["welcome", "ack"]
+    return credential
+
+
+def said_by_member1(**message: Any) -> ConnectRequest:
+    return ConnectRequest(cluster="member1", **message)
+
+
+def told(result: Result, *, code: int = 1) -> str:
+    """What fedctl said on standard error: a few lines that begin with ``error:``, no trace."""
+    assert result.exit_code == code, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    if code == 1:
+        assert all(line.startswith("error: ") for line in result.stderr.splitlines())
+    return result.stderr
+
+
+def binding(**spec: Any) -> dict[str, Any]:
+    return {**BINDING, "spec": {**SPEC, **spec}}

@@ -1,0 +1,141 @@
+"""Real ``federation`` processes: started, watched through what they print, ended for sure.
+
+Must not look into a process: what is known of it is its output, its ports and its exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, Queue
+
+START_SECONDS = 90.0
+STOP_SECONDS = 30.0
+POLL_SECONDS = 0.05
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Ours without any setting of the product, so that the machine's do not leak in."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("FEDERATION_")}
+    # An embedded server for tests that run as the user of a CI machine may be elsewhere.
+    binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
+    return {**kept, **({"FEDERATION_POSTGRES_BIN": binaries} if binaries else {}), **extra}
+
+
+def federation(
+    *arguments: str, seconds: float = START_SECONDS, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "federation", *arguments],
+        cwd=ROOT,
+        env=environment(extra),
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+class Server:
+    """A ``federation serve`` that has printed its banner."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._queue: Queue[str | None] = Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def await_line(self, pattern: str, seconds: float = START_SECONDS) -> re.Match[str]:
+        """The first line from here on that matches; fails with all output when there is none."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                line = self._queue.get(timeout=max(deadline - time.monotonic(), 0.0))
+            except Empty:
+                raise AssertionError(f"no {pattern!r} in:\n{self.output}") from None
+            if line is None:
+                raise AssertionError(f"ended without {pattern!r}:\n{self.output}")
+            self.lines.append(line)
+            if found := re.search(pattern, line):
+                return found
+
+    def await_end(self) -> int:
+        code = self.process.wait(STOP_SECONDS)
+        self._reader.join(STOP_SECONDS)
+        while (line := self._queue.get()) is not None:
+            self.lines.append(line)
+        return code
+
+    def kill(self) -> None:
+        """As a power cut would: no handler runs."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(STOP_SECONDS)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.await_end()
+
+
+@contextmanager
+def started(*arguments: str, **extra: str) -> Iterator[Server]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "federation", "serve", *arguments],
+        cwd=ROOT,
+        env=environment(extra),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield Server(process)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def http_status(url: str) -> int:
+    """The status of a page, 0 when nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5.0) as answer:  # noqa: S310 - http, by us
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def await_status(url: str, status: int, seconds: float = START_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while (found := http_status(url)) != status:
+        assert time.monotonic() < deadline, f"{url} answers {found}, not {status}"
+        time.sleep(POLL_SECONDS)

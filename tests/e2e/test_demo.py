@@ -1,0 +1,153 @@
+"""``federation demo`` as a process: what it prints, and that nothing is left whatever ends it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.servers import ROOT, environment
+
+END_SECONDS = 180.0
+ON_LINUX = sys.platform == "linux"
+# Where an embedded PostgreSQL may have folders outside the demo's own.
+PLACES = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - only looked at
+STARTING = "a certificate authority"
+JOINING = "✓ embedded PostgreSQL"
+SHOWING = r"\$ fedctl schedule"
+
+
+@dataclass(slots=True, kw_only=True)
+class Demo:
+    """A running demo whose temporary files are in a folder of the test's own."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    printed: str = ""
+    names: set[str] = field(default_factory=set)
+
+    def read_until(self, pattern: str) -> None:
+        """Reads up to the line that matches, and remembers what the demo has made so far."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.printed += line
+            if re.search(pattern, line):
+                self.names |= {name_of_home(made) for made in self.folder.glob("fedsched-demo-*")}
+                return
+        raise AssertionError(f"no {pattern!r} in:\n{self.printed}")
+
+    def end(self) -> int:
+        """Its exit code, once it has closed its output."""
+        assert self.process.stdout is not None
+        self.printed += self.process.stdout.read()
+        return self.process.wait()
+
+    def traces(self) -> list[str]:
+        """What there is of it: files, folders of its database, processes."""
+        folders = [
+            str(path) for name in self.names for place in PLACES for path in place.glob(f"*{name}*")
+        ]
+        return [*map(str, self.folder.iterdir()), *folders, *self.processes()]
+
+    def processes(self) -> list[str]:
+        """Every process whose command line or environment holds a name of the demo's."""
+        found = []
+        names = [os.fsencode(name) for name in (str(self.folder), *self.names)]
+        for process in Path("/proc").glob("[0-9]*") if ON_LINUX else ():
+            try:
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ")
+                words = command + (process / "environ").read_bytes()
+            except OSError:
+                continue  # It has ended, or is not ours to look into.
+            if any(name in words for name in names):
+                found.append(f"{process.name} {os.fsdecode(command)}")
+        return found
+
+
+def name_of_home(folder: Path) -> str:
+    """What the folders of an embedded PostgreSQL are named after that cannot live in its own."""
+    return hashlib.sha256(os.fsencode(folder.resolve() / "state" / "postgres")).hexdigest()[:12]
+
+
+@contextmanager
+def running_demo(folder: Path) -> Iterator[Demo]:
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "federation", "demo"],
+        cwd=ROOT,
+        env=environment({"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    # A demo that hangs closes its output this way, and fails.
+    watchdog = threading.Timer(END_SECONDS, process.kill)
+    watchdog.start()
+    demo = Demo(process=process, folder=folder)
+    try:
+        yield demo
+    finally:
+        watchdog.cancel()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+        for left in demo.processes():
+            os.kill(int(left.split()[0]), signal.SIGTERM)
+
+
+def replicas(printed: str, request: str, clusters: str) -> list[str]:
+    """The numbers of one table, cluster after cluster."""
+    (table,) = re.findall(
+        rf"\$ fedctl estimate --request {re.escape(request)} --clusters {clusters}-1.*\n"
+        rf"CLUSTER .*\n((?:{clusters}-\d .*\n)+)",
+        printed,
+    )
+    return [line.split()[1] for line in table.splitlines()]
+
+
+def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
+    with running_demo(tmp_path / "tmp") as demo:
+        demo.read_until(JOINING)
+        assert demo.traces()
+        code = demo.end()
+        assert (code, demo.traces()) == (0, []), demo.printed
+    assert replicas(demo.printed, "cpu=500m", "doc-summary") == ["6", "4", "0"]
+    assert replicas(demo.printed, "cpu=3,memory=20Gi", "doc-models") == ["7", "8", "10"]
+    assert replicas(demo.printed, "cpu=3,memory=60Gi", "doc-models") == ["6", "4", "4"]
+    assert re.search(r"Outcome: +SCHEDULED", demo.printed)
+    assert re.search(r"MostAllocated", demo.printed)
+    assert "Traceback" not in demo.printed
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [(signal.SIGINT, SHOWING), (signal.SIGTERM, STARTING), (signal.SIGHUP, JOINING)],
+)
+def test_it_leaves_nothing_when_it_is_interrupted(
+    tmp_path: Path, number: signal.Signals, moment: str
+) -> None:
+    with running_demo(tmp_path / "tmp") as demo:
+        demo.read_until(moment)
+        if number is signal.SIGINT:
+            # As a terminal does: to everybody in the foreground, and people press it twice.
+            os.killpg(demo.process.pid, number)
+            os.killpg(demo.process.pid, number)
+        else:
+            demo.process.send_signal(number)
+        code = demo.end()
+        assert (code, demo.traces()) == (128 + signal.SIGINT, []), demo.printed
+    assert "Traceback" not in demo.printed

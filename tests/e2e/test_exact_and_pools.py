@@ -1,0 +1,132 @@
+"""Pools and exact answers of a real agent, through the control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from federation.cli.__main__ import fedctl
+from federation.v1.estimates_pb2 import (
+    ESTIMATE_BOUND_EXACT,
+    ESTIMATE_SOURCE_EXACT,
+    ESTIMATE_SOURCE_MODELS,
+    ESTIMATE_SOURCE_POOLS,
+    EstimateComponentSetsRequest,
+    EstimateReplicasRequest,
+)
+from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements, Toleration
+from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.e2e.test_agent import (
+    DUMPS,
+    FAST,
+    ROOT,
+    cluster_where,
+    estimator,
+    flags,
+    has_reported,
+    join_token,
+)
+
+TRUTH = ROOT / "tests" / "vectors" / "clusters"
+
+
+@pytest.fixture
+async def member(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+    """A control plane with the agent of member2 connected."""
+    async with running_control_plane(database_url, tmp_path / "plane", **FAST) as plane:
+        made = await join_token(plane, "member2")
+        arguments = [
+            *flags(plane, "member2", tmp_path),
+            *("--from", str(DUMPS / "member2.json"), "--join-token", made.token),
+        ]
+        async with estimator("run", *arguments):
+            await cluster_where(plane, "member2", has_reported)
+            yield plane
+
+
+def recorded() -> list[dict[str, Any]]:
+    """Recorded shapes whose claims are labels and tolerations alone."""
+    shapes = json.loads((TRUTH / "member2.truth.json").read_text())["shapes"]
+    return [each for each in shapes if not each["affinity_terms"]]
+
+
+def requirements(shape: dict[str, Any]) -> ReplicaRequirements:
+    return ReplicaRequirements(
+        resource_request=shape["requests"],
+        node_claim=NodeClaim(
+            node_selector=shape["node_selector"],
+            tolerations=[Toleration(**each) for each in shape["tolerations"]],
+        ),
+    )
+
+
+async def test_exact_is_the_truth_and_pools_never_more(member: RunningControlPlane) -> None:
+    shapes = recorded()
+    admin = member.admin
+
+    async def ask(**fields: Any) -> Any:
+        request = EstimateReplicasRequest(
+            shapes=map(requirements, shapes), include_upper_bounds=True, **fields
+        )
+        return await admin.call(admin.estimates.EstimateReplicas, request)
+
+    exact = await ask(highest_source=ESTIMATE_SOURCE_EXACT)
+    assert set(exact.sources) == {ESTIMATE_SOURCE_EXACT}
+    assert list(exact.replicas) == [shape["replicas"] for shape in shapes]
+    assert exact.upper_replicas == exact.replicas
+    pools = await ask()
+    answered = 0
+    for position, shape in enumerate(shapes):
+        if pools.sources[position] != ESTIMATE_SOURCE_POOLS:
+            assert pools.sources[position] == ESTIMATE_SOURCE_MODELS
+            assert "do not tell nodes apart by" in pools.notes[0].reason
+            continue
+        # Each of the few nodes is a cell: on nodes that are capacity nothing is lost.
+        truth = shape["replicas_ready_and_uncordoned"]
+        assert pools.replicas[position] == truth == pools.upper_replicas[position]
+        assert pools.bounds[position] == ESTIMATE_BOUND_EXACT
+        answered += 1
+    assert answered > len(shapes) / 2
+
+
+async def test_sets_are_packed_into_cells(member: RunningControlPlane) -> None:
+    admin = member.admin
+    needs = ReplicaRequirements(resource_request={"cpu": "500m", "memory": "1Gi"})
+    asked = EstimateComponentSetsRequest(
+        components=[
+            Component(name="manager", replicas=1, replica_requirements=needs),
+            Component(name="worker", replicas=3, replica_requirements=needs),
+        ]
+    )
+    packed = await admin.call(admin.estimates.EstimateComponentSets, asked)
+    asked.highest_source = ESTIMATE_SOURCE_EXACT
+    exact = await admin.call(admin.estimates.EstimateComponentSets, asked)
+    assert list(packed.sources) == [ESTIMATE_SOURCE_POOLS]
+    assert list(exact.sources) == [ESTIMATE_SOURCE_EXACT]
+    # Equal components: whatever the order of the nodes, only whole sets are left over.
+    assert 1 <= packed.sets[0] <= exact.sets[0]
+
+
+async def test_people_see_source_bound_and_age(member: RunningControlPlane) -> None:
+    command = [
+        *("--endpoint", str(member.plane.endpoint), "--insecure"),
+        *("--token-file", str(member.plane.admin_token_file)),
+        *("estimate", "--request", "cpu=500m,memory=1Gi"),
+    ]
+
+    async def shown(*options: str) -> str:
+        result = await asyncio.to_thread(CliRunner().invoke, fedctl, [*command, *options])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    table = [line.split() for line in (await shown()).splitlines()]
+    assert table[0] == ["CLUSTER", "REPLICAS", "SOURCE", "BOUND", "AT", "MOST", "AGE"]
+    assert table[1][:5] == ["member2", "109", "pools", "exact", "109"]
+    (row,) = json.loads(await shown("--source", "exact", "-o", "json"))
+    assert (row["replicas"], row["source"], row["atMost"]) == (109, "exact", 109), row["note"]

@@ -1,0 +1,261 @@
+"""Agents as processes that join, are revoked, replaced, joined twice, and outlive a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from federation.cli.__main__ import fedctl
+from federation.v1.clusters_pb2 import ListClustersRequest
+from federation.v1.resource_pb2 import Cluster
+from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.e2e.test_agent import (
+    DUMPS,
+    SECONDS,
+    cluster_where,
+    estimator,
+    flags,
+    has_reported,
+    join_token,
+)
+
+FAST = {"heartbeat_seconds": "0.5", "report_seconds": "0.5"}
+SOURCE = ("--from", str(DUMPS / "member1.json"))
+
+
+@pytest.fixture
+async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+    async with running_control_plane(database_url, tmp_path / "plane", **FAST) as running:
+        yield running
+
+
+async def ctl(plane: RunningControlPlane, *arguments: str) -> Result:
+    """fedctl, in a thread: it blocks."""
+    common = (
+        *("--insecure", "--endpoint", str(plane.plane.endpoint)),
+        *("--token-file", str(plane.plane.admin_token_file)),
+    )
+    return await asyncio.to_thread(CliRunner().invoke, fedctl, [*common, *arguments])
+
+
+async def told(plane: RunningControlPlane, *arguments: str) -> str:
+    result = await ctl(plane, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def is_of_epoch(epoch: int, cluster: Cluster) -> bool:
+    return cluster.status.agent.report_epoch == epoch
+
+
+def is_connected(cluster: Cluster) -> bool:
+    return cluster.status.agent.connected
+
+
+async def test_a_revoked_agent_ends_and_comes_back_with_another_token(
+    plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
+    token = (await join_token(plane, "member1")).token
+    async with estimator(*arguments, "--join-token", token) as agent:
+        await cluster_where(plane, "member1", has_reported)
+        assert "cluster/member1 revoked, credentials ended: 1" in await told(
+            plane, "revoke", "member1"
+        )
+        code, said = await agent.end()
+        assert code == 1
+        assert "was revoked" in said.splitlines()[-1]
+    async with estimator(*arguments) as agent:
+        assert (await agent.end())[0] == 1
+    # The credential file is still there: the token is what counts then.
+    token_file = tmp_path / "token"
+    token_file.write_text((await join_token(plane, "member1")).token + "\n")
+    async with estimator(*arguments, "--join-token-file", str(token_file)) as agent:
+        await cluster_where(plane, "member1", is_connected)
+        code, said = await agent.stop()
+        assert code == 0
+        assert "joining with the join token" in said
+    async with estimator(*arguments):
+        await cluster_where(plane, "member1", is_connected)
+
+
+async def test_of_two_agents_of_one_cluster_the_later_stays(
+    plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as agents:
+        running = []
+        for place in ("one", "other"):
+            (tmp_path / place).mkdir()
+            token = (await join_token(plane, "member1")).token
+            arguments = ("run", *flags(plane, "member1", tmp_path / place), *SOURCE)
+            running.append(
+                await agents.enter_async_context(estimator(*arguments, "--join-token", token))
+            )
+            if place == "one":
+                first = await cluster_where(plane, "member1", has_reported)
+        code, said = await running[0].end()
+        assert code == 1
+        assert "taken over" in said.splitlines()[-1]
+        cluster = await cluster_where(
+            plane,
+            "member1",
+            lambda each: each.status.agent.report_epoch > first.status.agent.report_epoch,
+        )
+        assert cluster.status.agent.connected
+        assert (await running[1].stop())[0] == 0
+
+
+async def test_a_name_goes_to_another_cluster_by_replace_only(
+    plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    token = (await join_token(plane, "member1")).token
+    old = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
+    async with estimator(*old, "--join-token", token) as agent:
+        await cluster_where(plane, "member1", has_reported)
+        (tmp_path / "new").mkdir()
+        new = (
+            *("run", *flags(plane, "member1", tmp_path / "new")),
+            *("--from", str(DUMPS / "member2.json")),
+        )
+        token = (await join_token(plane, "member1")).token
+        async with estimator(*new, "--join-token", token) as refused:
+            code, said = await refused.end()
+            assert code == 1
+            assert "ReplaceCluster" in said
+        uid = said.split("this one, with '")[1].split("'")[0]
+        assert uid in await told(plane, "replace", "member1", "--uid", uid)
+        code, said = await agent.end()
+        assert code == 1
+        assert "was replaced" in said.splitlines()[-1]
+    # The token of the refused try was not spent.
+    async with estimator(*new, "--join-token", token):
+        cluster = await cluster_where(plane, "member1", has_reported)
+        assert cluster.metadata.uid == uid
+    async with estimator(*old) as agent:
+        assert (await agent.end())[0] == 1
+
+
+async def test_cordoned_deleted_and_gone(plane: RunningControlPlane, tmp_path: Path) -> None:
+    token = (await join_token(plane, "member1")).token
+    arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
+    workload = tmp_path / "web.yaml"
+    workload.write_text(
+        json.dumps(
+            {
+                "apiVersion": "work.karmada.io/v1alpha2",
+                "kind": "ResourceBinding",
+                "metadata": {"namespace": "shop", "name": "web"},
+                "spec": {
+                    "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                    "replicas": 2,
+                    "placement": {},
+                },
+            }
+        )
+    )
+    async with estimator(*arguments, "--join-token", token) as agent:
+        await cluster_where(plane, "member1", has_reported)
+        await told(plane, "cordon", "member1")
+        assert "True,Cordoned" in await told(plane, "get", "clusters")
+        refused = (await ctl(plane, "schedule", "-f", str(workload))).output
+        assert "is cordoned" in refused
+        await told(plane, "uncordon", "member1")
+        await told(plane, "schedule", "-f", str(workload))
+        held = await ctl(plane, "delete", "cluster", "member1")
+        assert held.exit_code == 1
+        assert "shop/web" in held.output
+        await told(plane, "delete", "cluster", "member1", "--force")
+        code, said = await agent.end()
+        assert code == 1
+        assert "was deleted" in said.splitlines()[-1]
+    listed = await plane.admin.call(plane.admin.clusters.ListClusters, ListClustersRequest())
+    assert not listed.clusters
+
+
+async def test_a_restart_of_the_control_plane_loses_nobody(
+    database_url: str, tmp_path: Path
+) -> None:
+    names = ("member1", "member2", "member3")
+    async with AsyncExitStack() as agents:
+        async with running_control_plane(database_url, tmp_path / "plane", **FAST) as first:
+            running = []
+            for name in names:
+                token = (await join_token(first, name)).token
+                arguments = ("run", *flags(first, name, tmp_path))
+                source = ("--from", str(DUMPS / f"{name}.json"), "--join-token", token)
+                running.append(await agents.enter_async_context(estimator(*arguments, *source)))
+            for name in names:
+                await cluster_where(first, name, has_reported)
+            same_port = {"listen": str(first.plane.endpoint)}
+        async with (
+            running_control_plane(database_url, tmp_path / "plane", **FAST, **same_port) as second,
+            asyncio.timeout(SECONDS),
+        ):
+            while True:
+                answer = await second.admin.call(
+                    second.admin.clusters.ListClusters, ListClustersRequest()
+                )
+                found = {each.metadata.name: each for each in answer.clusters}
+                # Nobody counts as lost at any moment, and what was known still is.
+                assert [readiness(found[name]) for name in names] == ["True"] * 3
+                assert all(has_reported(found[name]) for name in names)
+                if all(is_connected(found[name]) for name in names):
+                    break
+                await asyncio.sleep(0.05)
+        for agent in running:
+            code, said = await agent.stop()
+            assert code == 0
+            assert "the control plane is stopping" in said
+
+
+def readiness(cluster: Cluster) -> Any:
+    return next(each.status for each in cluster.status.conditions if each.type == "Ready")
+
+
+async def test_a_clock_that_went_back_does_not_keep_an_agent_out(
+    plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
+    token = (await join_token(plane, "member1")).token
+    async with estimator("join", *arguments[1:], "--join-token", token) as agent:
+        assert (await agent.end())[0] == 0
+    path = tmp_path / "member1.json"
+    kept = json.loads(path.read_text())
+    tomorrow = 2_000_000_000_000
+    path.write_text(json.dumps(kept | {"epoch": tomorrow}))
+    for epoch in (tomorrow + 1, tomorrow + 2):
+        async with estimator(*arguments):
+            await cluster_where(plane, "member1", partial(is_of_epoch, epoch))
+    # Nor when the file is lost and the agent joins again.
+    path.unlink()
+    token = (await join_token(plane, "member1")).token
+    async with estimator(*arguments, "--join-token", token):
+        await cluster_where(plane, "member1", partial(is_of_epoch, tomorrow + 3))
+
+
+async def test_one_of_several_endpoints_is_enough(
+    plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    token = (await join_token(plane, "member1")).token
+    arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE, "--endpoint", "127.0.0.1:1")
+    async with estimator(*arguments, "--join-token", token):
+        await cluster_where(plane, "member1", has_reported)
+
+
+async def test_a_token_file_that_is_missing_is_named(
+    plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    missing = tmp_path / "none"
+    arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
+    async with estimator(*arguments, "--join-token-file", str(missing)) as agent:
+        code, said = await agent.end()
+    assert code == 1
+    assert f"join token file {missing} cannot be read" in said

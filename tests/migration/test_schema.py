@@ -1,0 +1,142 @@
+"""The migrations make exactly the schema that is declared, from nothing, any number of times."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, NullPool, text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from federation.model.errors import Unavailable
+from federation.store.engine import driver_target
+from federation.store.migrate import current, pending, scripts_directory, upgrade
+from federation.store.tables import metadata
+from tests.databases import Databases
+
+CHECKS = text("""
+    SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace
+""")
+COLUMNS = text("""
+    SELECT table_name, column_name, data_type, is_nullable, column_default, collation_name,
+           identity_generation
+    FROM information_schema.columns
+    WHERE table_schema = 'public' AND table_name <> 'alembic_version'
+""")
+KEYS = text("""
+    SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE contype <> 'c' AND connamespace = 'public'::regnamespace
+    AND conrelid <> 'alembic_version'::regclass
+""")
+INDEXES = text("""
+    SELECT tablename, indexname, indexdef FROM pg_indexes
+    WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+""")
+
+
+def engine_of(url: str) -> AsyncEngine:
+    target, options = driver_target(url)
+    return create_async_engine(target, poolclass=NullPool, connect_args=dict(options))
+
+
+async def catalog(url: str) -> dict[str, set[tuple[object, ...]]]:
+    engine = engine_of(url)
+    async with engine.connect() as connection:
+        found = {
+            "checks": await connection.execute(CHECKS),
+            "columns": await connection.execute(COLUMNS),
+            "keys": await connection.execute(KEYS),
+            "indexes": await connection.execute(INDEXES),
+        }
+        answer = {kind: {tuple(row) for row in rows} for kind, rows in found.items()}
+    await engine.dispose()
+    return answer
+
+
+async def test_the_migrated_catalog_is_the_declared_one(
+    database_url: str, empty_database_url: str
+) -> None:
+    engine = engine_of(empty_database_url)
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE alembic_version (version_num text)"))
+        await connection.run_sync(metadata.create_all)
+    await engine.dispose()
+    migrated, declared = await catalog(database_url), await catalog(empty_database_url)
+    for kind in ("columns", "checks", "keys", "indexes"):
+        assert migrated[kind], kind
+        assert migrated[kind] == declared[kind], kind
+
+
+async def test_alembic_finds_nothing_to_add(database_url: str) -> None:
+    def differences(connection: Connection) -> list[object]:
+        context = MigrationContext.configure(
+            connection, opts={"compare_server_default": True, "target_metadata": metadata}
+        )
+        return list(compare_metadata(context, metadata))
+
+    engine = engine_of(database_url)
+    async with engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+    await engine.dispose()
+
+
+def test_an_empty_database_has_everything_pending_and_a_migrated_one_nothing(
+    empty_database_url: str,
+) -> None:
+    assert current(empty_database_url) is None
+    assert pending(empty_database_url) == revisions()
+    upgrade(empty_database_url)
+    assert current(empty_database_url) == revisions()[-1]
+    assert pending(empty_database_url) == []
+
+
+def test_upgrading_again_changes_nothing(empty_database_url: str) -> None:
+    upgrade(empty_database_url)
+    before = asyncio.run(catalog(empty_database_url))
+    upgrade(empty_database_url)
+    assert asyncio.run(catalog(empty_database_url)) == before
+
+
+def test_several_programs_may_upgrade_at_once(empty_database_url: str) -> None:
+    program = "import sys; from federation.store.migrate import upgrade; upgrade(sys.argv[1])"
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, empty_database_url], stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    for started in programs:
+        _, complaint = started.communicate(timeout=60)
+        assert started.returncode == 0, complaint
+    assert pending(empty_database_url) == []
+
+
+async def test_upgrading_works_while_a_loop_runs(empty_database_url: str) -> None:
+    await asyncio.to_thread(upgrade, empty_database_url)
+    assert current(empty_database_url) == revisions()[-1]
+
+
+def test_a_database_that_is_not_there_is_unavailable(
+    empty_database_url: str, databases: Databases
+) -> None:
+    gone = f"{databases.create('gone')}"
+    databases.drop(gone)
+    with pytest.raises(Unavailable):
+        upgrade(gone)
+
+
+def test_every_revision_says_why_and_when_to_roll_out() -> None:
+    for script in (scripts_directory() / "versions").glob("*.py"):
+        docstring = script.read_text().split('"""')[1]
+        assert "Why:" in docstring, script.name
+        assert "Roll-out: before" in docstring or "Roll-out: after" in docstring, script.name
+
+
+def revisions() -> list[str]:
+    names = (scripts_directory() / "versions").glob("[0-9]*.py")
+    return sorted(path.name.split("_")[0] for path in names)

@@ -1,0 +1,149 @@
+"""What tests of the use cases say to them. Must not check anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
+from federation.model.errors import Unavailable
+from federation.model.grades import DEFAULT_MODEL, model_hash
+from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
+from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.services.ports import Store, Transaction
+from federation.services.registration import Registration
+from federation.services.reporting import Reporting
+from federation.services.scheduling import Scheduling
+from federation.services.values import (
+    AgentHello,
+    Enrollment,
+    IssuedCredential,
+    NodePlan,
+    NodeShare,
+    PlaceOrder,
+    Scheduled,
+)
+
+GIB = 2**30
+DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
+WEB = Binding(
+    namespace="shop",
+    name="web",
+    uid="uid-web",
+    replicas=9,
+    requirements=ReplicaRequirements(request={"cpu": 1000, "memory": GIB}),
+    placement=Placement(replica_scheduling=DYNAMIC),
+)
+
+
+class UnsteadyStore:
+    """A store that can be cut off, and that counts its transactions. Implements ports.Store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.reachable = True
+        self.transactions = 0
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        self._check()
+        self.transactions += 1
+        async with self._store.transaction() as tx:
+            yield tx
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Transaction]:
+        self._check()
+        async with self._store.reading() as tx:
+            yield tx
+
+    def _check(self) -> None:
+        if not self.reachable:
+            raise Unavailable
+
+
+def make_report(
+    sequence: int = 1,
+    *,
+    epoch: int = 1,
+    cpu_millis: int = 100_000,
+    pods: int = 1000,
+    grades: Mapping[int, int] | None = None,
+    content_hash: str = "",
+) -> CapacityReport:
+    """What is free is what is given; nodes are counted only with ``grades``."""
+    grades = grades or {}
+    return CapacityReport(
+        epoch=epoch,
+        sequence=sequence,
+        snapshot_time=500.0,
+        summary=ResourceSummary(
+            allocatable={"cpu": cpu_millis, "memory": 10_000 * GIB, "pods": pods},
+            allocated={"cpu": 0, "memory": 0, "pods": 0},
+        ),
+        nodes=NodeSummary(total=9, ready=9, graded=sum(grades.values())),
+        grade_counts=grades,
+        model_hash=model_hash(DEFAULT_MODEL) if grades else "",
+        content_hash=content_hash,
+    )
+
+
+async def join(
+    registration: Registration, name: str, *, cluster_uid: str | None = None
+) -> IssuedCredential:
+    token = await registration.create_join_token(name)
+    return await registration.enroll(
+        Enrollment(cluster=name, token=token.token, cluster_uid=cluster_uid or f"uid-{name}")
+    )
+
+
+async def join_and_report(
+    registration: Registration, reporting: Reporting, reports: Mapping[str, CapacityReport]
+) -> Mapping[str, IssuedCredential]:
+    credentials = {name: await join(registration, name) for name in reports}
+    for name, report in reports.items():
+        await reporting.connected(name, AgentHello(epoch=report.epoch), credentials[name].id)
+        await reporting.accept(name, report)
+    return credentials
+
+
+class Agents:
+    """Answers orders as told, by cluster: a plan, an error, or never. Implements AgentGateway."""
+
+    def __init__(self) -> None:
+        self.orders: dict[str, PlaceOrder] = {}
+        self.errors: dict[str, Exception] = {}
+        self.silent: set[str] = set()
+        self.forgetful: set[str] = set()
+
+    def is_connected(self, cluster: str) -> bool:
+        return cluster not in self.errors
+
+    async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:  # noqa: ARG002
+        self.orders[cluster] = order
+        if cluster in self.silent:
+            await asyncio.Event().wait()
+        if cluster in self.errors:
+            raise self.errors[cluster]
+        nodes = tuple(
+            NodeShare(
+                node=f"{cluster}-n1", component=share.component, replicas=share.replicas, score=70
+            )
+            for share in order.shares
+        )
+        if cluster in self.forgetful:
+            nodes = nodes[1:]
+        return NodePlan(cluster=cluster, nodes=nodes, strategy="MostAllocated")
+
+
+def shares(clusters: tuple[TargetCluster, ...]) -> dict[str, int]:
+    return {target.name: target.replicas for target in clusters}
+
+
+def decided(scheduled: Scheduled) -> dict[str, int]:
+    return shares(scheduled.record.decision.clusters)
+
+
+async def apply(scheduling: Scheduling, binding: Binding) -> Scheduled:
+    return await scheduling.schedule(binding, adopt=False, wait=True)

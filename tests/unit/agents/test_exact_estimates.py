@@ -1,0 +1,215 @@
+"""Exact estimates over real streams: a hundred agents, some of them silent, slow or lying."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import grpc
+import pytest
+
+from federation.v1.agents_pb2 import EstimateReply, EstimateRequest, PlaceReply
+from federation.v1.estimates_pb2 import (
+    ESTIMATE_BOUND_EXACT,
+    ESTIMATE_SOURCE_EXACT,
+    ESTIMATE_SOURCE_SUMMARY,
+    EstimateComponentSetsRequest,
+    EstimateReplicasRequest,
+)
+from federation.v1.resource_pb2 import Component, ReplicaRequirements
+from tests.control_planes import AgentStream, RunningControlPlane, report
+
+SHAPE = ReplicaRequirements(resource_request={"cpu": "1"})
+# Four nodes of four cores, as the reports say.
+BY_SUMMARY = 16
+SECONDS = 1.5
+
+# What an agent does when it is asked.
+Manner = Callable[[AgentStream, EstimateRequest], Awaitable[None]]
+
+
+def answering(*replicas: int, message: str = "") -> Manner:
+    async def answer(stream: AgentStream, request: EstimateRequest) -> None:
+        await stream.say(
+            estimate_reply=EstimateReply(
+                request_id=request.request_id, replicas=replicas, message=message
+            )
+        )
+
+    return answer
+
+
+async def silent(stream: AgentStream, request: EstimateRequest) -> None:
+    """Never answers."""
+
+
+async def vanishing(stream: AgentStream, request: EstimateRequest) -> None:
+    await stream.hang_up()
+
+
+async def about_something_else(stream: AgentStream, request: EstimateRequest) -> None:
+    await stream.say(estimate_reply=EstimateReply(request_id="1-999", replicas=[5]))
+
+
+async def by_another_kind_of_answer(stream: AgentStream, request: EstimateRequest) -> None:
+    await stream.say(place_reply=PlaceReply(request_id=request.request_id, unplaced=5))
+
+
+MANNERS: dict[str, tuple[Manner, str]] = {
+    "silent": (silent, "did not answer within"),
+    "vanishing": (vanishing, "went away"),
+    "elsewhere": (about_something_else, "did not answer within"),
+    "mistaken": (by_another_kind_of_answer, "did not answer within"),
+    "negative": (answering(-1), "must be from 0 to"),
+    "enormous": (answering(2**31), "must be from 0 to"),
+    "short": (answering(), "must hold 1 numbers, not 0"),
+    "long": (answering(1, 2), "must hold 1 numbers, not 2"),
+    "unable": (answering(message="no nodes here"), "cannot tell: no nodes here"),
+}
+
+
+class Agents:
+    """Agents of many clusters, each with its manner."""
+
+    def __init__(self, running: RunningControlPlane, stack: AsyncExitStack) -> None:
+        self._running = running
+        self._stack = stack
+        self._listening: list[asyncio.Task[None]] = []
+
+    async def join(self, cluster: str, manner: Manner) -> None:
+        stream = await self._stack.enter_async_context(
+            self._running.connected(cluster, report=report())
+        )
+        self._listening.append(asyncio.create_task(self._listen(stream, manner)))
+
+    async def _listen(self, stream: AgentStream, manner: Manner) -> None:
+        try:
+            while (message := await stream.next()) is not None:
+                if message.WhichOneof("message") == "estimate_request":
+                    await manner(stream, message.estimate_request)
+        except (grpc.aio.AioRpcError, TimeoutError):
+            return
+
+    async def leave(self) -> None:
+        for task in self._listening:
+            task.cancel()
+        await asyncio.gather(*self._listening, return_exceptions=True)
+
+
+@pytest.fixture
+async def agents(running: RunningControlPlane) -> Any:
+    async with AsyncExitStack() as stack:
+        agents = Agents(running, stack)
+        yield agents
+        await agents.leave()
+
+
+async def estimated(running: RunningControlPlane, **fields: Any) -> tuple[Any, float]:
+    """The answer, and how long it took."""
+    request = EstimateReplicasRequest(
+        **{
+            "shapes": [SHAPE],
+            "highest_source": ESTIMATE_SOURCE_EXACT,
+            "include_cluster_names": True,
+            **fields,
+        }
+    )
+    admin, start = running.admin, time.monotonic()
+    answer = await admin.estimates.EstimateReplicas(
+        request, timeout=SECONDS, metadata=admin.metadata
+    )
+    return answer, time.monotonic() - start
+
+
+def notes(answer: Any) -> Iterator[tuple[str, str]]:
+    for note in answer.notes:
+        yield answer.clusters[note.position], note.reason
+
+
+async def test_of_a_hundred_agents_only_those_that_fail_lose_a_level(
+    running: RunningControlPlane, agents: Agents
+) -> None:
+    good = 100 - len(MANNERS)
+    joining = [agents.join(f"z-{name}", manner) for name, (manner, _) in MANNERS.items()]
+    joining += [agents.join(f"good-{number:02}", answering(number)) for number in range(good)]
+    await asyncio.gather(*joining)
+    answer, took_seconds = await estimated(running)
+    assert took_seconds < SECONDS
+    by_cluster = dict(zip(answer.clusters, answer.replicas, strict=True))
+    sources = dict(zip(answer.clusters, answer.sources, strict=True))
+    reasons = dict(notes(answer))
+    for number in range(good):
+        name = f"good-{number:02}"
+        assert (by_cluster[name], sources[name]) == (number, ESTIMATE_SOURCE_EXACT)
+        assert name not in reasons
+    for name, (_, reason) in MANNERS.items():
+        assert by_cluster[f"z-{name}"] == BY_SUMMARY
+        assert sources[f"z-{name}"] == ESTIMATE_SOURCE_SUMMARY
+        assert reason in reasons[f"z-{name}"]
+
+
+async def test_nonsense_does_not_end_the_stream(
+    running: RunningControlPlane, agents: Agents
+) -> None:
+    answers = iter([answering(-5), answering(7)])
+
+    async def learning(stream: AgentStream, request: EstimateRequest) -> None:
+        await next(answers)(stream, request)
+
+    await agents.join("member1", learning)
+    first, _ = await estimated(running)
+    second, _ = await estimated(running)
+    assert [list(first.replicas), list(second.replicas)] == [[BY_SUMMARY], [7]]
+    assert list(second.bounds) == [ESTIMATE_BOUND_EXACT]
+
+
+async def test_agents_are_asked_only_when_they_are_named_as_the_source(
+    running: RunningControlPlane, agents: Agents
+) -> None:
+    await agents.join("member1", silent)
+    answer, took_seconds = await estimated(running, highest_source=0)
+    assert list(answer.replicas) == [BY_SUMMARY]
+    assert took_seconds < SECONDS / 2
+
+
+async def test_all_shapes_go_in_one_question_to_the_clusters_named(
+    running: RunningControlPlane, agents: Agents
+) -> None:
+    questions: list[EstimateRequest] = []
+
+    async def noting(stream: AgentStream, request: EstimateRequest) -> None:
+        questions.append(request)
+        await answering(*range(len(request.shapes)))(stream, request)
+
+    await agents.join("member1", noting)
+    await agents.join("member2", noting)
+    shapes = [SHAPE, ReplicaRequirements(resource_request={"cpu": "2"})]
+    answer, _ = await estimated(running, shapes=shapes, clusters=["member2"])
+    assert list(answer.replicas) == [0, 1]
+    (question,) = questions
+    assert [each.resource_request["cpu"] for each in question.shapes] == ["1", "2"]
+
+
+async def test_sets_are_asked_for_as_components(
+    running: RunningControlPlane, agents: Agents
+) -> None:
+    await agents.join("member1", answering(3))
+    await agents.join("member2", silent)
+    admin = running.admin
+    answer = await admin.estimates.EstimateComponentSets(
+        EstimateComponentSetsRequest(
+            components=[
+                Component(name="manager", replicas=1, replica_requirements=SHAPE),
+                Component(name="worker", replicas=3, replica_requirements=SHAPE),
+            ],
+            highest_source=ESTIMATE_SOURCE_EXACT,
+        ),
+        timeout=SECONDS,
+        metadata=admin.metadata,
+    )
+    assert list(answer.sets) == [3, 4]
+    assert list(answer.sources) == [ESTIMATE_SOURCE_EXACT, ESTIMATE_SOURCE_SUMMARY]
+    assert "did not answer" in answer.notes[0].reason

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from federation.agents.messages import (
+    beat_from_message,
+    hello_from_message,
+    node_plan_from_message,
+    place_request_to_message,
+    welcome_to_message,
+)
+from federation.model.errors import InvalidRequest
+from federation.model.grades import DEFAULT_MODEL, ResourceModel
+from federation.model.workload import ReplicaRequirements
+from federation.services.values import NodeShare, PlaceOrder, Placer, ShareOrder, WelcomeFacts
+from federation.v1.agents_pb2 import Heartbeat, Hello, PlaceReply
+from federation.v1.agents_pb2 import NodeShare as NodeShareMessage
+from federation.v1.resource_pb2 import ApiEnablement, ApiResource
+
+
+def fields_of(error: InvalidRequest) -> set[str]:
+    return {violation.field for violation in error.violations}
+
+
+def order(**replicas: int) -> PlaceOrder:
+    return PlaceOrder(
+        decision_id="d1",
+        binding_key="shop/cart",
+        shares=tuple(
+            ShareOrder(
+                component=component,
+                replicas=count,
+                requirements=ReplicaRequirements(request={"cpu": 500}),
+            )
+            for component, count in replicas.items()
+        ),
+    )
+
+
+def test_a_hello_is_read_whole() -> None:
+    hello = hello_from_message(
+        Hello(
+            epoch=7,
+            agent_version="0.1.0",
+            kubernetes_version="v1.33.1",
+            placer="extender",
+            api_enablements=[
+                ApiEnablement(group_version="apps/v1", resources=[ApiResource(kind="Deployment")])
+            ],
+        )
+    )
+    assert (hello.epoch, hello.placer) == (7, Placer.EXTENDER)
+    assert hello.api_enablements == frozenset({("apps/v1", "Deployment")})
+
+
+def test_everything_wrong_with_a_hello_is_told() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        hello_from_message(
+            Hello(
+                epoch=0,
+                acknowledged_sequence=-1,
+                placer="human",
+                agent_version="v" * 129,
+                kubernetes_version="1\x00",
+            )
+        )
+    assert fields_of(caught.value) == {
+        "hello.epoch",
+        "hello.acknowledgedSequence",
+        "hello.placer",
+        "hello.agentVersion",
+        "hello.kubernetesVersion",
+    }
+
+
+def test_a_heartbeat_outside_of_time_is_refused() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        beat_from_message(Heartbeat(agent_time=Timestamp(seconds=2**60), sequence=-1))
+    assert fields_of(caught.value) == {"heartbeat.agentTime", "heartbeat.sequence"}
+
+
+@pytest.mark.parametrize(("model", "grades"), [(DEFAULT_MODEL, 9), (ResourceModel(), 0)])
+def test_a_welcome_holds_the_model_in_force(model: ResourceModel, grades: int) -> None:
+    facts = WelcomeFacts(
+        model=model,
+        model_hash="h",
+        heartbeat_seconds=10.0,
+        report_seconds=5.0,
+        server_time=1_700_000_000.25,
+    )
+    welcome = welcome_to_message(facts).welcome
+    assert len(welcome.resource_models) == grades
+    assert (welcome.heartbeat_seconds, welcome.report_seconds) == (10.0, 5.0)
+    assert welcome.server_time.ToNanoseconds() == 1_700_000_000_250_000_000
+
+
+def test_an_order_is_written_with_its_quantities() -> None:
+    request = place_request_to_message("r1", order(web=3)).place_request
+    assert (request.request_id, request.decision_id, request.binding) == ("r1", "d1", "shop/cart")
+    (share,) = request.shares
+    assert (share.component, share.replicas) == ("web", 3)
+    assert share.replica_requirements.resource_request == {"cpu": "500m"}
+
+
+def test_a_reply_becomes_a_plan() -> None:
+    reply = PlaceReply(
+        nodes=[
+            NodeShareMessage(node="n1", component="web", replicas=2, score=71),
+            NodeShareMessage(node="n1", component="db", replicas=1, score=100),
+        ],
+        unplaced=1,
+        message="no more nodes" * 1000,
+        strategy="MostAllocated",
+    )
+    plan = node_plan_from_message("member1", order(web=3, db=1), reply)
+    assert plan.nodes == (
+        NodeShare(node="n1", component="web", replicas=2, score=71),
+        NodeShare(node="n1", component="db", replicas=1, score=100),
+    )
+    assert (plan.cluster, plan.unplaced, plan.strategy) == ("member1", 1, "MostAllocated")
+    assert len(plan.message) == 1000
+
+
+@pytest.mark.parametrize(
+    ("reply", "field"),
+    [
+        (PlaceReply(unplaced=2), "placeReply.unplaced"),
+        (PlaceReply(unplaced=4), "placeReply.unplaced"),
+        (
+            PlaceReply(unplaced=-1, nodes=[NodeShareMessage(node="n", replicas=4)]),
+            "placeReply.unplaced",
+        ),
+        (
+            PlaceReply(nodes=[NodeShareMessage(node="n", component="other", replicas=3)]),
+            "placeReply.nodes",
+        ),
+        (
+            PlaceReply(unplaced=3, nodes=[NodeShareMessage(node="n", replicas=0)]),
+            "placeReply.nodes[0].replicas",
+        ),
+        (
+            PlaceReply(nodes=[NodeShareMessage(node="n", replicas=3, score=101)]),
+            "placeReply.nodes[0].score",
+        ),
+        (PlaceReply(nodes=[NodeShareMessage(replicas=3)]), "placeReply.nodes[0].node"),
+        (
+            PlaceReply(nodes=[NodeShareMessage(node="n" * 254, replicas=3)]),
+            "placeReply.nodes[0].node",
+        ),
+    ],
+)
+def test_a_reply_that_does_not_answer_the_order_is_refused(reply: PlaceReply, field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        node_plan_from_message("member1", order(**{"": 3}), reply)
+    assert field in fields_of(caught.value)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from federation.agents.sessions import MAX_ASKED, MAX_OUTGOING, Session, Sessions, goodbye
+from federation.model.errors import (
+    Conflict,
+    DeadlineMissed,
+    InvalidRequest,
+    LimitExceeded,
+    PermissionRefused,
+    Unavailable,
+)
+from federation.model.workload import ReplicaRequirements
+from federation.services.values import NodePlan, PlaceOrder, ShareOrder
+from federation.v1.agents_pb2 import Ack, ConnectResponse, PlaceReply
+
+ORDER = PlaceOrder(
+    decision_id="d1",
+    binding_key="shop/cart",
+    shares=(ShareOrder(replicas=3, requirements=ReplicaRequirements()),),
+)
+
+
+async def sent(session: Session) -> list[ConnectResponse]:
+    """Everything queued until now; ends the session."""
+    written: list[ConnectResponse] = []
+
+    async def write(message: ConnectResponse) -> None:
+        written.append(message)
+
+    session.end()
+    await session.write_all(write)
+    return written
+
+
+def asked(session: Session, count: int = 1) -> list[asyncio.Task[NodePlan]]:
+    return [asyncio.create_task(session.place(ORDER, 60.0)) for _ in range(count)]
+
+
+async def turn() -> None:
+    """Let every task that can run do so until it waits."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_answers_find_who_asked_in_any_order() -> None:
+    session = Session("member1", 1)
+    first, second = asked(session, 2)
+    await turn()
+    session.answer(PlaceReply(request_id="1-2", unplaced=3, message="second"))
+    session.answer(PlaceReply(request_id="1-1", unplaced=3, message="first"))
+    assert (await first).message == "first"
+    assert (await second).message == "second"
+    requests = [message.place_request.request_id for message in await sent(session)]
+    assert requests == ["1-1", "1-2"]
+
+
+async def test_an_answer_that_comes_too_late_is_dropped() -> None:
+    session = Session("member1", 1)
+    with pytest.raises(DeadlineMissed, match="member1 did not answer"):
+        await session.place(ORDER, 0.0)
+    session.answer(PlaceReply(request_id="1-1", unplaced=3))
+
+
+async def test_a_wrong_answer_is_refused_and_leaves_the_question_open() -> None:
+    session = Session("member1", 1)
+    (waiting,) = asked(session)
+    await turn()
+    with pytest.raises(InvalidRequest):
+        session.answer(PlaceReply(request_id="1-1", unplaced=99))
+    assert not waiting.done()
+    session.answer(PlaceReply(request_id="1-1", unplaced=3))
+    assert (await waiting).unplaced == 3
+
+
+async def test_the_end_tells_everybody_who_waits_at_once() -> None:
+    session = Session("member1", 1)
+    waiting = asked(session, 5)
+    await turn()
+    session.end()
+    for task in waiting:
+        with pytest.raises(Unavailable, match="member1 went away"):
+            await task
+    with pytest.raises(Unavailable, match="is gone"):
+        await session.place(ORDER, 60.0)
+
+
+async def test_questions_are_bounded() -> None:
+    session = Session("member1", 1)
+    waiting = asked(session, MAX_ASKED)
+    await turn()
+    with pytest.raises(Unavailable, match="questions to answer already"):
+        await session.place(ORDER, 60.0)
+    session.end()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_an_agent_that_does_not_read_loses_its_stream() -> None:
+    session = Session("member1", 1)
+    for sequence in range(MAX_OUTGOING):
+        session.send(ConnectResponse(ack=Ack(sequence=sequence)))
+    assert not session.ended.is_set()
+    session.send(ConnectResponse(ack=Ack(sequence=-1)))
+    assert session.ended.is_set()
+    assert isinstance(session.error, LimitExceeded)
+    assert len(await sent(session)) == MAX_OUTGOING
+
+
+async def test_what_was_queued_before_the_goodbye_is_sent_and_nothing_after_it() -> None:
+    session = Session("member1", 1)
+    session.send(ConnectResponse(ack=Ack(sequence=1)))
+    error = PermissionRefused("because")
+    session.end(error, farewell=goodbye(error))
+    session.send(ConnectResponse(ack=Ack(sequence=2)))
+    other = Conflict("the first end counts")
+    session.end(other, farewell=goodbye(other))
+    ack, last = await sent(session)
+    assert ack.ack.sequence == 1
+    assert last.goodbye.reason == "because"
+    assert isinstance(session.error, PermissionRefused)
+
+
+async def test_the_newer_epoch_takes_over_and_the_older_is_told_goodbye() -> None:
+    sessions = Sessions()
+    older, newer = Session("member1", 1), Session("member1", 2)
+    sessions.open(older)
+    sessions.open(newer)
+    assert isinstance(older.error, Conflict)
+    assert [message.WhichOneof("message") for message in await sent(older)] == ["goodbye"]
+    assert not sessions.close(older)
+    assert sessions.is_connected("member1")
+    assert sessions.close(newer)
+    assert not sessions.is_connected("member1")
+
+
+async def test_an_older_epoch_does_not_get_in() -> None:
+    sessions = Sessions()
+    newer = Session("member1", 2)
+    sessions.open(newer)
+    with pytest.raises(Conflict, match="epoch 2"):
+        sessions.open(Session("member1", 1))
+    assert not newer.ended.is_set()
+
+
+async def test_the_same_agent_dialling_again_replaces_its_broken_stream_without_a_goodbye() -> None:
+    sessions = Sessions()
+    broken, again = Session("member1", 1), Session("member1", 1)
+    sessions.open(broken)
+    sessions.open(again)
+    assert broken.ended.is_set()
+    assert await sent(broken) == []
+    assert not again.ended.is_set()
+
+
+async def test_only_a_connected_agent_can_be_asked() -> None:
+    sessions = Sessions()
+    with pytest.raises(Unavailable, match="member1 is not connected"):
+        await sessions.place("member1", ORDER, 60.0)
+    session = Session("member1", 1)
+    sessions.open(session)
+    waiting = asyncio.create_task(sessions.place("member1", ORDER, 60.0))
+    await turn()
+    session.answer(PlaceReply(request_id="1-1", unplaced=3))
+    assert (await waiting).cluster == "member1"

@@ -1,0 +1,120 @@
+"""``fedctl schedule`` and ``explain`` against a control plane: previews, commits, traces."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from federation.cli.__main__ import fedctl
+from tests.control_planes import RunningControlPlane, report, running_control_plane
+
+BINDING = {
+    "kind": "ResourceBinding",
+    "metadata": {"namespace": "shop", "name": "web"},
+    "spec": {
+        "resource": {"uid": "u1"},
+        "replicas": 5,
+        "replicaRequirements": {"resourceRequest": {"cpu": 1}},
+        "placement": {
+            "replicaScheduling": {
+                "replicaSchedulingType": "Divided",
+                "weightPreference": {"dynamicWeight": "AvailableReplicas"},
+            }
+        },
+    },
+}
+
+
+@pytest.fixture
+async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+    async with running_control_plane(database_url, tmp_path) as found:
+        yield found
+
+
+async def run(running: RunningControlPlane, *arguments: str) -> Result:
+    plane = running.plane
+    connecting = [
+        "--insecure",
+        "--endpoint",
+        str(plane.endpoint),
+        "--token-file",
+        str(plane.admin_token_file),
+    ]
+    return await asyncio.to_thread(CliRunner().invoke, fedctl, [*connecting, *arguments])
+
+
+async def answered(running: RunningControlPlane, *arguments: str) -> Any:
+    result = await run(running, *arguments, "-o", "json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "binding.yaml"
+    path.write_text(yaml.safe_dump(BINDING), encoding="utf-8")
+    return str(path)
+
+
+async def test_a_preview_is_shown_and_committed(running: RunningControlPlane, file: str) -> None:
+    async with (
+        running.connected("m1", report=report(nodes=2)),
+        running.connected("m2", report=report(nodes=1)),
+    ):
+        shown = await run(running, "schedule", "-f", file, "--preview", "-o", "wide")
+        assert shown.exit_code == 0, shown.output
+        assert "not stored" in shown.stdout
+        assert "How it was decided" in shown.stdout
+        (preview,) = await answered(running, "schedule", "-f", file, "--preview")
+        assert (await run(running, "explain", "shop/web")).exit_code == 1
+        token = preview["previewToken"]
+        options = ("--commit", token, "--node-timeout", "0")
+        (committed,) = await answered(running, "schedule", *options)
+        assert committed["decision"]["clusters"] == preview["decision"]["clusters"]
+        explained = await answered(running, "explain", "shop/web")
+        assert explained["id"] == committed["decision"]["id"]
+
+
+async def test_an_explanation_is_whole(running: RunningControlPlane, file: str) -> None:
+    async with (
+        running.connected("m1", report=report(nodes=2)),
+        running.connected("m2", report=report(nodes=1)),
+    ):
+        await answered(running, "schedule", "-f", file, "--node-timeout", "0")
+        trace = (await answered(running, "explain", "shop/web"))["trace"]
+        facts = {fact["name"]: fact["value"] for fact in trace["facts"]}
+        assert facts["trigger"] == "the binding is new"
+        assert (facts["wanted"], facts["available"]) == ("5", "12")
+        first, second = trace["clusters"]
+        assert (first["name"], first["availableReplicas"], first["replicas"]) == ("m1", 8, 3)
+        assert (first["source"], first["reportSequence"]) == ("summary", 1)
+        assert first["reportAgeSeconds"] >= 0
+        assert first["scores"] == {"AvailableReplicas": 100, "ClusterLocality": 0, "Packing": 62}
+        assert (second["quota"], second["weight"], second["tier"]) == (1.667, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ((), "give files with -f, or tokens of previews with --commit"),
+        (("-f", "x", "--commit", "t"), "give files with -f, or tokens"),
+        (("--preview", "--commit", "t"), "choose one"),
+    ],
+)
+def test_files_or_tokens(arguments: tuple[str, ...], what: str) -> None:
+    result = CliRunner().invoke(fedctl, ["schedule", *arguments])
+    assert result.exit_code == 2
+    assert what in result.stderr
+
+
+async def test_a_token_that_is_none_is_refused(running: RunningControlPlane) -> None:
+    result = await run(running, "schedule", "--commit", "nonsense")
+    assert result.exit_code == 1
+    assert result.stderr == ("error: The preview token is unknown or has expired: preview again.\n")

@@ -1,0 +1,157 @@
+"""Decisions as messages: what the scheduler recorded is what callers read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from federation.codec.decisions import decision_to_message, trace_to_message
+from federation.model.cluster import Cluster
+from federation.model.estimate import Estimates, Source
+from federation.model.placement import (
+    Binding,
+    ClusterAffinity,
+    DivisionPreference,
+    Placement,
+    ReplicaScheduling,
+    SchedulingType,
+)
+from federation.model.workload import TargetCluster
+from federation.scheduler.cycle import schedule
+from federation.scheduler.decision import Decision
+from federation.scheduler.fleet import Fleet
+from federation.scheduler.trace import Trace
+from federation.v1 import estimates_pb2, scheduling_pb2
+
+
+@dataclass
+class Share:
+    node: str = "n1"
+    component: str = ""
+    replicas: int = 2
+    score: int = 50
+
+
+@dataclass
+class Plan:
+    cluster: str = "m1"
+    nodes: tuple[Share, ...] = (Share(),)
+    unplaced: int = 1
+    message: str = "no room"
+    strategy: str = "MostAllocated"
+
+
+@dataclass
+class Evidence:
+    sequences: tuple[int, ...] = (7, 8, 0)
+    age_seconds: tuple[float, ...] = (0.5, 12.0, 0.0)
+
+
+@dataclass
+class Record:
+    decision: Decision
+    id: str = "d1"
+    namespace: str = "shop"
+    name: str = "web"
+    binding_generation: int = 3
+    created_at: float = 1_700_000_000.5
+    evidence: Evidence = field(default_factory=Evidence)
+    node_plans: list[Any] = field(default_factory=lambda: [Plan()])
+
+
+def decide(replicas: int) -> Decision:
+    fleet = Fleet.of(Cluster(name=name) for name in ("m1", "m2", "m3"))
+    binding = Binding(
+        name="web",
+        replicas=replicas,
+        clusters=(TargetCluster(name="m2", replicas=1),),
+        placement=Placement(
+            affinity=ClusterAffinity(exclude=("m3",)),
+            replica_scheduling=ReplicaScheduling(
+                type=SchedulingType.DIVIDED,
+                preference=DivisionPreference.WEIGHTED,
+                dynamic=True,
+            ),
+        ),
+    )
+    availability = Estimates(
+        replicas_c=np.array([6, 2, 9]),
+        source_c=np.array([Source.MODELS, Source.SUMMARY, Source.NONE], dtype=np.int8),
+        bound_c=np.zeros(3, dtype=np.int8),
+        reasons={2: "never reported"},
+    )
+    return schedule(binding, fleet, availability, now=1_700_000_000.0)
+
+
+def test_a_decision_and_its_nodes() -> None:
+    message = decision_to_message(Record(decide(5)))
+    assert message.outcome == scheduling_pb2.OUTCOME_SCHEDULED
+    assert {each.name: each.replicas for each in message.clusters} == {"m1": 3, "m2": 2}
+    assert (message.id, message.binding_generation) == ("d1", 3)
+    assert message.create_time.ToJsonString() == "2023-11-14T22:13:20.500Z"
+    assert message.node_placements[0].nodes[0].replicas == 2
+    assert message.node_placements[0].unplaced == 1
+    assert not message.HasField("trace")
+
+
+def test_the_trace_says_everything_about_each_cluster() -> None:
+    message = decision_to_message(Record(decide(5)), trace=True)
+    first, second, third = message.trace.clusters
+    assert (first.name, first.selected, first.available_replicas) == ("m1", True, 6)
+    assert first.source == estimates_pb2.ESTIMATE_SOURCE_MODELS
+    assert (second.previous_replicas, second.scores["ClusterLocality"]) == (1, 100)
+    assert second.replicas == 2
+    assert (second.report_sequence, second.report_age_seconds) == (8, 12.0)
+    assert third.filter == "ClusterAffinity"
+    assert third.reason
+    assert third.availability_unknown
+    assert third.estimate_note == "never reported"
+    assert not third.selected
+    facts = {fact.name: fact.value for fact in message.trace.facts}
+    assert facts["profile"] == "default-scheduler"
+    assert {"strategy", "tieOrder", "mode", "target", "selection"} <= facts.keys()
+    assert facts["scoreWeight[ClusterLocality]"] == "1"
+    assert facts["scoreWeight[Packing]"] == "0"
+    assert set(second.scores) == {"ClusterLocality", "AvailableReplicas", "Packing"}
+    # All that m1 and m2 hold, with what m2 has already, although fewer are wanted.
+    assert (facts["wanted"], facts["target"], facts["available"]) == ("5", "4", "9")
+    assert [each.tier for each in message.trace.clusters] == [0, 0, -1]
+    assert len(message.trace.attempts) == 1
+
+
+def test_a_seat_won_by_the_tie_order_is_told() -> None:
+    fleet = Fleet.of(Cluster(name=name) for name in ("m1", "m2"))
+    scheduling = ReplicaScheduling(type=SchedulingType.DIVIDED)
+    binding = Binding(name="web", replicas=3, placement=Placement(replica_scheduling=scheduling))
+    nothing = Estimates(
+        replicas_c=np.array([0, 0]),
+        source_c=np.zeros(2, dtype=np.int8),
+        bound_c=np.zeros(2, dtype=np.int8),
+        reasons={},
+    )
+    decision = schedule(binding, fleet, nothing, now=0.0)
+    clusters = trace_to_message(decision.trace).clusters
+    seats = {each.replicas: (each.remainder_seat, each.tied) for each in clusters}
+    assert seats == {2: (True, True), 1: (False, False)}
+
+
+def test_triggers_are_facts() -> None:
+    decision = decide(5)
+    triggered = replace(decision.trace, triggers=("replicas changed", "cluster m4 is gone"))
+    facts = trace_to_message(triggered).facts
+    assert [each.value for each in facts if each.name == "trigger"] == list(triggered.triggers)
+    assert Trace.from_plain(triggered.to_plain()).triggers == triggered.triggers
+    # Traces of before there were triggers.
+    plain = triggered.to_plain()
+    del plain["triggers"]
+    assert Trace.from_plain(plain).triggers == ()
+
+
+def test_an_unschedulable_decision_names_no_cluster() -> None:
+    message = decision_to_message(Record(decide(50), node_plans=[]))
+    assert message.outcome == scheduling_pb2.OUTCOME_UNSCHEDULABLE
+    assert not message.clusters
+    assert message.remainder == 50
+    assert message.reason

@@ -1,0 +1,125 @@
+"""The manifests are what Kubernetes takes, and no looser than they need be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from estimator.__main__ import SETTINGS
+from tests.unit.deploy.manifests import KUBERNETES, KUSTOMIZATION, documents, files, one
+
+OLDEST, NEWEST = "1.30", "1.37"
+NAMESPACE = "fedsched"
+CLUSTER_SCOPED = frozenset({"Namespace", "ClusterRole", "ClusterRoleBinding"})
+
+
+def agent_pod() -> dict[str, Any]:
+    spec: dict[str, Any] = one("Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(KUBERNETES)))
+def test_kubernetes_takes_it(path: Path, version: str) -> None:
+    for document in documents(str(path.relative_to(KUBERNETES))):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_a_wrong_field_is_found() -> None:
+    deployment = one("Deployment")
+    deployment["spec"]["replicaz"] = 2
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, NEWEST, strict=True)
+
+
+def test_kustomize_is_given_every_file_but_the_template() -> None:
+    for directory, left_out in ((KUBERNETES, {"join-token.yaml"}), (KUBERNETES / "binder", set())):
+        kustomization = yaml.safe_load((directory / KUSTOMIZATION).read_text(encoding="utf-8"))
+        there = {path.name for path in directory.glob("*.yaml")} - {KUSTOMIZATION}
+        assert set(kustomization["resources"]) == there - left_out
+
+
+def test_everything_is_in_one_namespace() -> None:
+    for document in documents():
+        expected = None if document["kind"] in CLUSTER_SCOPED else NAMESPACE
+        assert document["metadata"].get("namespace") == expected
+
+
+def test_bindings_name_roles_and_accounts_that_there_are() -> None:
+    there = {(each["kind"], each["metadata"]["name"]) for each in documents()}
+    for binding in documents():
+        if not binding["kind"].endswith("RoleBinding"):
+            continue
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in there
+        for subject in binding["subjects"]:
+            assert (subject["kind"], subject["name"]) in there
+            assert subject["namespace"] == NAMESPACE
+
+
+def test_the_pod_is_confined() -> None:
+    pod = agent_pod()
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    for volume in pod["volumes"]:
+        assert volume.keys() & {"secret", "emptyDir"}, "nothing of the node's"
+    assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert "memory" in container["resources"]["limits"]
+
+
+def test_probes_ask_where_the_agent_answers() -> None:
+    (container,) = agent_pod()["containers"]
+    (port,) = container["ports"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    assert environment["ESTIMATOR_HEALTH_LISTEN"].endswith(f":{port['containerPort']}")
+    for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+
+
+def test_there_is_one_agent_at_a_time() -> None:
+    spec = one("Deployment")["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_the_network_policy_lets_nobody_in_and_names_every_port() -> None:
+    policy = one("NetworkPolicy")["spec"]
+    labels = one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert policy["ingress"] == []
+    assert all(rule["ports"] for rule in policy["egress"])
+    control_plane_port = int(one("ConfigMap")["data"]["ESTIMATOR_ENDPOINT"].rpartition(":")[2])
+    open_ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+    assert open_ports == {53, 443, 6443, control_plane_port, 7080}
+
+
+def test_the_environment_holds_settings_that_there_are() -> None:
+    (container,) = agent_pod()["containers"]
+    names = {each["name"] for each in container["env"]} | one("ConfigMap")["data"].keys()
+    assert names <= {f"ESTIMATOR_{name.upper()}" for name in SETTINGS}
+
+
+def test_the_credential_and_the_token_are_where_the_agent_looks() -> None:
+    pod = agent_pod()
+    (container,) = pod["containers"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    secret = one("Secret", "secret.yaml")
+    assert "data" not in secret, "applying it again must not undo what the agent wrote"
+    assert environment["ESTIMATOR_CREDENTIAL_SECRET"] == f"{NAMESPACE}/{secret['metadata']['name']}"
+    (volume,) = (each for each in pod["volumes"] if "secret" in each)
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == volume["name"])
+    template = one("Secret", "join-token.yaml")
+    (key,) = template["stringData"]
+    assert volume["secret"]["secretName"] == template["metadata"]["name"]
+    assert environment["ESTIMATOR_JOIN_TOKEN_FILE"] == f"{mount['mountPath']}/{key}"

@@ -1,0 +1,254 @@
+"""Whole binders on an API server: what gets bound where, what is left alone, and who does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from estimator.claims import NodeClaim
+from tests.binders import cluster_of, in_gang, nodes_of, pending, running_binder, told, until
+from tests.kubeapi.documents import node, pod
+from tests.kubeapi.faults import Drop, First, bad_gateway
+from tests.kubeapi.resources import LEASES, PODS, Document
+from tests.kubeapi.server import KubeApiServer
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@contextmanager
+def serving(*documents: Document) -> Iterator[KubeApiServer]:
+    with KubeApiServer(cluster_of(*documents)) as server:
+        yield server
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    return tmp_path / "kubeconfig"
+
+
+async def bound(server: KubeApiServer, *names: str) -> dict[str, str]:
+    """Where these pods are, once all of them have a node."""
+    await until(server, lambda: set(names) <= nodes_of(server).keys())
+    return {name: nodes_of(server)[name] for name in names}
+
+
+async def has_said(server: KubeApiServer, name: str, text: str) -> None:
+    await until(server, lambda: any(text in message for message in told(server, name)))
+
+
+async def test_pods_are_packed_and_told(kubeconfig: Path) -> None:
+    with serving(node("a"), node("b"), pod("busy", on="b", cpu="1")) as server:
+        async with running_binder(server, kubeconfig):
+            server.cluster.put(pending("p", cpu="1"))
+            server.cluster.put(pending("q", cpu="2"))
+            server.cluster.put(pending("r", cpu="1"))
+            assert await bound(server, "p", "q", "r") == {"p": "b", "q": "b", "r": "a"}
+            await has_said(server, "p", "Successfully assigned shop/p to b")
+
+
+async def test_pods_of_other_schedulers_are_not_touched(kubeconfig: Path) -> None:
+    with serving(node("a"), pending("theirs", schedulerName="default-scheduler")) as server:
+        async with running_binder(server, kubeconfig):
+            server.cluster.put(pending("ours"))
+            await bound(server, "ours")
+    assert nodes_of(server) == {"ours": "a"}
+
+
+async def test_taints_selectors_and_affinity_are_kept_to(kubeconfig: Path) -> None:
+    tainted, labelled, plain = node("a"), node("b", labels={"disk": "ssd"}), node("c")
+    tainted["spec"]["taints"] = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+    field = {"key": "metadata.name", "operator": "In", "values": ["c"]}
+    terms = {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+    tolerating = [{"key": "gpu", "operator": "Exists"}]
+    with serving(
+        tainted,
+        labelled,
+        plain,
+        pending("selects", nodeSelector={"disk": "ssd"}),
+        pending("insists", affinity={"nodeAffinity": terms}),
+        pending("tolerates", tolerations=tolerating, nodeSelector={"none": "such"}),
+    ) as server:
+        async with running_binder(server, kubeconfig):
+            assert await bound(server, "selects", "insists") == {"selects": "b", "insists": "c"}
+            await has_said(server, "tolerates", "0 of 3 nodes fit: 3 ruled out by selector")
+
+
+async def test_unschedulable_pod_says_why_and_is_bound_when_there_is_room(
+    kubeconfig: Path,
+) -> None:
+    with serving(node("a", cpu="1"), pending("p", cpu="2")) as server:
+        async with running_binder(server, kubeconfig):
+            await has_said(server, "p", "0 of 1 nodes fit: 1 short of cpu")
+            await until(server, lambda: "conditions" in server.cluster.all(PODS)[0]["status"])
+            condition = server.cluster.all(PODS)[0]["status"]["conditions"][0]
+            assert (condition["type"], condition["reason"]) == ("PodScheduled", "Unschedulable")
+            server.cluster.put(node("b"))
+            assert await bound(server, "p") == {"p": "b"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "pod affinity"),
+        (
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            "topology spread constraints",
+        ),
+        (
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+            "a persistentVolumeClaim volume",
+        ),
+        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims"),
+    ],
+)
+async def test_what_cannot_be_judged_is_left_alone(
+    kubeconfig: Path, spec: dict[str, Any], said: str
+) -> None:
+    with serving(node("a"), pending("odd", **spec)) as server:
+        async with running_binder(server, kubeconfig):
+            await has_said(server, "odd", f"left alone: fedsched-binpack cannot judge {said}")
+            server.cluster.put(pending("plain"))
+            await bound(server, "plain")
+    assert "odd" not in nodes_of(server)
+
+
+async def test_anti_affinity_of_a_bound_pod_is_not_overlooked(kubeconfig: Path) -> None:
+    lonely = pod("lonely", on="a")
+    terms = [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}]
+    lonely["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: terms}}
+    web = pending("web")
+    web["metadata"]["labels"] = {"app": "web"}
+    with serving(node("a"), lonely, web) as server:
+        async with running_binder(server, kubeconfig):
+            await has_said(server, "web", "cannot judge the anti-affinity of pod shop/lonely")
+            server.cluster.remove(lonely)
+            assert await bound(server, "web") == {"web": "a"}
+
+
+async def test_gated_pod_waits_for_its_gates(kubeconfig: Path) -> None:
+    with serving(node("a"), pending("gated", schedulingGates=[{"name": "g"}])) as server:
+        async with running_binder(server, kubeconfig):
+            server.cluster.put(pending("plain"))
+            await bound(server, "plain")
+            assert "gated" not in nodes_of(server)
+            server.cluster.put(pending("gated"))
+            await bound(server, "gated")
+
+
+async def test_gang_waits_until_it_is_whole_and_goes_together(kubeconfig: Path) -> None:
+    with serving(node("a")) as server:
+        async with running_binder(server, kubeconfig):
+            for name in ("g1", "g2"):
+                server.cluster.put(in_gang(pending(name), "g", 3))
+            await has_said(server, "g1", "of 3 pods")
+            assert nodes_of(server) == {}
+            server.cluster.put(in_gang(pending("g3"), "g", 3))
+            assert set(await bound(server, "g1", "g2", "g3")) == {"g1", "g2", "g3"}
+
+
+async def test_gang_that_does_not_fit_takes_nothing(kubeconfig: Path) -> None:
+    with serving(node("a", cpu="2")) as server:
+        async with running_binder(server, kubeconfig):
+            for name in ("g1", "g2", "g3"):
+                server.cluster.put(in_gang(pending(name, cpu="1"), "g", 3))
+            await has_said(server, "g3", "short of cpu")
+            await has_said(server, "g1", "pod g3 of its group got no node")
+            server.cluster.put(pending("small", cpu="2"))
+            assert await bound(server, "small") == {"small": "a"}
+    assert set(nodes_of(server)) == {"small"}
+
+
+async def test_unreadable_group_is_left_alone(kubeconfig: Path) -> None:
+    odd = pending("odd")
+    odd["metadata"]["labels"] = in_gang(pending("x"), "g", 3)["metadata"]["labels"]
+    odd["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/min-available"] = "many"
+    with serving(node("a"), odd) as server:
+        async with running_binder(server, kubeconfig):
+            await has_said(server, "odd", "'many', not a number")
+    assert nodes_of(server) == {}
+
+
+async def test_room_promised_to_others_is_left_free(kubeconfig: Path) -> None:
+    with serving(node("a", cpu="2"), node("b", cpu="2")) as server:
+        async with running_binder(server, kubeconfig) as live:
+            promised = NodeClaim(node="a", replicas=1, request={"cpu": 2000}, nonzero={})
+            live.member.claims.hold("elsewhere/web", [promised], now=1e12)
+            own = NodeClaim(node="b", replicas=1, request={"cpu": 1500}, nonzero={})
+            live.member.claims.hold("shop/web", [own], now=1e12)
+            server.cluster.put(pending("promised", cpu="1500m"))
+            server.cluster.put(pending("small", cpu="500m"))
+            server.cluster.put(pending("large", cpu="1"))
+            assert await bound(server, "promised", "small") == {"promised": "b", "small": "b"}
+            await has_said(server, "large", "0 of 2 nodes fit: 2 short of cpu")
+
+
+async def test_binding_whose_answer_is_lost_is_found_to_be_made(kubeconfig: Path) -> None:
+    with serving(node("a")) as server:
+
+        def bind_it() -> None:
+            target = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "a"}}
+            server.writer.bind("shop", "p", target)
+
+        server.faults.add(First(act=bind_it), times=1, resource="pods", verb="create")
+        async with running_binder(server, kubeconfig):
+            server.cluster.put(pending("p"))
+            await has_said(server, "p", "Successfully assigned")
+    assert not any("not bound" in message for message in told(server, "p"))
+
+
+@pytest.mark.parametrize("fault", [bad_gateway(), Drop()])
+async def test_binding_that_fails_is_tried_again_elsewhere_in_time(
+    kubeconfig: Path, fault: Any
+) -> None:
+    with serving(node("a")) as server:
+        server.faults.add(fault, times=1, applies=lambda asked: asked.subresource == "binding")
+        async with running_binder(server, kubeconfig):
+            server.cluster.put(pending("p"))
+            assert await bound(server, "p") == {"p": "a"}
+        await has_said(server, "p", "not bound to a")
+
+
+async def test_pod_that_vanished_leaves_no_trace(kubeconfig: Path) -> None:
+    with serving(node("a", cpu="1")) as server:
+        vanishing = pending("p", cpu="1")
+        server.faults.add(
+            First(act=lambda: server.cluster.remove(vanishing)),
+            times=1,
+            applies=lambda asked: asked.subresource == "binding",
+        )
+        async with running_binder(server, kubeconfig):
+            server.cluster.put(vanishing)
+            await asyncio.to_thread(
+                server.wait_for_request, lambda asked: asked.subresource == "binding"
+            )
+            server.cluster.put(pending("q", cpu="1"))
+            assert await bound(server, "q") == {"q": "a"}
+
+
+async def test_of_two_binders_one_binds_and_the_other_takes_over(
+    kubeconfig: Path, tmp_path: Path
+) -> None:
+    def holder() -> str:
+        leases = server.cluster.all(LEASES)
+        return leases[0]["spec"].get("holderIdentity", "") if leases else ""
+
+    with serving(node("a")) as server:
+        async with running_binder(server, kubeconfig, "one"):
+            await until(server, lambda: holder() == "one")
+            async with running_binder(server, tmp_path / "other", "two"):
+                server.cluster.put(pending("p"))
+                await bound(server, "p")
+                assert holder() == "one"
+            assert holder() == "one"
+        assert holder() == ""
+        async with running_binder(server, tmp_path / "other", "two"):
+            server.cluster.put(pending("q"))
+            await bound(server, "q")
+            assert holder() == "two"
+    bindings = [asked for asked in server.requests if asked.subresource == "binding"]
+    assert len(bindings) == 2

@@ -1,0 +1,247 @@
+"""The extender over HTTP: what hostile, old and impatient callers get, and that it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from estimator.agent import WatchedCluster
+from estimator.extender.extender import Extender
+from estimator.extender.server import MAX_BODY_BYTES, ExtenderServer, server_tls
+from federation.certificates import make_certificates
+from federation.model.errors import PreconditionFailed, Unavailable
+from tests.extenders import RecordingBinding, extender_of, pod, two_nodes
+
+POD = {
+    "metadata": {"name": "p", "namespace": "d", "uid": "p-uid"},
+    "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]},
+}
+FULL = "n0"
+
+
+async def served(extender: Extender, tls: ssl.SSLContext | None = None) -> ExtenderServer:
+    server = ExtenderServer(extender, host="127.0.0.1", port=0, tls=tls)
+    await server.start()
+    return server
+
+
+@pytest.fixture
+def cluster() -> WatchedCluster:
+    return two_nodes(pod("busy", FULL, cpu=4000), pod("p"))
+
+
+@pytest.fixture
+def binding() -> RecordingBinding:
+    return RecordingBinding()
+
+
+@pytest.fixture
+async def server(
+    cluster: WatchedCluster, binding: RecordingBinding
+) -> AsyncIterator[ExtenderServer]:
+    server = await served(extender_of(cluster, binding))
+    yield server
+    await server.stop()
+
+
+async def post(server: ExtenderServer, verb: str, body: Any) -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as session:
+        sent = {"data": body} if isinstance(body, bytes) else {"json": body}
+        url = f"http://127.0.0.1:{server.port}/{verb}"
+        async with session.post(url, **sent) as response:
+            return response.status, await response.json(content_type=None)
+
+
+async def is_well(server: ExtenderServer) -> bool:
+    status, answer = await post(server, "filter", {"Pod": POD, "NodeNames": ["n1"]})
+    return status == 200 and answer["NodeNames"] == ["n1"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"Pod": POD, "Nodes": None, "NodeNames": ["n0", "n1"]},
+        {"pod": POD, "nodes": None, "nodenames": ["n0", "n1"]},
+        {"POD": POD, "NODENAMES": ["n0", "n1"], "somethingNew": 1},
+    ],
+)
+async def test_keys_may_be_in_any_case(server: ExtenderServer, body: dict[str, Any]) -> None:
+    assert await post(server, "scheduler/v2/filter", body) == (
+        200,
+        {
+            "NodeNames": ["n1"],
+            "FailedNodes": {"n0": "short of cpu"},
+            "FailedAndUnresolvableNodes": {},
+            "Error": "",
+        },
+    )
+
+
+async def test_nodes_nobody_knows_fail_and_score_nothing(server: ExtenderServer) -> None:
+    body = {"Pod": POD, "NodeNames": ["elsewhere", "n1"]}
+    _, filtered = await post(server, "filter", body)
+    assert filtered["NodeNames"] == ["n1"]
+    assert filtered["FailedNodes"] == {"elsewhere": "the agent does not know this node"}
+    _, points = await post(server, "prioritize", body)
+    assert points[0] == {"Host": "elsewhere", "Score": 0}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b'{"NodeNames": ["n1"]}',
+        b'{"Pod": 3, "NodeNames": ["n1"]}',
+        b'{"Pod": {"metadata": {"name": "p"}}, "NodeNames": "n1"}',
+        b'{"Pod": {"metadata": {}, "spec": {"overhead": {"cpu": "much"}}}, "NodeNames": ["n1"]}',
+        b'{"Pod": ' + b"[" * 100_000,
+        b"\xff\xfe",
+    ],
+    ids=lambda body: repr(body[:40]),
+)
+async def test_wrong_body_is_an_error_the_caller_understands(
+    server: ExtenderServer, body: bytes
+) -> None:
+    status, answer = await post(server, "filter", body)
+    assert status == 200
+    assert answer["Error"]
+    assert set(answer) == {"Error"}
+    status, answer = await post(server, "prioritize", body)
+    assert status == 400
+    assert answer["Error"]
+    assert await is_well(server)
+
+
+async def test_body_that_is_too_large_is_refused(server: ExtenderServer) -> None:
+    body = io.BytesIO(b" " * (3 * MAX_BODY_BYTES))
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}/filter"
+        async with session.post(url, data=body) as response:
+            assert response.status == 413
+    assert await is_well(server)
+
+
+async def test_unknown_verb_and_method(server: ExtenderServer) -> None:
+    status, answer = await post(server, "evict", {})
+    assert status == 404
+    assert "filter, prioritize, preempt, bind" in answer["Error"]
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{server.port}/filter") as response:
+            assert response.status == 405
+        async with session.get(f"http://127.0.0.1:{server.port}/healthz") as response:
+            assert response.status == 200
+
+
+async def test_many_callers_at_once(server: ExtenderServer) -> None:
+    assert all(await asyncio.gather(*(is_well(server) for _ in range(40))))
+
+
+async def test_binding_counts_at_once(
+    server: ExtenderServer, cluster: WatchedCluster, binding: RecordingBinding
+) -> None:
+    order = {"PodName": "p", "PodNamespace": "d", "PodUID": "p-uid", "Node": "n1"}
+    assert await post(server, "bind", order) == (200, {"Error": ""})
+    assert binding.bound == [("d", "p", "p-uid", "n1")]
+    assert cluster.cache.snapshot().requested_n("pods").tolist() == [1, 1]
+
+
+async def test_binding_to_a_node_that_is_not_there(
+    server: ExtenderServer, binding: RecordingBinding
+) -> None:
+    order = {"PodName": "p", "PodNamespace": "d", "PodUID": "p-uid", "Node": "n7"}
+    _, answer = await post(server, "bind", order)
+    assert "does not know this node" in answer["Error"]
+    assert binding.bound == []
+
+
+async def test_binding_that_the_api_server_refuses(
+    server: ExtenderServer, cluster: WatchedCluster, binding: RecordingBinding
+) -> None:
+    binding.taken.add("p-uid")
+    order = {"PodName": "p", "PodNamespace": "d", "PodUID": "p-uid", "Node": "n1"}
+    assert await post(server, "bind", order) == (
+        200,
+        {"Error": 'pod p is already assigned to node "n1"'},
+    )
+    assert cluster.cache.snapshot().requested_n("pods").tolist() == [1, 0]
+
+
+async def test_binding_that_is_not_offered(cluster: WatchedCluster) -> None:
+    server = await served(extender_of(cluster, binding=None))
+    order = {"PodName": "p", "PodNamespace": "d", "PodUID": "p-uid", "Node": "n1"}
+    assert await post(server, "bind", order) == (200, {"Error": "binding is off"})
+    await server.stop()
+
+
+async def test_cluster_without_nodes_is_no_reason_to_reject_all(
+    cluster: WatchedCluster,
+) -> None:
+    cluster.cache.replace_nodes([])
+    server = await served(extender_of(cluster))
+    _, answer = await post(server, "filter", {"Pod": POD, "NodeNames": ["n0"]})
+    assert answer == {"Error": "the agent knows no nodes yet"}
+    await server.stop()
+
+
+async def test_port_that_is_taken(server: ExtenderServer, cluster: WatchedCluster) -> None:
+    second = ExtenderServer(extender_of(cluster), host="127.0.0.1", port=server.port, tls=None)
+    with pytest.raises(Unavailable, match="cannot listen on"):
+        await second.start()
+    await second.stop()
+
+
+def client_certificate(path: Path) -> Path:
+    """A client that vouches for itself: certificate and key in one file."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-scheduler")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    key_pem = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    path.write_bytes(certificate.public_bytes(pem) + key_pem)
+    return path
+
+
+async def test_tls_hears_only_clients_of_its_ca(cluster: WatchedCluster, tmp_path: Path) -> None:
+    files = make_certificates(tmp_path, ["127.0.0.1"], now=datetime.now(UTC))
+    client = client_certificate(tmp_path / "client.pem")
+    server = await served(extender_of(cluster), server_tls(files.cert, files.key, client))
+    url = f"https://127.0.0.1:{server.port}/filter"
+    body = {"Pod": POD, "NodeNames": ["n1"]}
+
+    nobody = ssl.create_default_context(cafile=str(files.ca))
+    known = ssl.create_default_context(cafile=str(files.ca))
+    known.load_cert_chain(client)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientError):
+            await session.post(url, json=body, ssl=nobody)
+        async with session.post(url, json=body, ssl=known) as response:
+            assert response.status == 200
+    await server.stop()
+
+
+def test_tls_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(PreconditionFailed, match="TLS files"):
+        server_tls(tmp_path / "no.pem", tmp_path / "no.key", None)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from estimator.kube.objects import RawNode, RawPod
+from estimator.kube.translate import Untranslatable, node_from_raw, pod_from_raw
+from estimator.nodes import Node, Pod, PodState
+from federation.model.resources import CPU, MEMORY, PODS
+from tests.kubeapi.documents import node as raw_node
+from tests.kubeapi.documents import pod as raw_pod
+
+GPU = "nvidia.com/gpu"
+
+
+def node(**changes: Any) -> Node:
+    """A node with parts of its spec or status replaced."""
+    document = raw_node("a")
+    for part in ("spec", "status"):
+        document[part] |= changes.get(part, {})
+    return node_from_raw(msgspec.convert(document, RawNode))
+
+
+def pod(spec: dict[str, Any], phase: str = "Running", **status: Any) -> Pod:
+    document = raw_pod("p")
+    document["spec"] = {"nodeName": "a", **spec}
+    document["status"] = {"phase": phase, **status}
+    return pod_from_raw(msgspec.convert(document, RawPod))
+
+
+def container(requests: dict[str, str] | None, **more: Any) -> dict[str, Any]:
+    return {"name": "main", "resources": {"requests": requests}, **more}
+
+
+def ready(status: str) -> dict[str, Any]:
+    return {"conditions": [{"type": "MemoryPressure", "status": "False"},
+                           {"type": "Ready", "status": status}]}  # fmt: skip
+
+
+def taint_keys(found: Node) -> list[str]:
+    return [taint.key.removeprefix("node.kubernetes.io/") for taint in found.taints]
+
+
+def test_allocatable_is_rounded_down() -> None:
+    found = node(status={"allocatable": {"cpu": "1930500u", "memory": "1500m", "pods": "11"}})
+    assert found.allocatable == {CPU: 1930, MEMORY: 1, PODS: 11}
+
+
+@pytest.mark.parametrize(
+    ("status", "is_ready", "taints"),
+    [("True", True, []), ("False", False, ["not-ready"]), ("Unknown", False, ["unreachable"])],
+)
+def test_an_unready_node_counts_as_tainted(status: str, is_ready: bool, taints: list[str]) -> None:
+    found = node(status=ready(status))
+    assert (found.ready, taint_keys(found)) == (is_ready, taints)
+
+
+def test_a_node_that_has_not_reported_is_not_ready() -> None:
+    found = node(status={"conditions": None})
+    assert (found.ready, taint_keys(found)) == (False, ["not-ready"])
+
+
+def test_a_cordoned_node_counts_as_tainted_once() -> None:
+    found = node(spec={"unschedulable": True})
+    assert (found.unschedulable, taint_keys(found)) == (True, ["unschedulable"])
+    written = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    found = node(spec={"unschedulable": True, "taints": [written]})
+    assert taint_keys(found) == ["unschedulable"]
+
+
+@pytest.mark.parametrize(
+    ("on", "phase", "state"),
+    [
+        ("a", "Running", PodState.BOUND),
+        ("a", "Pending", PodState.BOUND),
+        ("a", "Unknown", PodState.BOUND),
+        ("a", "Succeeded", PodState.DONE),
+        ("a", "Failed", PodState.DONE),
+        ("", "Pending", PodState.WAITING),
+        ("", "", PodState.WAITING),
+        ("", "Failed", PodState.DROPPED),
+    ],
+)
+def test_what_a_pod_means_for_capacity(on: str, phase: str, state: PodState) -> None:
+    assert pod({"nodeName": on}, phase).state is state
+
+
+def test_the_whole_request_rule_is_read() -> None:
+    found = pod(
+        {
+            "containers": [container({"cpu": "1", "memory": "1Gi"}), container({GPU: "1"})],
+            "initContainers": [
+                container({"cpu": "200m"}, restartPolicy="Always"),
+                container({"cpu": "3"}),
+            ],
+            "overhead": {"cpu": "50m", "memory": "64Mi"},
+            "resources": {"requests": {"memory": "4Gi"}},
+        }
+    )
+    assert found.request == {CPU: 3250, MEMORY: (4 << 30) + (64 << 20), GPU: 1}
+
+
+def test_what_the_kubelet_set_aside_counts_while_it_is_more() -> None:
+    statuses = [{"name": "main", "allocatedResources": {"cpu": "2"}}]
+    spec = {"containers": [container({"cpu": "1", "memory": "1Gi"})]}
+    assert pod(spec, containerStatuses=statuses).request == {CPU: 2000, MEMORY: 1 << 30}
+
+
+def test_scoring_counts_a_default_where_nothing_is_asked() -> None:
+    found = pod({"containers": [container(None), container({"cpu": "0"})]})
+    assert found.request == {}
+    assert found.nonzero == {CPU: 100, MEMORY: 2 * (200 << 20)}
+
+
+def test_what_no_api_server_stores_is_named() -> None:
+    with pytest.raises(Untranslatable, match="node a: 'lots' is not a quantity"):
+        node(status={"allocatable": {"cpu": "lots"}})
+    with pytest.raises(Untranslatable, match="node a: 'Never' is not a valid TaintEffect"):
+        node(spec={"taints": [{"key": "x", "effect": "Never"}]})
+    with pytest.raises(Untranslatable, match="pod shop/p: 'lots' is not a quantity"):
+        pod({"containers": [container({"cpu": "lots"})]})
+
+
+def test_required_anti_affinity_is_kept_with_whom_it_concerns() -> None:
+    terms = [
+        {
+            "labelSelector": {
+                "matchLabels": {"app": "web"},
+                "matchExpressions": [{"key": "tier", "operator": "Exists"}],
+            }
+        },
+        {"labelSelector": {}, "namespaces": ["a", "b"]},
+        {"labelSelector": {}, "namespaceSelector": {}},
+        {"topologyKey": "zone"},
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    own, named, anywhere = pod({"affinity": {"podAntiAffinity": required}}).repulsions
+    namespace = pod({}).namespace
+    assert own.concerns(namespace, {"app": "web", "tier": "x"})
+    assert not own.concerns(namespace, {"app": "web"})
+    assert not own.concerns("elsewhere", {"app": "web", "tier": "x"})
+    assert named.concerns("b", {})
+    assert not named.concerns(namespace, {})
+    assert anywhere.concerns("anywhere", {})
+
+
+def test_anti_affinity_that_is_only_preferred_keeps_nobody_away() -> None:
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
+    assert pod({"affinity": {"podAntiAffinity": preferred}}).repulsions == ()

@@ -1,0 +1,345 @@
+"""Following a resource through everything an API server and a network do to a follower."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from estimator.kube.access import connect
+from estimator.kube.live import NOT_ENDED
+from estimator.kube.objects import RawPod
+from estimator.kube.reading import PAGE_SIZE, Change, Watched
+from estimator.kube.translate import pod_from_raw
+from estimator.kube.watch import Watcher
+from estimator.nodes import Pod
+from tests.kubeapi.documents import pod, pods
+from tests.kubeapi.faults import (
+    Answer,
+    Asked,
+    First,
+    bad_gateway,
+    server_error,
+    throttled,
+)
+from tests.kubeapi.resources import PODS
+from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from tests.kubeapi.state import Cluster
+
+EVENT = (
+    b'{"type":"ADDED","object":{"metadata":{"name":"b","namespace":"shop","uid":"u",'
+    b'"resourceVersion":"102"},"spec":{"nodeName":"n1"},"status":{"phase":"Running"}}}\n'
+)
+
+
+class Seen:
+    """Takes what a watcher sees, in the order it sees it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+
+    def replace(self, values: list[Pod]) -> None:
+        self._put("replace", [value.name for value in values])
+
+    def apply(self, changes: list[Change[Pod]]) -> None:
+        for change in changes:
+            if change.value is None:
+                continue
+            if change.is_removal:
+                self._put("remove", change.value.name)
+            else:
+                self._put("put", (change.value.name, change.value.node))
+
+    def contact(self, *, lost: bool) -> None:
+        self._put("contact", "lost" if lost else "made")
+
+    def _put(self, kind: str, what: object) -> None:
+        self._loop.call_soon_threadsafe(self._events.put_nowait, (kind, what))
+
+    async def next(self, *, contact: bool = False) -> tuple[str, Any]:
+        """The next thing seen; whether there is contact only when asked for."""
+        async with asyncio.timeout(10):
+            while True:
+                event = await self._events.get()
+                if contact or event[0] != "contact":
+                    return event
+
+    async def until_lost(self) -> None:
+        while await self.next(contact=True) != ("contact", "lost"):
+            pass
+
+
+@pytest.fixture
+def server() -> Iterator[KubeApiServer]:
+    with KubeApiServer(Cluster(version=100)) as running:
+        yield running
+
+
+@asynccontextmanager
+async def following(server: KubeApiServer, tmp_path: Path) -> AsyncIterator[Seen]:
+    """A watcher of pods in its thread that tries again at once."""
+    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    seen = Seen()
+    watched = Watched(
+        name="pods",
+        method=lambda: client.CoreV1Api(connect(kubeconfig)).list_pod_for_all_namespaces,
+        raw=RawPod,
+        translate=pod_from_raw,
+        field_selector=NOT_ENDED,
+    )
+    watcher = Watcher(watched, seen, lambda _ceiling: 0.0)
+    thread = threading.Thread(target=watcher.run)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        watcher.stop()
+        await asyncio.to_thread(thread.join, 10)
+        assert not thread.is_alive()
+
+
+def refuse_watch_list(server: KubeApiServer) -> None:
+    """As a server does that has no WatchList."""
+    server.faults.add(Answer(status=422, body=b"{}"), applies=is_watch_list)
+
+
+def is_watch_list(asked: Asked) -> bool:
+    return "sendInitialEvents" in asked.query
+
+
+async def test_it_lists_and_then_hears_of_changes(server: KubeApiServer, tmp_path: Path) -> None:
+    server.cluster.put(pod("a", on="n1"))
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", ["a"])
+        server.cluster.put(pod("b"))
+        assert await seen.next() == ("put", ("b", ""))
+        server.cluster.put(pod("b", on="n1"))
+        assert await seen.next() == ("put", ("b", "n1"))
+        server.cluster.remove(pod("a"))
+        assert await seen.next() == ("remove", "a")
+
+
+async def test_lists_are_streamed_where_the_server_can(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    for each in pods(2 * PAGE_SIZE + 1, on="n1"):
+        server.cluster.put(each)
+    async with following(server, tmp_path) as seen:
+        kind, names = await seen.next()
+        assert (kind, len(set(names))) == ("replace", 2 * PAGE_SIZE + 1)
+        server.wait_for_watches("pods")
+    assert [asked.verb for asked in server.requests] == ["watch", "watch"]
+    streamed, watched = server.requests
+    assert streamed.query["resourceVersionMatch"] == "NotOlderThan"
+    assert "resourceVersion" not in streamed.query
+    assert watched.query["resourceVersion"] == str(server.cluster.version)
+
+
+async def test_a_server_without_watch_list_is_asked_for_pages_of_one_version(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    refuse_watch_list(server)
+    for each in pods(2 * PAGE_SIZE + 1, on="n1"):
+        server.cluster.put(each)
+    async with following(server, tmp_path) as seen:
+        kind, names = await seen.next()
+        assert (kind, len(set(names))) == ("replace", 2 * PAGE_SIZE + 1)
+        server.wait_for_watches("pods")
+        server.cluster.skip_versions()
+        server.cluster.forget_window()
+        server.end_watches()
+        assert (await seen.next())[0] == "replace"
+    size = str(PAGE_SIZE)
+    pages = [asked.query for asked in server.requests if asked.query.get("limit") == size]
+    assert ["continue" in query for query in pages] == [False, True, True] * 2
+    assert all("resourceVersion" not in query for query in pages)
+    assert len([asked for asked in server.requests if is_watch_list(asked)]) == 1
+
+
+async def test_a_server_that_ignores_watch_list_is_asked_for_pages(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    """Its watch sends what there is, and never says that this was all."""
+    server.cluster.put(pod("a", on="n1"))
+
+    def is_ended_early(asked: Asked) -> bool:
+        return is_watch_list(asked) and asked.query["resourceVersionMatch"] == "NotOlderThan"
+
+    plain = (
+        b'{"type":"ADDED","object":{"kind":"Pod","metadata":{"name":"a","namespace":"shop",'
+        b'"resourceVersion":"101"}}}\n'
+    )
+    server.faults.add(Answer(status=200, body=plain), applies=is_ended_early)
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", ["a"])
+        server.wait_for_watches("pods")
+    assert [asked.verb for asked in server.requests] == ["watch", "list", "watch"]
+
+
+async def test_ended_pods_are_not_told_of(server: KubeApiServer, tmp_path: Path) -> None:
+    server.cluster.put(pod("a", on="n1"))
+    server.cluster.put(pod("b", on="n1", phase="Succeeded"))
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", ["a"])
+        server.cluster.put(pod("a", on="n1", phase="Failed"))
+        assert await seen.next() == ("remove", "a")
+
+
+async def test_bookmarks_are_where_it_goes_on_from_and_no_pods(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", [])
+        server.wait_for_watches("pods")
+        server.cluster.skip_versions(50)
+        server.cluster.read_consistently(PODS)
+        server.send_bookmarks()
+        server.end_watches()
+        server.wait_for_request(lambda asked: asked.query.get("resourceVersion") == "150")
+        server.cluster.put(pod("a", on="n1"))
+        assert await seen.next() == ("put", ("a", "n1"))
+
+
+async def test_an_ended_watch_is_taken_up_where_it_ended(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", [])
+        server.wait_for_watches("pods")
+        server.cluster.put(pod("a", on="n1"))
+        assert await seen.next() == ("put", ("a", "n1"))
+        server.end_watches()
+        server.cluster.put(pod("b", on="n1"))
+        assert await seen.next() == ("put", ("b", "n1"))
+
+
+async def test_a_version_that_is_too_old_is_listed_anew(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", [])
+        server.wait_for_watches("pods")
+        server.cluster.put(pod("a", on="n1"))
+        assert await seen.next() == ("put", ("a", "n1"))
+        server.cluster.skip_versions()
+        server.cluster.forget_window()
+        server.end_watches()
+        assert await seen.next() == ("replace", ["a"])
+
+
+async def test_a_listing_that_expires_is_started_over(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    refuse_watch_list(server)
+    for each in pods(PAGE_SIZE + 1, on="n1"):
+        server.cluster.put(each)
+
+    def expire() -> None:
+        server.cluster.skip_versions()
+        server.cluster.compact()
+
+    server.faults.add(bad_gateway(), times=1, verb="list")
+    server.faults.add(
+        First(act=expire), times=1, verb="list", applies=lambda asked: "continue" in asked.query
+    )
+    async with following(server, tmp_path) as seen:
+        kind, names = await seen.next()
+        assert (kind, len(names)) == ("replace", PAGE_SIZE + 1)
+    pages = [asked.query for asked in server.requests if asked.verb == "list"]
+    assert ["continue" in query for query in pages] == [False, False, True, False, True]
+
+
+@pytest.mark.parametrize("status", [410, 504])
+async def test_gone_as_a_status_and_as_an_event_mean_the_same(
+    server: KubeApiServer, tmp_path: Path, status: int
+) -> None:
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", [])
+        server.wait_for_watches("pods")
+        error = f'{{"type":"ERROR","object":{{"kind":"Status","code":{status}}}}}\n'
+        server.say(error.encode())
+        assert await seen.next() == ("replace", [])
+
+
+async def test_events_cut_anywhere_are_put_together(server: KubeApiServer, tmp_path: Path) -> None:
+    server.fragment_bytes = 7
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", [])
+        server.wait_for_watches("pods")
+        server.cluster.put(pod("a", on="n1"))
+        assert await seen.next() == ("put", ("a", "n1"))
+        server.say(2 * EVENT)
+        for _ in range(2):
+            assert await seen.next() == ("put", ("b", "n1"))
+
+
+async def test_a_line_that_is_cut_off_is_dropped_and_heard_again(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", [])
+        server.wait_for_watches("pods")
+        server.say(EVENT[: len(EVENT) // 2])
+        server.end_watches()
+        server.cluster.put(pod("a", on="n1"))
+        assert await seen.next() == ("put", ("a", "n1"))
+
+
+async def test_an_error_of_the_server_is_tried_again(server: KubeApiServer, tmp_path: Path) -> None:
+    server.faults.add(server_error(), times=2)
+    async with following(server, tmp_path) as seen:
+        assert await seen.next(contact=True) == ("contact", "lost")
+        assert await seen.next() == ("replace", [])
+
+
+async def test_rotated_credentials_are_read_again(server: KubeApiServer, tmp_path: Path) -> None:
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", [])
+        server.wait_for_watches("pods")
+        server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
+        server.end_watches()
+        await seen.until_lost()
+        server.kubeconfig(tmp_path / "kubeconfig", "second")
+        server.cluster.put(pod("a", on="n1"))
+        assert await seen.next() == ("put", ("a", "n1"))
+
+
+async def test_it_waits_as_long_as_it_is_told_to(server: KubeApiServer, tmp_path: Path) -> None:
+    server.faults.add(throttled(1), times=1)
+    async with following(server, tmp_path) as seen:
+        assert await seen.next(contact=True) == ("contact", "lost")
+        assert await seen.next() == ("replace", [])
+    refused, answered = server.requests[:2]
+    assert answered.at_seconds - refused.at_seconds >= 1.0
+
+
+async def test_a_pod_that_no_server_stores_harms_no_other(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    server.cluster.put(pod("a", on="n1", cpu="lots"))
+    server.cluster.put(pod("b", on="n1"))
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", ["b"])
+        server.cluster.put(pod("c", on="n1", cpu="lots"))
+        server.cluster.put({**pod("d"), "spec": {"containers": "none"}})
+        server.cluster.put(pod("e", on="n1"))
+        assert await seen.next() == ("put", ("e", "n1"))
+
+
+async def test_a_watch_of_another_history_is_not_believed(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    server.cluster.put(pod("a", on="n1"))
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", ["a"])
+        server.wait_for_watches("pods")
+        server.cluster.version = 5
+        server.end_watches()
+        assert await seen.next() == ("replace", ["a"])

@@ -1,0 +1,146 @@
+"""What the agent writes, against an API server: what comes of refusals, and the lease's form."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from estimator.incoming import PodEvent
+from estimator.kube.writing import KubeWrites
+from estimator.lease import Lease
+from federation.model.errors import (
+    Conflict,
+    FederationError,
+    NotFound,
+    PermissionRefused,
+    PreconditionFailed,
+    Unavailable,
+)
+from tests.binders import cluster_of, nodes_of, pending
+from tests.kubeapi.documents import node
+from tests.kubeapi.faults import Answer, bad_gateway, throttled
+from tests.kubeapi.resources import EVENTS, LEASES, PODS
+from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from tests.pods import incoming
+
+NOW = 1_700_000_000.25
+
+
+@pytest.fixture
+def server() -> Iterator[KubeApiServer]:
+    with KubeApiServer(cluster_of(node("a"), pending("p"))) as running:
+        yield running
+
+
+@pytest.fixture
+async def writes(server: KubeApiServer, tmp_path: Path) -> AsyncIterator[KubeWrites]:
+    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    writes = KubeWrites(kubeconfig, namespace="fedsched", clock=lambda: NOW)
+    yield writes
+    writes.close()
+
+
+def stored_version(server: KubeApiServer) -> str:
+    version: str = server.cluster.all(LEASES)[0]["metadata"]["resourceVersion"]
+    return version
+
+
+async def bind(writes: KubeWrites, name: str = "p", uid: str = "uid-p", node: str = "a") -> None:
+    await writes.bind(namespace="shop", name=name, uid=uid, node=node)
+
+
+async def test_binding_is_repeatable(server: KubeApiServer, writes: KubeWrites) -> None:
+    await bind(writes)
+    await bind(writes)
+    assert nodes_of(server) == {"p": "a"}
+    with pytest.raises(Conflict, match='already assigned to node "a"'):
+        await bind(writes, node="b")
+
+
+async def test_binding_never_takes_a_successor_of_the_same_name(
+    server: KubeApiServer, writes: KubeWrites
+) -> None:
+    with pytest.raises(Conflict):
+        await bind(writes, uid="of-before")
+    with pytest.raises(NotFound):
+        await bind(writes, name="gone")
+    assert nodes_of(server) == {}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (bad_gateway(), Unavailable),
+        (throttled(2), Unavailable),
+        (Answer(status=403, body=b'{"kind":"Status","message":"no"}'), PreconditionFailed),
+        (Answer(status=422, body=b"<html>"), PreconditionFailed),
+    ],
+)
+async def test_refusals(
+    server: KubeApiServer, writes: KubeWrites, answer: Answer, error: type[FederationError]
+) -> None:
+    server.faults.add(answer, times=1, verb="create")
+    with pytest.raises(error):
+        await bind(writes)
+    await bind(writes)
+
+
+async def test_token_that_was_rotated_is_read_again(
+    server: KubeApiServer, writes: KubeWrites, tmp_path: Path
+) -> None:
+    await writes.read_lease()
+    server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
+    with pytest.raises(PermissionRefused):
+        await bind(writes)
+    server.kubeconfig(tmp_path / "kubeconfig", "second")
+    await bind(writes)
+    assert nodes_of(server) == {"p": "a"}
+
+
+async def test_lease_is_written_only_over_what_was_read(
+    server: KubeApiServer, writes: KubeWrites
+) -> None:
+    assert await writes.read_lease() is None
+    lease = Lease(holder="one", acquired_at=NOW, renewed_at=NOW)
+    await writes.write_lease(lease)
+    with pytest.raises(Conflict):
+        await writes.write_lease(lease)
+    stored = server.cluster.all(LEASES)[0]["spec"]
+    assert stored["renewTime"].startswith("2023-11-14T22:13:20.250000")
+
+    whole_second = replace(lease, renewed_at=float(int(NOW)), version=stored_version(server))
+    await writes.write_lease(whole_second)
+    assert ".000001" in server.cluster.all(LEASES)[0]["spec"]["renewTime"]
+    await writes.write_lease(replace(lease, version=stored_version(server)))
+
+    found = await writes.read_lease()
+    assert found is not None
+    assert found == replace(lease, version=found.version)
+    await writes.write_lease(replace(found, renewed_at=NOW + 1))
+    with pytest.raises(Conflict):
+        await writes.write_lease(found)
+
+    given_back = await writes.read_lease()
+    assert given_back is not None
+    await writes.write_lease(replace(given_back, holder="", duration_seconds=1.0))
+    assert "holderIdentity" not in server.cluster.all(LEASES)[0]["spec"]
+    after = await writes.read_lease()
+    assert after is not None
+    assert after.holder == ""
+
+
+async def test_event_names_its_pod(server: KubeApiServer, writes: KubeWrites) -> None:
+    pod = incoming("p", namespace="shop", uid="uid-p")
+    await writes.tell(PodEvent(pod=pod, is_warning=False, reason="Scheduled", message="done"))
+    event = server.cluster.all(EVENTS)[0]
+    assert event["involvedObject"]["uid"] == "uid-p"
+    assert (event["type"], event["reason"], event["message"]) == ("Normal", "Scheduled", "done")
+    assert event["lastTimestamp"].startswith("2023-11-14T22:13:20")
+    assert "conditions" not in server.cluster.all(PODS)[0]["status"]
+
+    await writes.tell(PodEvent(pod=pod, is_warning=True, reason="FailedScheduling", message="no"))
+    condition = server.cluster.all(PODS)[0]["status"]["conditions"][0]
+    assert (condition["reason"], condition["message"]) == ("Unschedulable", "no")

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from estimator.credential import (
+    Credential,
+    CredentialFile,
+    KeptCredential,
+    load_credential,
+    store_credential,
+)
+from federation.model.errors import PreconditionFailed
+
+CREDENTIAL = Credential(
+    cluster="member1",
+    endpoints=("cp:7443", "cp2:7443"),
+    credential="id.secret",
+    expires_at=1.5,
+    ca="PEM",
+)
+
+
+def load(path: Path, cluster: str = "member1", *endpoints: str) -> Credential | None:
+    return load_credential(
+        CredentialFile(path), cluster=cluster, endpoints=endpoints or ("cp:7443",)
+    )
+
+
+def test_what_is_stored_is_read_back_and_nobody_else_may(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "agent-member1.json"
+    store_credential(CredentialFile(path), CREDENTIAL)
+    store_credential(CredentialFile(path), CREDENTIAL)
+    assert load(path) == CREDENTIAL
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_no_file_is_no_credential(tmp_path: Path) -> None:
+    assert load(tmp_path / "none") is None
+
+
+def test_one_endpoint_in_common_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "credential"
+    store_credential(CredentialFile(path), CREDENTIAL)
+    assert load(path, "member1", "new:7443", "cp2:7443") == CREDENTIAL
+
+
+@pytest.mark.parametrize(
+    ("cluster", "endpoint", "named"),
+    [
+        ("member2", "cp:7443", "is for cluster 'member1', not 'member2'"),
+        ("member1", "other:7443", "control plane at cp:7443, cp2:7443, not at other:7443"),
+    ],
+)
+def test_a_foreign_credential_is_refused_by_name(
+    tmp_path: Path, cluster: str, endpoint: str, named: str
+) -> None:
+    path = tmp_path / "credential"
+    store_credential(CredentialFile(path), CREDENTIAL)
+    with pytest.raises(PreconditionFailed, match=named):
+        load(path, cluster, endpoint)
+
+
+def test_a_file_that_is_something_else_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "credential"
+    path.write_text("not JSON")
+    with pytest.raises(PreconditionFailed, match=f"credential file {path} cannot be read"):
+        load(path)
+
+
+async def test_a_renewed_credential_is_stored_before_it_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "credential"
+    kept = KeptCredential(CredentialFile(path), CREDENTIAL)
+    await kept.replace("new.secret", 9.5)
+    assert kept.credential == "new.secret"
+    stored = load(path)
+    assert stored is not None
+    assert (stored.credential, stored.expires_at, stored.ca) == ("new.secret", 9.5, "PEM")
+
+
+async def test_one_that_cannot_be_stored_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    kept = KeptCredential(CredentialFile(tmp_path / "file" / "credential"), CREDENTIAL)
+    with pytest.raises(PreconditionFailed, match="cannot be written"):
+        await kept.replace("new.secret", 9.5)
+    assert kept.credential == "id.secret"
+
+
+async def test_sessions_only_go_forward_whatever_the_clock_says(tmp_path: Path) -> None:
+    path = tmp_path / "credential"
+    kept = KeptCredential(CredentialFile(path), CREDENTIAL)
+    assert await kept.begin_session(1_000.0, ["cp:7443"]) == 1_000_000
+    assert await kept.begin_session(900.0, ["cp:7443"]) == 1_000_001
+    stored = load(path)
+    assert stored is not None
+    after_a_restart = KeptCredential(CredentialFile(path), stored)
+    assert await after_a_restart.begin_session(0.0, ["cp:7443"]) == 1_000_002
+    assert await after_a_restart.begin_session(2_000.0, ["cp:7443"]) == 2_000_000

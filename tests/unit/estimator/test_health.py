@@ -1,0 +1,57 @@
+"""What the kubelet is told, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from estimator.health import REQUEST_BYTES, HealthServer
+
+
+@asynccontextmanager
+async def serving(*, ready: bool) -> AsyncIterator[int]:
+    server = HealthServer(lambda: ready)
+    yield await server.start("127.0.0.1", 0)
+    server.stop()
+
+
+async def answer(port: int, sent: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "ready", "status"),
+    [
+        ("/livez", False, 200),
+        ("/readyz", False, 503),
+        ("/readyz", True, 200),
+        ("/metrics", True, 404),
+    ],
+)
+async def test_it_tells_live_from_ready(path: str, ready: bool, status: int) -> None:
+    async with serving(ready=ready) as port:
+        got = await answer(port, f"GET {path} HTTP/1.1\r\nHost: agent\r\n\r\n".encode())
+    assert got.startswith(f"HTTP/1.1 {status} ".encode())
+    assert got.count(b"\r\n\r\n") == 1
+
+
+@pytest.mark.parametrize("sent", [b"\r\n\r\n", b"POST /livez HTTP/1.1\r\n\r\n", b"\xff\r\n\r\n"])
+async def test_what_is_no_question_is_not_found(sent: bytes) -> None:
+    async with serving(ready=True) as port:
+        assert (await answer(port, sent)).startswith(b"HTTP/1.1 404 ")
+
+
+async def test_a_head_without_end_is_dropped_and_the_next_is_answered() -> None:
+    async with serving(ready=True) as port:
+        assert await answer(port, b"x" * (2 * REQUEST_BYTES)) == b""
+        assert (await answer(port, b"GET /livez HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")

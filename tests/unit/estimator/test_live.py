@@ -1,0 +1,144 @@
+"""The live source as the agent uses it, against an API server on a loopback port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from estimator.estimation.capacity import Capacity, NodeSet
+from estimator.live import LiveSource
+from estimator.rpc.enrolment import Identity
+from federation.model.errors import PreconditionFailed
+from federation.model.grades import DEFAULT_MODEL
+from federation.model.resources import CPU, PODS
+from federation.model.workload import ReplicaRequirements
+from tests.kubeapi.documents import namespace, node, pod
+from tests.kubeapi.faults import Answer
+from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from tests.kubeapi.state import Cluster
+
+LOST_AT = 5.0
+
+
+@pytest.fixture
+def server() -> Iterator[KubeApiServer]:
+    cluster = Cluster(version=100)
+    cluster.put(namespace("kube-system", uid="the-uid"))
+    with KubeApiServer(cluster) as running:
+        yield running
+
+
+@asynccontextmanager
+async def followed(
+    kubeconfig: Path, node_set: NodeSet = NodeSet.SCHEDULABLE
+) -> AsyncIterator[LiveSource]:
+    source = LiveSource(kubeconfig, node_set, clock=lambda: LOST_AT, uniform=lambda _ceiling: 0.0)
+    following = asyncio.create_task(source.follow())
+    try:
+        async with asyncio.timeout(10):
+            await source.ready()
+            yield source
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let the loop run until it is so: what the threads saw arrives by itself."""
+    while not holds():  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0.001)
+
+
+def capacity(source: LiveSource) -> Capacity:
+    return source.member.capacity(DEFAULT_MODEL)
+
+
+async def test_a_cluster_is_followed(server: KubeApiServer, tmp_path: Path) -> None:
+    labels = {"topology.kubernetes.io/region": "eu-1", "topology.kubernetes.io/zone": "eu-1a"}
+    server.cluster.put(node("a", labels=labels))
+    server.cluster.put(pod("p", on="a"))
+    async with followed(server.kubeconfig(tmp_path / "kubeconfig")) as source:
+        assert await source.identity() == Identity(
+            uid="the-uid",
+            kubernetes_version="v1.36.2",
+            provider="aws",
+            region="eu-1",
+            zones=("eu-1a",),
+        )
+        assert capacity(source).summary.allocated == {CPU: 500, PODS: 1}
+        server.cluster.put(pod("q", cpu="250m"))
+        await until(lambda: capacity(source).summary.allocating == {CPU: 250, PODS: 1})
+        server.cluster.remove(node("a"))
+        await until(lambda: capacity(source).nodes.total == 0)
+
+
+async def test_lost_contact_is_dated_and_found_again(server: KubeApiServer, tmp_path: Path) -> None:
+    async with followed(server.kubeconfig(tmp_path / "kubeconfig")) as source:
+        assert source.member.as_of(9.0) == 9.0
+        server.wait_for_watches("nodes", "pods")
+        server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
+        server.end_watches()
+        await until(lambda: source.member.as_of(9.0) == LOST_AT)
+        server.kubeconfig(tmp_path / "kubeconfig", "second")
+        await until(lambda: source.member.as_of(9.0) == 9.0)
+
+
+async def test_karmadas_node_set_sees_pods_that_ended(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    ended = pod("p")
+    ended["status"]["phase"] = "Failed"
+    server.cluster.put(ended)
+    async with followed(server.kubeconfig(tmp_path / "kubeconfig"), NodeSet.EVERY) as source:
+        assert capacity(source).summary.allocating == {CPU: 500, PODS: 1}
+
+
+def quota(cpu: str) -> dict[str, Any]:
+    return {
+        "kind": "ResourceQuota",
+        "apiVersion": "v1",
+        "metadata": {"name": "q", "namespace": "shop", "uid": "uid-q"},
+        "spec": {"hard": {"cpu": cpu}},
+    }
+
+
+async def test_quotas_are_followed(server: KubeApiServer, tmp_path: Path) -> None:
+    server.cluster.put(node("a"))
+    server.cluster.put(quota("2"))
+    asked = ReplicaRequirements(request={CPU: 500}, namespace="shop")
+    async with followed(server.kubeconfig(tmp_path / "kubeconfig")) as source:
+        assert source.member.exact().replicas(asked) == 4
+        server.cluster.put(quota("1"))
+        await until(lambda: source.member.exact().replicas(asked) == 2)
+        server.cluster.remove(quota("1"))
+        await until(lambda: source.member.exact().replicas(asked) == 8)
+
+
+async def test_without_leave_to_read_quotas_the_rest_is_current(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    forbidden = Answer(status=403, body=b"{}")
+    server.faults.add(forbidden, resource="resourcequotas")
+    server.cluster.put(node("a"))
+    asked = ReplicaRequirements(request={CPU: 500}, namespace="shop")
+    async with followed(server.kubeconfig(tmp_path / "kubeconfig")) as source:
+        assert source.member.exact().replicas(asked) == 8
+        assert source.member.as_of(9.0) == 9.0
+
+
+async def test_a_refusal_says_what_is_needed(server: KubeApiServer, tmp_path: Path) -> None:
+    server.tokens.clear()
+    with pytest.raises(PreconditionFailed, match=r"401 .*list and watch nodes and pods"):
+        async with followed(server.kubeconfig(tmp_path / "kubeconfig")):
+            pass
+
+
+async def test_no_kubeconfig_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PreconditionFailed, match="nowhere"):
+        async with followed(tmp_path / "nowhere"):
+            pass

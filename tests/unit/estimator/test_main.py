@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from estimator.__main__ import cli, main
+
+ROOT = Path(__file__).parents[3]
+MEMBER1 = str(ROOT / "examples" / "clusters" / "member1.json")
+MEMBER2 = str(ROOT / "examples" / "clusters" / "member2.json")
+
+
+def invoked(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("join",), ("report",), ("estimate",)])
+def test_every_help_page_has_an_example(command: tuple[str, ...]) -> None:
+    shown = invoked(*command, "--help")
+    assert shown.exit_code == 0
+    assert f"estimator {' '.join(command)}" in shown.output.split("Example:")[1]
+
+
+def test_a_report_is_printed_as_json_and_yaml() -> None:
+    printed = invoked("report", "--from", MEMBER2, "-o", "json").output
+    document = json.loads(printed)
+    assert document["nodeSummary"] == {"totalNum": 24, "readyNum": 23, "gradedNum": 21}
+    assert document["resourceSummary"]["allocatable"]["cpu"] == "293574m"
+    assert yaml.safe_load(invoked("report", "--from", MEMBER2, "-o", "yaml").output) == document
+
+
+def test_karmadas_node_set_counts_every_node() -> None:
+    shown = invoked("report", "--from", MEMBER2, "-o", "json", "--count-unschedulable-nodes")
+    document = json.loads(shown.output)
+    assert document["nodeSummary"]["gradedNum"] == 24
+    assert document["resourceSummary"]["allocatable"]["cpu"] == "325284m"
+
+
+def test_a_report_is_a_table_for_people() -> None:
+    lines = invoked("report", "--from", MEMBER2).output.splitlines()
+    assert lines[0] == "nodes: 24, ready 23, graded 21"
+    assert lines[1].split() == ["resource", "allocatable", "allocated", "allocating"]
+    assert ["cpu", "293574m", "185884m", "125224m"] in [line.split() for line in lines]
+
+
+def test_a_report_describes_free_nodes_by_pools() -> None:
+    def pools(*options: str) -> dict[str, Any]:
+        printed = invoked("report", "--from", MEMBER2, "-o", "json", *options).output
+        described: dict[str, Any] = json.loads(printed)["pools"]
+        return described
+
+    usual = pools()
+    assert sum(usual["counts"]) == 21
+    assert len(usual["minimums"]) == len(usual["counts"]) * len(usual["resources"])
+    assert "kubernetes.io/arch" in usual["labelKeys"]
+    assert len(pools("--pool-budget", "16")["counts"]) == 16
+    named = pools("--pool-labels", "fleet.example/pool")
+    assert named["labelKeys"][0] == "fleet.example/pool"
+    assert invoked("report", "--from", MEMBER2, "--pool-budget", "8").exit_code == 2
+
+
+def test_estimates_are_exact() -> None:
+    asked = ("estimate", "--from", MEMBER1, "--request", "cpu=500m,memory=1Gi")
+    assert invoked(*asked).output == "27\n"
+    assert json.loads(invoked(*asked, "-o", "json").output) == {"replicas": 27}
+    assert invoked(*asked, "--selector", "kubernetes.io/arch=arm64").output == "0\n"
+
+
+def test_cases_are_answered_line_by_line(tmp_path: Path) -> None:
+    cases = tmp_path / "cases.jsonl"
+    node = {"name": "a", "allocatable": {"cpu": "4", "pods": "10"}}
+    cases.write_text(json.dumps({"id": "x", "nodes": [node], "request": {"cpu": "1"}}) + "\n")
+    assert invoked("estimate", "--cases", str(cases)).output == '{"id": "x", "replicas": 4}\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("estimate",), 2, "give --from FILE, or --cases FILE"),
+        (("estimate", "--from", MEMBER1, "--request", "cpu"), 2, "write KEY=VALUE, not 'cpu'"),
+        (("estimate", "--from", MEMBER1, "--request", "cpu=x"), 1, "--request[cpu]: 'x' is not"),
+        (("report", "--from", str(ROOT / "pyproject.toml")), 1, "pyproject.toml: not what"),
+        (("report",), 2, "Missing option '--from'"),
+        (("nonsense",), 2, "No such command"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_a_code(
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["estimator", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.startswith("estimator: ")
+    assert told.count("\n") == 1

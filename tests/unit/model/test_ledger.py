@@ -1,0 +1,155 @@
+"""The ledger through the life of bindings: decisions, reports, changes of shape, ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federation.model.ledger import (
+    DECISIONS_REMEMBERED,
+    OLDER_SHAPES_REMEMBERED,
+    ClusterLedger,
+    Ledger,
+)
+from federation.model.reservations import Echo, Share, request_shape
+from federation.model.workload import ReplicaRequirements
+
+SMALL = {"cpu": 100}
+LARGE = {"cpu": 400}
+EMPTY = ClusterLedger(cluster="member1")
+
+
+def share(replicas: int, request: Mapping[str, int] = SMALL, component: str = "") -> Share:
+    return Share(
+        component=component,
+        requirements=ReplicaRequirements(request=request),
+        replicas=replicas,
+    )
+
+
+def echo(bound: int, unbound: int = 0, request: Mapping[str, int] = SMALL, **more: int) -> Echo:
+    return Echo(binding="web", shape=request_shape(request), bound=bound, unbound=unbound, **more)
+
+
+def in_cells(ledger: ClusterLedger, binding: str = "web") -> int:
+    return sum(each.in_cells for each in ledger.outstanding_of(binding))
+
+
+def test_a_report_takes_over_what_it_sees() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)])
+    assert in_cells(ledger) == 5
+    ledger = ledger.reported(ledger.interest_version, [echo(2, unbound=1)])
+    assert in_cells(ledger) == 3
+    assert ledger.outstanding_of("web")[0].in_summary == 2
+    assert in_cells(ledger.reported(ledger.interest_version, [echo(5)])) == 0
+
+
+def test_pods_that_go_away_are_outstanding_again() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(5)])
+    assert in_cells(ledger.reported(1, [echo(4)])) == 1
+    assert in_cells(ledger.reported(1, [])) == 5
+
+
+def test_an_agent_that_was_not_told_yet_leaves_the_reservation_whole() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)])
+    assert in_cells(ledger.reported(0, [])) == 5
+
+
+def test_more_replicas_of_the_same_shape_keep_their_echo_and_tell_agents_nothing_new() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(5)])
+    scaled = ledger.decided("web", "d2", [share(8)])
+    assert in_cells(scaled) == 3
+    assert scaled.interest_version == ledger.interest_version
+    assert scaled.newest("web")[0].decisions == ("d1", "d2")
+    assert in_cells(ledger.decided("web", "d2", [share(2)])) == 0
+
+
+def test_a_new_shape_is_outstanding_as_a_whole_and_credited_what_it_replaces() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5, LARGE)])
+    ledger = ledger.reported(1, [echo(5, request=LARGE)]).decided("web", "d2", [share(5)])
+    (outstanding,) = ledger.outstanding_of("web")
+    assert (outstanding.in_cells, outstanding.credited) == (5, 5)
+    half = ledger.reported(2, [echo(2, request=LARGE), echo(2)])
+    (outstanding,) = half.outstanding_of("web")
+    assert (outstanding.in_cells, outstanding.credited) == (3, 2)
+
+
+def test_an_older_shape_is_looked_for_until_only_the_newest_is_seen() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5, LARGE)]).decided("web", "d2", [share(5)])
+    nothing_yet = ledger.reported(2, [])
+    assert len(nothing_yet.reservations["web"]) == 2
+    both = nothing_yet.reported(2, [echo(1), echo(4, request=LARGE)])
+    assert len(both.reservations["web"]) == 2
+    assert len(both.reported(1, [echo(5)]).reservations["web"]) == 2
+    assert len(both.reported(2, [echo(5)]).reservations["web"]) == 1
+
+
+def test_going_back_to_an_older_shape_finds_its_pods() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(5)])
+    ledger = ledger.decided("web", "d2", [share(5, LARGE)])
+    ledger = ledger.reported(2, [echo(3), echo(2, request=LARGE)])
+    back = ledger.decided("web", "d3", [share(5)])
+    assert in_cells(back) == 2
+    assert back.newest("web")[0].decisions == ("d1", "d3")
+
+
+def test_what_ran_before_deducts_nothing_until_the_agent_was_asked() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)], adopted={"": 3})
+    assert in_cells(ledger) == 2
+    assert in_cells(ledger.reported(0, [])) == 2
+    asked = ledger.reported(ledger.interest_version, [echo(2)])
+    assert in_cells(asked) == 3
+    # An agent that starts again must not bring back what was claimed and found wrong.
+    assert in_cells(asked.reported(0, [])) == 5
+
+
+def test_pods_that_finished_stay_echoed_when_they_are_gone() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(2, finished=3)])
+    assert in_cells(ledger) == 0
+    assert in_cells(ledger.reported(1, [echo(2)])) == 0
+    assert in_cells(ledger.reported(1, [])) == 2
+
+
+def test_components_are_outstanding_each_by_itself() -> None:
+    ledger = EMPTY.decided("job", "d1", [share(1, LARGE, "manager"), share(4, SMALL, "worker")])
+    ledger = ledger.reported(
+        1, [Echo(binding="job", component="worker", shape=request_shape(SMALL), bound=4)]
+    )
+    assert [(each.component, each.in_cells) for each in ledger.outstanding()] == [("manager", 1)]
+
+
+def test_shapes_and_decisions_are_not_remembered_without_end() -> None:
+    ledger = EMPTY
+    for number in range(50):
+        ledger = ledger.decided("web", f"d{number}", [share(1, {"cpu": number + 1})])
+    assert len(ledger.reservations["web"]) == OLDER_SHAPES_REMEMBERED + 1
+    assert in_cells(ledger) == 1
+    for number in range(50):
+        ledger = ledger.decided("web", f"e{number}", [share(1)])
+    assert len(ledger.newest("web")[0].decisions) == DECISIONS_REMEMBERED
+
+
+def test_a_decision_lets_go_of_the_clusters_it_leaves_out() -> None:
+    ledger = Ledger().decided("web", "d1", {"member1": [share(2)], "member2": [share(3)]})
+    ledger = ledger.decided("other", "d2", {"member1": [share(1)]})
+    assert ledger.clusters_of("web") == ["member1", "member2"]
+    moved = ledger.decided("web", "d3", {"member2": [share(5)]})
+    assert moved.clusters_of("web") == ["member2"]
+    assert in_cells(moved.of("member1")) == 0
+    assert in_cells(moved.of("member1"), "other") == 1
+    assert in_cells(moved.of("member2")) == 5
+    assert moved.released("web").clusters_of("web") == []
+    assert in_cells(ledger.of("member1")) == 2, "the earlier ledger has not changed"
+
+
+def test_the_interest_grows_with_all_that_is_to_be_looked_for() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)])
+    versions = [ledger.interest_version]
+    for decide in (
+        lambda each: each.decided("web", "d2", [share(5, LARGE)]),
+        lambda each: each.decided("other", "d3", [share(1)]),
+        lambda each: each.released("web"),
+    ):
+        ledger = decide(ledger)
+        versions.append(ledger.interest_version)
+    assert versions == [1, 2, 3, 4]
+    assert ledger.released("web") is ledger

@@ -1,0 +1,113 @@
+"""Selectors and tolerations, for one object."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.model.cluster import Taint, TaintEffect
+from federation.model.selectors import (
+    UNSCHEDULABLE,
+    matches_labels,
+    matches_requirement,
+    matches_terms,
+    tolerates,
+    untolerated_taint,
+)
+from federation.model.workload import (
+    NodeSelectorTerm,
+    Operator,
+    Requirement,
+    Toleration,
+    TolerationOperator,
+)
+
+LABELS = {"zone": "a", "cores": "8", "empty": "", "word": "eight"}
+DEDICATED = Taint(key="dedicated", value="gpu", effect=TaintEffect.NO_SCHEDULE)
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "matches"),
+    [
+        ("zone", "In", ("a", "b"), True),
+        ("zone", "In", ("b",), False),
+        ("zone", "In", (), False),
+        ("absent", "In", ("",), False),
+        ("zone", "NotIn", ("a",), False),
+        ("absent", "NotIn", ("a",), True),
+        ("empty", "Exists", (), True),
+        ("absent", "Exists", (), False),
+        ("absent", "DoesNotExist", (), True),
+        ("zone", "DoesNotExist", (), False),
+        ("cores", "Gt", ("7",), True),
+        ("cores", "Gt", ("8",), False),
+        ("cores", "Gt", ("-1",), True),
+        ("cores", "Gt", ("10",), False),
+        ("cores", "Lt", ("10",), True),
+        ("cores", "Lt", ("8",), False),
+        ("cores", "Gt", ("7", "6"), False),
+        ("cores", "Gt", ("seven",), False),
+        ("cores", "Gt", ("1_0",), False),
+        ("cores", "Lt", ("9223372036854775808",), False),
+        ("cores", "Lt", ("99999999999999999999",), False),
+        ("word", "Gt", ("7",), False),
+        ("absent", "Lt", ("7",), False),
+    ],
+)
+def test_requirements(key: str, operator: str, values: tuple[str, ...], *, matches: bool) -> None:
+    requirement = Requirement(key=key, operator=Operator(operator), values=values)
+    assert matches_requirement(requirement, LABELS) is matches
+
+
+def test_every_label_of_a_selector_is_needed() -> None:
+    assert matches_labels({}, LABELS)
+    assert matches_labels({"zone": "a", "empty": ""}, LABELS)
+    assert not matches_labels({"zone": "a", "absent": ""}, LABELS)
+
+
+def test_terms_are_ored_and_their_expressions_anded() -> None:
+    in_a = Requirement(key="zone", operator=Operator.IN, values=("a",))
+    absent = Requirement(key="absent", operator=Operator.EXISTS)
+    both = NodeSelectorTerm(match_expressions=(in_a, absent))
+    one = NodeSelectorTerm(match_expressions=(in_a,))
+    assert not matches_terms([both], LABELS, {})
+    assert matches_terms([both, one], LABELS, {})
+
+
+def test_fields_are_looked_up_apart_from_labels() -> None:
+    by_name = Requirement(key="metadata.name", operator=Operator.IN, values=("node-1",))
+    term = NodeSelectorTerm(match_fields=(by_name,))
+    assert matches_terms([term], {}, {"metadata.name": "node-1"})
+    assert not matches_terms([term], {"metadata.name": "node-1"}, {"metadata.name": "node-2"})
+
+
+def test_an_empty_term_and_no_terms_match_nothing() -> None:
+    assert not matches_terms([NodeSelectorTerm()], LABELS, {})
+    assert not matches_terms([], LABELS, {})
+
+
+@pytest.mark.parametrize(
+    ("toleration", "covered"),
+    [
+        (Toleration(key="dedicated", value="gpu"), True),
+        (Toleration(key="dedicated", value="cpu"), False),
+        (Toleration(key="dedicated"), False),
+        (Toleration(key="other", value="gpu"), False),
+        (Toleration(key="dedicated", operator=TolerationOperator.EXISTS), True),
+        (Toleration(operator=TolerationOperator.EXISTS), True),
+        (Toleration(), False),
+        (Toleration(key="dedicated", value="gpu", effect=TaintEffect.NO_SCHEDULE), True),
+        (Toleration(key="dedicated", value="gpu", effect=TaintEffect.NO_EXECUTE), False),
+    ],
+)
+def test_tolerations(toleration: Toleration, *, covered: bool) -> None:
+    assert tolerates(toleration, DEDICATED) is covered
+
+
+def test_the_first_taint_in_the_way_is_named() -> None:
+    preferred = Taint(key="spot", effect=TaintEffect.PREFER_NO_SCHEDULE)
+    evicting = Taint(key="gone", effect=TaintEffect.NO_EXECUTE)
+    assert untolerated_taint([preferred], []) is None
+    assert untolerated_taint([preferred, DEDICATED, evicting], []) is DEDICATED
+    covering = [Toleration(key="dedicated", operator=TolerationOperator.EXISTS)]
+    assert untolerated_taint([DEDICATED, evicting], covering) is evicting
+    assert untolerated_taint([UNSCHEDULABLE], covering) is UNSCHEDULABLE

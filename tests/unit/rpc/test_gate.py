@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from federation.app import MAX_REQUEST_BYTES, SERVICES
+from federation.rpc.agents import AgentsServicer
+from federation.rpc.clusters import ClustersServicer
+from federation.rpc.estimates import EstimatesServicer
+from federation.rpc.interceptors import AGENT_METHODS, OPEN_METHODS, Gate
+from federation.rpc.scheduling import SchedulingServicer
+from federation.rpc.simulation import SimulationServicer
+from federation.v1 import (
+    agents_pb2,
+    clusters_pb2,
+    estimates_pb2,
+    scheduling_pb2,
+    simulation_pb2,
+)
+from tests.control_planes import RunningControlPlane, refusal_of, refused
+
+SERVICERS = {
+    clusters_pb2: ClustersServicer,
+    agents_pb2: AgentsServicer,
+    estimates_pb2: EstimatesServicer,
+    scheduling_pb2: SchedulingServicer,
+    simulation_pb2: SimulationServicer,
+}
+METHODS = [
+    (service, method, servicer)
+    for module, servicer in SERVICERS.items()
+    for service in module.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+PATHS = [f"/{service.full_name}/{method.name}" for service, method, _ in METHODS]
+GUARDED = sorted(set(PATHS) - OPEN_METHODS - AGENT_METHODS)
+
+
+@pytest.mark.parametrize(("service", "method", "servicer"), METHODS, ids=PATHS)
+def test_every_rpc_has_a_method_of_its_own(service: Any, method: Any, servicer: type) -> None:
+    assert service.full_name in SERVICES
+    assert method.name in vars(servicer)
+
+
+def test_the_methods_that_are_treated_apart_exist() -> None:
+    ours = {path for path in OPEN_METHODS | AGENT_METHODS if path.startswith("/federation.")}
+    assert ours == {"/federation.v1.Clusters/EnrollCluster", "/federation.v1.Agents/Connect"}
+    assert ours <= set(PATHS)
+
+
+def raw(running: RunningControlPlane, path: str, payload: bytes, *headers: str) -> Any:
+    """The call of a unary method with these bytes and these authorization headers."""
+    metadata = tuple(("authorization", header) for header in headers)
+    return running.channel.unary_unary(path)(payload, metadata=metadata, timeout=10.0)
+
+
+async def admin_header(running: RunningControlPlane) -> str:
+    return str(running.admin.metadata[0][1])
+
+
+async def test_every_method_needs_a_credential(running: RunningControlPlane) -> None:
+    for path in [*GUARDED, "/federation.v1.Agents/Connect"]:
+        refusal = await refused(raw(running, path, b""))
+        assert refusal.code is grpc.StatusCode.UNAUTHENTICATED, path
+        assert refusal.reason == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ["Bearer"],
+        ["Bearer "],
+        ["Basic dXNlcjpwYXNz"],
+        ["Bearer wrong"],
+        ["Bearer 0123456789abcdef.secret"],
+        ["Bearer " + "x" * 4000],
+    ],
+)
+async def test_what_is_no_credential_of_ours_is_refused(
+    running: RunningControlPlane, headers: list[str]
+) -> None:
+    refusal = await refused(raw(running, GUARDED[0], b"", *headers))
+    assert refusal.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_two_credentials_are_none(running: RunningControlPlane) -> None:
+    header = await admin_header(running)
+    refusal = await refused(raw(running, GUARDED[0], b"", header, header))
+    assert refusal.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_the_scheme_is_read_in_any_case(running: RunningControlPlane) -> None:
+    header = (await admin_header(running)).replace("Bearer", "bearer")
+    await raw(running, "/federation.v1.Clusters/ListClusters", b"", header)
+
+
+async def test_an_agent_may_connect_and_nothing_else(running: RunningControlPlane) -> None:
+    agent = await running.enrolled("member1")
+    for path in GUARDED:
+        refusal = await refused(raw(running, path, b"", str(agent.metadata[0][1])))
+        assert refusal.code is grpc.StatusCode.PERMISSION_DENIED, path
+        assert "member1" in refusal.message
+        assert path in refusal.message
+
+
+async def test_the_admin_is_no_agent(running: RunningControlPlane) -> None:
+    refusal = await refused(running.admin.agents.Connect(metadata=running.admin.metadata).read())
+    assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize("path", [*GUARDED, "/federation.v1.Clusters/EnrollCluster"])
+async def test_bytes_that_are_no_message_are_the_callers_fault(
+    running: RunningControlPlane, path: str
+) -> None:
+    refusal = await refused(raw(running, path, b"\xff\xff\xff", await admin_header(running)))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal.reason == "UNDECODABLE"
+
+
+async def test_a_stranger_learns_nothing_about_how_a_request_is_read(
+    running: RunningControlPlane,
+) -> None:
+    refusal = await refused(raw(running, GUARDED[0], b"\xff\xff\xff"))
+    assert refusal.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_requests_beyond_the_limit_are_refused_and_the_limit_is_named(
+    running: RunningControlPlane,
+) -> None:
+    header = await admin_header(running)
+    refusal = await refused(raw(running, GUARDED[0], bytes(MAX_REQUEST_BYTES + 1), header))
+    assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(MAX_REQUEST_BYTES) in refusal.message
+
+
+async def test_unknown_methods_are_unimplemented(running: RunningControlPlane) -> None:
+    refusal = await refused(raw(running, "/federation.v1.Clusters/Explode", b""))
+    assert refusal.code is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_health_is_open_and_speaks_for_every_service(running: RunningControlPlane) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(running.channel)
+    for service in ("", *SERVICES):
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING, service
+
+
+async def test_watchers_of_health_see_the_end_coming(running: RunningControlPlane) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(running.channel)
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service=SERVICES[0]))
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    stopping = asyncio.create_task(running.plane.stop())
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    watch.cancel()
+    await stopping
+
+
+async def test_reflection_needs_a_credential_and_lists_every_service(
+    running: RunningControlPlane,
+) -> None:
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(running.channel)
+    question = reflection_pb2.ServerReflectionRequest(list_services="")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.ServerReflectionInfo(iter([question])).read()
+    assert refusal_of(caught.value).code is grpc.StatusCode.UNAUTHENTICATED
+    call = stub.ServerReflectionInfo(iter([question]), metadata=running.admin.metadata)
+    listed = {each.name for each in (await call.read()).list_services_response.service}
+    assert set(SERVICES) < listed
+
+
+class Nobody:
+    """An identity for methods that need none."""
+
+
+async def served(behaviour: Any, *, deadline_seconds: float) -> Any:
+    """One open method behind a gate of its own, called without a deadline."""
+    gate = Gate(Nobody(), deadline_seconds=deadline_seconds)  # type: ignore[arg-type]
+    server = grpc.aio.server(interceptors=[gate])
+    handlers = {"Check": grpc.unary_unary_rpc_method_handler(behaviour)}
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("grpc.health.v1.Health", handlers)]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            return await channel.unary_unary("/grpc.health.v1.Health/Check")(b"")
+    finally:
+        await server.stop(None)
+
+
+async def test_a_call_without_a_deadline_gets_one() -> None:
+    async def never(_: bytes, __: object) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    refusal = await refused(served(never, deadline_seconds=0.05))
+    assert refusal.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("error", [RuntimeError("secret detail"), TimeoutError("secret detail")])
+async def test_what_nobody_expected_is_logged_under_an_id_and_not_told(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    async def broken(_: bytes, __: object) -> bytes:
+        raise error
+
+    refusal = await refused(served(broken, deadline_seconds=5.0))
+    assert refusal.code is grpc.StatusCode.INTERNAL
+    assert "secret" not in refusal.message
+    (record,) = [each for each in caplog.records if each.message == "unexpected error"]
+    fields = vars(record)["fields"]
+    assert fields["error_id"] in refusal.message
+    assert record.exc_info

@@ -1,0 +1,181 @@
+"""Simulations over the wire: the same answers as fedctl's, and nothing is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from federation.cli.simulate import answer_case
+from federation.codec import simulations
+from federation.codec.strict import message_from_document
+from federation.rpc import simulation
+from federation.scheduler.profile import Profiles
+from federation.v1 import estimates_pb2
+from federation.v1.resource_pb2 import Cluster, ObjectMeta, ResourceBinding
+from federation.v1.scheduling_pb2 import Outcome
+from federation.v1.simulation_pb2 import SimulateRequest, SimulationOptions
+from tests.control_planes import RunningControlPlane, refused, running_control_plane
+from tests.unit.rpc.test_batches import failing
+
+CLUSTERS = [
+    {
+        "metadata": {"name": name},
+        "spec": {"region": region},
+        "status": {"resourceSummary": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": 110}}},
+    }
+    for name, region, cpu in (("m1", "eu", 4), ("m2", "eu", 8), ("m3", "us", 4))
+]
+
+
+def workload(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            "replicas": replicas,
+            "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
+            "placement": {
+                "replicaScheduling": {"replicaDivisionPreference": "Aggregated"},
+                **spec.pop("placement", {}),
+            },
+            **spec,
+        },
+    }
+
+
+def request(
+    *bindings: dict[str, Any], clusters: list[dict[str, Any]] | None = None, **options: Any
+) -> SimulateRequest:
+    return SimulateRequest(
+        clusters=[message_from_document(each, Cluster) for each in clusters or CLUSTERS],
+        bindings=[message_from_document(each, ResourceBinding) for each in bindings],
+        options=SimulationOptions(**options),
+    )
+
+
+async def simulated(running: RunningControlPlane, asked: SimulateRequest) -> Any:
+    answer = await running.admin.call(running.admin.simulation.Simulate, asked)
+    return answer.decisions
+
+
+def gist(decisions: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "binding": f"{each.namespace}/{each.name}",
+            "outcome": Outcome.Name(each.outcome).removeprefix("OUTCOME_"),
+            "clusters": [{"name": c.name, "replicas": c.replicas} for c in each.clusters],
+            "reason": each.reason,
+        }
+        for each in decisions
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "case_options"),
+    [
+        ([("a", 3), ("b", 9), ("c", 9)], {}, {}),
+        (
+            [("a", 3), ("b", 9)],
+            {"available_replicas": {"m3": 90}, "tie_break": "karmada"},
+            {"availableReplicas": {"m3": 90}, "tieBreak": "karmada"},
+        ),
+        (
+            [("a", 3)],
+            {"highest_source": estimates_pb2.ESTIMATE_SOURCE_SUMMARY, "reserve": True},
+            {"source": "summary", "reserve": True},
+        ),
+    ],
+)
+async def test_the_server_answers_as_fedctl_does(
+    running: RunningControlPlane,
+    given: list[tuple[str, int]],
+    options: dict[str, Any],
+    case_options: dict[str, Any],
+) -> None:
+    bindings = [workload(*each) for each in given]
+    decisions = await simulated(running, request(*bindings, **options))
+    case = {"clusters": CLUSTERS, "bindings": bindings, "options": case_options}
+    assert gist(decisions) == answer_case(case)["decisions"]
+    assert {each.id for each in decisions} == {""}
+    assert not any(each.HasField("trace") for each in decisions)
+
+
+async def test_traces_come_when_asked_for(running: RunningControlPlane) -> None:
+    (decision,) = await simulated(running, request(workload("a", 5), include_traces=True))
+    assert [each.name for each in decision.trace.clusters] == ["m1", "m2", "m3"]
+    assert sum(each.replicas for each in decision.trace.clusters) == 5
+
+
+async def test_every_broken_rule_is_told_with_its_path(running: RunningControlPlane) -> None:
+    asked = request(workload("a", 1), workload("a", 1), workload("b", -1), tie_break="coin")
+    asked.clusters.append(asked.clusters[0])
+    asked.options.available_replicas["nowhere"] = 1
+    refusal = await refused(simulated(running, asked))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal.violations.keys() == {
+        "clusters[3].metadata.name",
+        "bindings[1].metadata.name",
+        "bindings[2].spec.replicas",
+        "options.tieBreak",
+        "options.availableReplicas[nowhere]",
+    }
+
+
+async def test_rules_of_the_scheduler_hold_as_well(running: RunningControlPlane) -> None:
+    torn = workload("a", 1, schedulerName="nobody")
+    torn["spec"]["placement"]["replicaScheduling"] = {
+        "replicaSchedulingType": "Duplicated",
+        "clusterLimits": [{"min": 1}],
+    }
+    refusal = await refused(simulated(running, request(torn)))
+    assert refusal.violations == {
+        "bindings[0].spec.placement.replicaScheduling.clusterLimits": (
+            "needs replicaSchedulingType Divided"
+        ),
+        "bindings[0].spec.schedulerName": "must be one of default-scheduler, not 'nobody'",
+    }
+
+
+@pytest.mark.parametrize(
+    ("clusters", "bindings", "field"),
+    [
+        (simulations.MAX_CLUSTERS + 1, 0, "clusters"),
+        (0, simulations.MAX_BINDINGS + 1, "bindings"),
+        (1001, 1000, "bindings"),
+    ],
+)
+async def test_a_simulation_has_limits(
+    running: RunningControlPlane, clusters: int, bindings: int, field: str
+) -> None:
+    asked = SimulateRequest(
+        clusters=[Cluster(metadata=ObjectMeta(name="m"))] * clusters,
+        bindings=[ResourceBinding()] * bindings,
+    )
+    refusal = await refused(simulated(running, asked))
+    assert list(refusal.violations) == [field]
+
+
+async def test_an_answer_that_would_not_arrive_is_refused(
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulation, "MAX_ANSWER_BYTES", 10)
+    refusal = await refused(simulated(running, request(workload("a", 1))))
+    assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "fewer bindings at a time" in refusal.message
+
+
+async def test_nothing_is_answered_with_nothing(running: RunningControlPlane) -> None:
+    assert list(await simulated(running, SimulateRequest())) == []
+
+
+async def test_profiles_are_the_servers(database_url: str, tmp_path: Path) -> None:
+    profiles = Profiles.of([failing()])
+    async with running_control_plane(database_url, tmp_path, profiles) as running:
+        asked = request(workload("a", 1, schedulerName="flaky"))
+        refusal = await refused(simulated(running, asked))
+        assert (refusal.code, refusal.reason) == (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "PLUGIN_FAILED",
+        )

@@ -1,0 +1,265 @@
+"""Promises: what is packed, what is refused and why, and what each certificate asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from federation.model.cluster import Taint, TaintEffect
+from federation.model.placement import Certificate
+from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.scheduler.reserve import (
+    Ask,
+    FleetRooms,
+    Refused,
+    Reserved,
+    certificate_for,
+    packable_c,
+    reserve,
+)
+from federation.scheduler.room import PackingStep, ReportId, Room
+from tests.slow_packer import broken_promise
+
+REPORT = ReportId(1, 7)
+CAREFUL, PLANNED = PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED
+STRICT, UNPROVEN = PromiseCertificate.STRICT, PromiseCertificate.UNPROVEN
+
+
+def pools(*cells: tuple[int, int], pool: NodePool | None = None) -> Pools:
+    """Cells of so many nodes with so much cpu each, and pod slots enough."""
+    count_k = np.array([nodes for nodes, _ in cells], np.int64)
+    min_rk = np.array([[cpu, 10**6, 20] for _, cpu in cells], np.int64).T.copy()
+    return Pools(
+        label_keys=("zone",),
+        pools=(pool or NodePool(),),
+        cells=Cells(
+            resources=("cpu", "memory", "pods"),
+            pool_k=np.zeros(len(cells), np.int32),
+            count_k=count_k,
+            min_rk=min_rk,
+            sum_rk=min_rk * count_k,
+            max_rk=min_rk.copy(),
+            sum_exact_k=np.ones(len(cells), np.bool_),
+        ),
+    )
+
+
+def cpu(amount: int, claim: NodeClaim | None = None) -> ReplicaRequirements:
+    return ReplicaRequirements(request={"cpu": amount}, node_claim=claim)
+
+
+def wanted(
+    replicas: int,
+    amount: int = 10,
+    binding: str = "web",
+    certificate: PromiseCertificate = CAREFUL,
+    credited: int = 0,
+    claim: NodeClaim | None = None,
+) -> Outstanding:
+    return Outstanding(
+        binding=binding,
+        requirements=cpu(amount, claim),
+        certificate=certificate,
+        in_cells=replicas,
+        credited=credited,
+    )
+
+
+def asked(room: Room | None, *outstanding: Outstanding) -> Ask:
+    return Ask(cluster="member1", room=room, outstanding=outstanding)
+
+
+def taken(answer: Reserved | Refused) -> Room:
+    assert isinstance(answer, Reserved)
+    room = answer.rooms["member1"]
+    assert broken_promise(room.pools, room.holdings) == ""
+    return room
+
+
+def why(answer: Reserved | Refused) -> str:
+    assert isinstance(answer, Refused)
+    return answer.reasons["member1"]
+
+
+def test_a_promise_names_its_report_and_shows_where_it_fits() -> None:
+    room = Room.of(REPORT, pools((2, 25), (1, 40)))
+    answer = reserve("web", [asked(room, wanted(5))])
+    assert isinstance(answer, Reserved)
+    (promise,) = answer.promises
+    assert (promise.cluster, promise.report, promise.certificate) == ("member1", REPORT, CAREFUL)
+    assert promise.holding.steps == (
+        PackingStep(pool=0, free=(25, 10**6, 20), nodes=2, replicas=2),
+        PackingStep(pool=0, free=(40, 10**6, 20), nodes=1, replicas=1),
+    )
+
+
+def test_all_or_nothing_over_clusters() -> None:
+    small, large = Room.of(REPORT, pools((1, 10))), Room.of(REPORT, pools((1, 90)))
+    asks = [
+        Ask(cluster="large", room=large, outstanding=(wanted(4),)),
+        Ask(cluster="member1", room=small, outstanding=(wanted(4),)),
+    ]
+    assert why(reserve("web", asks)) == "1 of 4 replicas find room"
+
+
+def test_components_cannot_have_the_same_room() -> None:
+    room = Room.of(REPORT, pools((1, 40)))
+    answer = reserve("web", [asked(room, wanted(3), wanted(1, 20))])
+    assert why(answer) == "0 of 1 replicas find room"
+
+
+def test_the_own_reservation_is_free_for_its_binding() -> None:
+    room = Room.of(REPORT, pools((1, 100)), [wanted(6), wanted(2, binding="other")])
+    fleet = FleetRooms.of([room])
+    own = {0: (room.without("web"), 6)}
+    assert packable_c(fleet, cpu(10), None, own).tolist() == [2]
+    assert packable_c(fleet, cpu(10), None, {}).tolist() == [2]
+    assert taken(reserve("web", [asked(room, wanted(8))])).overcommitted == ()
+    assert why(reserve("web", [asked(room, wanted(9))])) == "8 of 9 replicas find room"
+
+
+def test_more_fits_of_a_smaller_shape_in_the_place_of_the_own_larger_one() -> None:
+    room = Room.of(REPORT, pools((1, 100)), [wanted(2, 50)])
+    assert packable_c(FleetRooms.of([room]), cpu(10), None, {}).tolist() == [0]
+    own = {0: (room.without("web"), 0)}
+    assert packable_c(FleetRooms.of([room]), cpu(10), None, own).tolist() == [10]
+
+
+def test_what_does_not_grow_is_confirmed_in_an_over_committed_cluster_and_more_is_not() -> None:
+    room = Room.of(REPORT, pools((1, 50)), [wanted(4), wanted(4, binding="other")])
+    (short,) = room.overcommitted
+    assert (short.outstanding.binding, short.unplaced) == ("other", 3)
+    assert room.outstanding == (wanted(4), wanted(4, binding="other"))
+    assert taken(reserve("web", [asked(room, wanted(4))])) is room
+    scaled_down = taken(reserve("web", [asked(room, wanted(1))]))
+    assert scaled_down.overcommitted == ()
+    text = "the cluster is over-committed: 3 promised replicas find no room"
+    assert why(reserve("web", [asked(room, wanted(5))])) == text
+    assert why(reserve("new", [asked(room, wanted(1, binding="new"))])) == text
+    assert packable_c(FleetRooms.of([room]), cpu(1), None, {}).tolist() == [0]
+
+
+def test_another_order_is_tried_before_a_cluster_counts_as_over_committed() -> None:
+    # One after the other, the small one goes where a large one has to go.
+    room = Room.of(REPORT, pools((1, 50), (1, 60)), [wanted(1, 10), wanted(2, 50)])
+    assert room.overcommitted == ()
+
+
+def test_credited_replicas_need_no_room() -> None:
+    room = Room.of(REPORT, pools((1, 20)))
+    assert taken(reserve("web", [asked(room, wanted(5, credited=3))])).overcommitted == ()
+    assert why(reserve("web", [asked(room, wanted(5, credited=2))])) == "2 of 3 replicas find room"
+
+
+def test_careful_promises_what_both_placers_leave() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(4, 10, binding="other")])
+    # Best fit leaves three whole nodes, spreading none.
+    assert room.most(cpu(40), PLANNED, 9) == 3
+    assert room.most(cpu(40), CAREFUL, 9) == 0
+    assert room.most(cpu(30), CAREFUL, 9) == 3
+
+
+def test_strict_promises_what_any_placer_leaves() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(3, 1, binding="other")])
+    assert room.most(cpu(40), PLANNED, 9) == 3
+    assert room.most(cpu(40), STRICT, 9) == 1
+    assert room.most(cpu(39), STRICT, 9) == 3, "a node has 1 to spare: two pods spoil it"
+
+
+def test_nobody_takes_what_a_strict_promise_may_need() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(2, 40, binding="db", certificate=STRICT)])
+    assert room.most(cpu(1), CAREFUL, 99) == 2
+    answer = reserve("web", [asked(room, wanted(3, 1))])
+    assert why(answer) == "2 of 3 replicas find room"
+    fleet = FleetRooms.of([room])
+    assert packable_c(fleet, cpu(1), None, {}).tolist() == [2]
+    assert packable_c(fleet, cpu(40), Certificate.STRICT, {}).tolist() == [2]
+
+
+def test_credited_replicas_may_come_before_their_place_is_free() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(2, 40, binding="db", certificate=STRICT)])
+    answer = reserve("web", [asked(room, wanted(3, 1, credited=2))])
+    assert why(answer) == "strict promises would no longer be sure of their room"
+
+
+def test_a_stricter_promise_is_a_new_one() -> None:
+    room = Room.of(REPORT, pools((2, 40)), [wanted(2, 40), wanted(1, 1, binding="other")])
+    assert room.overcommitted
+    room = Room.of(REPORT, pools((3, 40)), [wanted(3, 1, binding="other"), wanted(1, 40)])
+    answer = reserve("web", [asked(room, wanted(1, 40, certificate=STRICT))])
+    assert why(answer) == "0 of 1 replicas find room"
+
+
+ZONE = NodeClaim(node_selector={"zone": "a"})
+RACK = NodeClaim(node_selector={"rack": "7"})
+
+
+@pytest.mark.parametrize(
+    ("certificate", "follows_claims", "claim", "expected"),
+    [
+        (None, False, None, CAREFUL),
+        (None, True, None, PLANNED),
+        (Certificate.PLANNED, False, None, CAREFUL),
+        (Certificate.PLANNED, True, ZONE, PLANNED),
+        (Certificate.CAREFUL, True, None, CAREFUL),
+        (Certificate.STRICT, True, None, STRICT),
+        (Certificate.STRICT, True, RACK, UNPROVEN),
+    ],
+)
+def test_certificates(
+    certificate: Certificate | None,
+    follows_claims: bool,
+    claim: NodeClaim | None,
+    expected: PromiseCertificate,
+) -> None:
+    room = Room.of(REPORT, pools((1, 10)), follows_claims=follows_claims)
+    assert certificate_for(certificate, room, cpu(1, claim)) is expected
+
+
+def test_nothing_is_proven_of_a_cluster_without_pools() -> None:
+    assert certificate_for(None, None, cpu(1)) is UNPROVEN
+    ask = asked(None, wanted(1, certificate=UNPROVEN))
+    assert why(reserve("web", [ask])) == "nothing shows whether there is room"
+    answer = reserve("web", [ask], allow_unproven=True)
+    assert isinstance(answer, Reserved)
+    assert [(each.report, each.certificate) for each in answer.promises] == [(None, UNPROVEN)]
+    assert packable_c(FleetRooms.of([None]), cpu(1), None, {}).tolist() == [0]
+
+
+def test_what_is_unproven_keeps_others_away_and_is_no_over_commitment() -> None:
+    room = Room.of(REPORT, pools((1, 40)))
+    unproven = wanted(9, 10, "blind", UNPROVEN, claim=RACK)
+    assert why(reserve("blind", [asked(room, unproven)])) == "nothing shows whether there is room"
+    room = taken(reserve("blind", [asked(room, unproven)], allow_unproven=True))
+    assert room.overcommitted == ()
+    assert room.most(cpu(1), CAREFUL, 9) == 0
+
+
+def test_taints_keep_promises_away() -> None:
+    taint = Taint(key="dedicated", effect=TaintEffect.NO_SCHEDULE)
+    room = Room.of(REPORT, pools((1, 40), pool=NodePool(taints=(taint,))))
+    assert room.most(cpu(1), CAREFUL, 9) == 0
+
+
+def test_a_fleet_with_newer_rooms_is_the_fleet_of_the_newer_rooms() -> None:
+    rooms: list[Room | None] = [Room.of(REPORT, pools((1, 10 * n))) for n in range(1, 5)]
+    fleet = FleetRooms.of(rooms)
+    rooms[1], rooms[3] = None, Room.of(REPORT, pools((1, 40)), [wanted(9)])
+    changed = fleet.with_rooms({1: rooms[1], 3: rooms[3]})
+    assert packable_c(changed, cpu(10), None, {}).tolist() == [1, 0, 3, 0]
+    assert packable_c(FleetRooms.of(rooms), cpu(10), None, {}).tolist() == [1, 0, 3, 0]
+    assert packable_c(fleet, cpu(10), None, {}).tolist() == [1, 2, 3, 4]
+
+
+def test_a_room_does_not_fall_to_pieces() -> None:
+    room = Room.of(REPORT, pools(*((1, 50 + n) for n in range(64))))
+    requests: Mapping[str, int] = {f"b{n}": n % 7 + 1 for n in range(300)}
+    for binding, amount in requests.items():
+        room = room.with_one(wanted(1, amount, binding))
+    assert len(room.holdings) == 300
+    assert len(room.filled.cells) <= 64 + 64
+    assert broken_promise(room.pools, room.holdings) == ""

@@ -1,0 +1,120 @@
+"""Batches: by priority, answered in order, each item by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.model.errors import (
+    FederationError,
+    InvalidRequest,
+    PluginFailed,
+    PreconditionFailed,
+    Unavailable,
+)
+from federation.scheduler.decision import Outcome
+from federation.scheduler.profile import DEFAULT_PROFILE, Profiles, Score
+from federation.scheduler.state import CycleState
+from federation.services.batches import BatchItem, schedule_batch
+from federation.services.fleet import FleetOwner
+from federation.services.scheduling import Scheduling
+from federation.services.values import Scheduled
+from federation.store.postgres import PostgresStore
+from tests.services import WEB, Agents, UnsteadyStore
+from tests.unit.services.conftest import StillClock
+from tests.unit.services.test_scheduling import rows
+
+
+def item(name: str, **change: object) -> BatchItem:
+    return BatchItem(binding=replace(WEB, name=name, uid="", **change))  # type: ignore[arg-type]
+
+
+def gist(answer: Scheduled | FederationError) -> str:
+    return answer.reason if isinstance(answer, FederationError) else answer.record.name
+
+
+async def test_items_are_decided_by_priority_and_answered_in_order(
+    scheduling: Scheduling,
+) -> None:
+    items = [
+        item("low", priority=-1),
+        item("first", priority=5),
+        item("middle"),
+        item("second", priority=5),
+    ]
+    answers = await schedule_batch(scheduling, items)
+    assert [gist(answer) for answer in answers] == ["low", "first", "middle", "second"]
+    made = {
+        answer.record.name: answer.record.created_at
+        for answer in answers
+        if isinstance(answer, Scheduled)
+    }
+    assert sorted(made, key=made.__getitem__) == ["first", "second", "middle", "low"]
+
+
+async def test_a_bad_item_harms_no_other(scheduling: Scheduling, engine: AsyncEngine) -> None:
+    items = [
+        item("a"),
+        item("broken", replicas=-1),
+        item("b"),
+        item("stopped", suspended=True),
+        item("strange", scheduler_name="nobody"),
+        item("much", replicas=1000),
+    ]
+    answers = await schedule_batch(scheduling, items)
+    assert [gist(answer) for answer in answers] == [
+        "a",
+        "INVALID_REQUEST",
+        "b",
+        "PRECONDITION_FAILED",
+        "INVALID_REQUEST",
+        "much",
+    ]
+    assert isinstance(answers[1], InvalidRequest)
+    assert [each.field for each in answers[1].violations] == ["spec.replicas"]
+    assert isinstance(answers[3], PreconditionFailed)
+    assert isinstance(answers[5], Scheduled)
+    assert answers[5].record.decision.outcome is Outcome.UNSCHEDULABLE
+    assert await rows(engine, "binding") == 3
+
+
+async def test_the_same_binding_twice_is_decided_twice(scheduling: Scheduling) -> None:
+    answers = await schedule_batch(scheduling, [item("a", replicas=2), item("a", replicas=3)])
+    totals = [
+        sum(target.replicas for target in answer.record.decision.clusters)
+        for answer in answers
+        if isinstance(answer, Scheduled)
+    ]
+    assert totals == [2, 3]
+
+
+async def test_a_plugin_that_fails_for_one_binding_fails_that_one(
+    store: PostgresStore, fleet: FleetOwner, scheduling: Scheduling, clock: StillClock
+) -> None:
+    def picky(state: CycleState) -> object:
+        if state.binding.name == "bad":
+            raise KeyError("no such label")
+        return state.prior_c * 0
+
+    score = Score(name="Picky", run=picky, weight=1)  # type: ignore[arg-type]
+    profiles = Profiles.of([replace(DEFAULT_PROFILE, scores=(score,))])
+    picking = Scheduling(store, fleet, Agents(), clock, profiles)
+    answers = await schedule_batch(picking, [item("a"), item("bad"), item("b")])
+    assert [gist(answer) for answer in answers] == ["a", "PLUGIN_FAILED", "b"]
+    assert isinstance(answers[1], PluginFailed)
+    assert "Picky" in answers[1].message
+
+
+async def test_a_store_that_is_away_ends_the_batch(
+    store: PostgresStore, fleet: FleetOwner, clock: StillClock
+) -> None:
+    away = UnsteadyStore(store)
+    away.reachable = False
+    with pytest.raises(Unavailable):
+        await schedule_batch(Scheduling(away, fleet, Agents(), clock), [item("a")])
+
+
+async def test_nothing_is_answered_with_nothing(scheduling: Scheduling) -> None:
+    assert await schedule_batch(scheduling, []) == []

@@ -1,0 +1,80 @@
+"""Reads recorded answers: one JSON object a line, beside this file.
+
+Must not judge them: which differences are excused stands in each test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from federation.model.cluster import (
+    CapacityReport,
+    Cluster,
+    ClusterState,
+    NodeSummary,
+    ResourceSummary,
+)
+from federation.model.grades import Grade, GradeRange, ResourceModel, model_hash
+from federation.model.resources import MAX_AMOUNT, amount_of
+
+HERE = Path(__file__).parent
+
+
+def read_lines(name: str) -> list[dict[str, Any]]:
+    """The lines of ``<name>.jsonl``, in order."""
+    with (HERE / f"{name}.jsonl").open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def amounts(quantities: Mapping[str, str] | None) -> dict[str, int]:
+    """Recorded quantities in base units, rounded up; none at all for null."""
+    return {name: amount_of(name, text) for name, text in (quantities or {}).items()}
+
+
+def model_of(grades: list[dict[str, Any]] | None) -> ResourceModel:
+    """The model of recorded grade minimums; each grade ends where the next begins."""
+    if not grades:
+        return ResourceModel()
+    starts = [amounts(grade["min"]) for grade in grades]
+    ends = [*starts[1:], dict.fromkeys(starts[0], MAX_AMOUNT)]
+    return ResourceModel(
+        grades=tuple(
+            Grade(
+                grade=grade["grade"],
+                ranges=tuple(
+                    GradeRange(name=name, min=start[name], max=end[name]) for name in start
+                ),
+            )
+            for grade, start, end in zip(grades, starts, ends, strict=True)
+        )
+    )
+
+
+def cluster_of(line: dict[str, Any]) -> ClusterState:
+    """The one cluster of a recorded estimate, with its report graded under its model."""
+    model = model_of(line["models"])
+    return ClusterState(
+        cluster=Cluster(name=line["id"], model=model),
+        report=CapacityReport(
+            epoch=1,
+            sequence=1,
+            snapshot_time=0.0,
+            summary=ResourceSummary(
+                allocatable=amounts(line["allocatable"]),
+                allocated=amounts(line["allocated"]),
+                allocating=amounts(line["allocating"]),
+            ),
+            nodes=NodeSummary(),
+            grade_counts={each["grade"]: each["count"] for each in line["counts"] or ()},
+            model_hash=model_hash(model),
+        ),
+        received_at=0.0,
+    )
+
+
+def is_plain_estimate(line: dict[str, Any]) -> bool:
+    """Whether the line asks for single replicas with no workload assumed to be placed already."""
+    return line["kind"] == "replicas" and not line.get("assumed")

@@ -1,0 +1,53 @@
+"""NodeResourcesFit and BalancedAllocation on whole pods, as kube-scheduler 1.36 scores them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from estimator.binpack.fit import insufficient, unresolvable
+from estimator.binpack.node_load import NodeLoad, tabulate
+from estimator.binpack.requests import replica_request
+from tests.vectors.loading import amounts, read_lines
+from tests.vectors.scoring import balanced, fit_strategy, pod_resources, totals
+
+LINES = read_lines("scoring-fit-objects")
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+def test_fit_objects(line: dict[str, Any]) -> None:
+    expect = line["expect"]
+    request = replica_request(pod_resources(line["pod"]))
+    assert {name: amount for name, amount in request.amounts.items() if amount} == {
+        name: amount for name, amount in totals(expect["pod_requests"]).items() if amount
+    } | {"pods": 1}
+    assert request.nonzero_placed == {
+        "cpu": expect["pod_nonzero_milli_cpu"],
+        "memory": expect["pod_nonzero_memory"],
+    }
+
+    nodes = tabulate(
+        [
+            NodeLoad.of_pods(
+                amounts(node["allocatable"]),
+                [replica_request(pod_resources(pod)) for pod in node["pods"]],
+            )
+            for node in line["nodes"]
+        ]
+    )
+    short, never = insufficient(nodes, request), unresolvable(nodes, request)
+    scores = fit_strategy(line).score(nodes, request)
+    plugin = balanced(line["balanced_resources"])
+    assert plugin.applies_to(request) is not expect["balanced_prescore_skip"]
+    balanced_scores = plugin.score(nodes, request)
+    for row, node in enumerate(expect["nodes"]):
+        for resource, amount in totals(node["requested"]).items():
+            assert nodes.requested_n(resource)[row] == amount
+        assert nodes.scored_n("cpu")[row] == node["nonzero_milli_cpu"]
+        assert nodes.scored_n("memory")[row] == node["nonzero_memory"]
+        assert scores[row] == node["score"]
+        if node["balanced"] is not None:
+            assert balanced_scores[row] == node["balanced"]
+        assert [name for name, short_n in short.items() if short_n[row]] == node["insufficient"]
+        assert [name for name, never_n in never.items() if never_n[row]] == node["unresolvable"]
