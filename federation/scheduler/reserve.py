@@ -107,6 +107,14 @@ class Reserved:
     rooms: Mapping[str, Room]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Promised:
+    """Every ask is promised: the promises, and the fleet's rooms with them."""
+
+    promises: tuple[Promise, ...]
+    fleet: FleetRooms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """Nothing is promised to anybody. ``reasons`` say why, for people, by cluster name."""
@@ -157,6 +165,40 @@ def packable_c(
         most = room.most(requirements, certificate, MAX_REPLICAS)
         most_c[position] = max(0, most - replicas)
     return most_c
+
+
+def promise(
+    fleet: FleetRooms,
+    names: Sequence[str],
+    binding: str,
+    asks: Mapping[int, tuple[Outstanding, ...]],
+    *,
+    allow_unproven: bool = False,
+) -> Promised | Refused:
+    """Promise a binding all it asks for, by cluster position, or nothing.
+
+    ``names`` are the fleet's clusters by position. ``asks`` are all that the binding has
+    outstanding in a cluster after the decision; nothing lets go of the cluster.
+    """
+    reserved = reserve(
+        binding,
+        [
+            Ask(cluster=names[c], room=fleet.rooms[c], outstanding=outstanding)
+            for c, outstanding in asks.items()
+            if outstanding
+        ],
+        allow_unproven=allow_unproven,
+    )
+    if isinstance(reserved, Refused):
+        return reserved
+    changes: dict[int, Room] = {}
+    for position, outstanding in asks.items():
+        room = fleet.rooms[position]
+        if room is not None:
+            changes[position] = (
+                reserved.rooms[names[position]] if outstanding else room.without(binding)
+            )
+    return Promised(promises=reserved.promises, fleet=fleet.with_rooms(changes))
 
 
 def reserve(
