@@ -63,10 +63,12 @@ def pools_of(reported: ReportedPools) -> Pools:
 
 
 def _totals(cells: Cells) -> Int64Array:
-    """Counts times minimums, which stop at MAX_AMOUNT."""
-    total_rk = cells.count_k * cells.min_rk
-    too_large_rk = cells.count_k.astype(np.float64) * cells.min_rk >= float(MAX_AMOUNT)
-    return np.where(too_large_rk, np.int64(MAX_AMOUNT), total_rk)
+    """Counts times minimums, which stop at MAX_AMOUNT.
+
+    Asked by division: floats cannot tell amounts this large apart.
+    """
+    too_large_rk = cells.min_rk > MAX_AMOUNT // np.maximum(cells.count_k, 1)
+    return np.where(too_large_rk, np.int64(MAX_AMOUNT), cells.count_k * cells.min_rk)
 
 
 def _matrix(values: tuple[int, ...], shape: tuple[int, int]) -> Int64Array:

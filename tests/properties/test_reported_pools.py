@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from federation.codec.pools import pools_to_message, read_pools
@@ -57,6 +57,12 @@ def sent(reported: ReportedPools) -> ReportedPools:
     return read
 
 
+NOTHING = (0, 0, 0, 0, False, False)
+
+
+# As floats, this amount and MAX_AMOUNT are one number.
+@example(rows=[NOTHING, NOTHING, (0, 0, 0, MAX_AMOUNT - 511, False, False)])
+@example(rows=[NOTHING, *[(0, 0, 0, MAX_AMOUNT - 1, False, True)] * 20])
 @given(rows=nodes)
 def test_pools_come_back_as_they_were(rows: list[tuple[Any, ...]]) -> None:
     pools = pools_from(rows)
