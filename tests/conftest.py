@@ -11,13 +11,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+from tests import examples
 from tests.databases import Databases
 
 # The data is thrown away at the end: waiting for the disk would test nothing.
 THROWN_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 serial = itertools.count(1)
+
+# Before any test is imported: its own settings are made from those of the profile.
+examples.register_profiles()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if settings.get_current_profile_name() == examples.EXPLORE:
+        examples.explore_further(items)
 
 
 @pytest.fixture(scope="session")
