@@ -81,6 +81,7 @@ class ConnectResponse(_message.Message):
     NEW_CREDENTIAL_FIELD_NUMBER: _builtins.int
     RECONNECT_FIELD_NUMBER: _builtins.int
     ESTIMATE_REQUEST_FIELD_NUMBER: _builtins.int
+    INTEREST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -97,6 +98,8 @@ class ConnectResponse(_message.Message):
     def reconnect(self) -> Global___Reconnect: ...
     @_builtins.property
     def estimate_request(self) -> Global___EstimateRequest: ...
+    @_builtins.property
+    def interest(self) -> Global___InterestUpdate: ...
     def __init__(
         self,
         *,
@@ -108,12 +111,13 @@ class ConnectResponse(_message.Message):
         new_credential: Global___NewCredential | None = ...,
         reconnect: Global___Reconnect | None = ...,
         estimate_request: Global___EstimateRequest | None = ...,
+        interest: Global___InterestUpdate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "place_request", "resync", "goodbye", "new_credential", "reconnect", "estimate_request"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "place_request", "resync", "goodbye", "new_credential", "reconnect", "estimate_request", "interest"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -284,6 +288,9 @@ class Report(_message.Message):
     MODEL_HASH_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
     POOLS_FIELD_NUMBER: _builtins.int
+    INTEREST_VERSION_FIELD_NUMBER: _builtins.int
+    ECHO_SHAPES_FIELD_NUMBER: _builtins.int
+    ECHOES_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     sequence: _builtins.int
     """Grows by at least one per report within an epoch; older and repeated ones are refused."""
@@ -295,6 +302,8 @@ class Report(_message.Message):
     """The model the counts were made under; empty when modelling is off."""
     content_hash: _builtins.str
     """SHA-256 over the content; a heartbeat carries it in place of an unchanged report."""
+    interest_version: _builtins.int
+    """The newest InterestUpdate that the echoes answer; 0: the agent was not told what to look for."""
     @_builtins.property
     def snapshot_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -308,6 +317,14 @@ class Report(_message.Message):
     @_builtins.property
     def pools(self) -> Global___NodePools:
         """Absent when the agent does not say."""
+
+    @_builtins.property
+    def echo_shapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___EchoShape]:
+        """The distinct shapes of the echoes."""
+
+    @_builtins.property
+    def echoes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Echo]:
+        """What there is of the reservations that the agent looks for, those without any pod left out."""
 
     def __init__(
         self,
@@ -325,14 +342,230 @@ class Report(_message.Message):
         model_hash: _builtins.str = ...,
         content_hash: _builtins.str = ...,
         pools: Global___NodePools | None = ...,
+        interest_version: _builtins.int = ...,
+        echo_shapes: _abc.Iterable[Global___EchoShape] | None = ...,
+        echoes: _abc.Iterable[Global___Echo] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pools", b"pools", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "allocated", b"allocated", "allocating", b"allocating", "content_hash", b"content_hash", "epoch", b"epoch", "grade_counts", b"grade_counts", "graded_nodes", b"graded_nodes", "model_hash", b"model_hash", "pools", b"pools", "ready_nodes", b"ready_nodes", "sequence", b"sequence", "snapshot_time", b"snapshot_time", "total_nodes", b"total_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "allocated", b"allocated", "allocating", b"allocating", "content_hash", b"content_hash", "echo_shapes", b"echo_shapes", "echoes", b"echoes", "epoch", b"epoch", "grade_counts", b"grade_counts", "graded_nodes", b"graded_nodes", "interest_version", b"interest_version", "model_hash", b"model_hash", "pools", b"pools", "ready_nodes", b"ready_nodes", "sequence", b"sequence", "snapshot_time", b"snapshot_time", "total_nodes", b"total_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Report: _TypeAlias = Report  # noqa: Y015
+
+@_typing.final
+class EchoShape(_message.Message):
+    """What one pod of a reservation asks for, in base units by resource name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RequestEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def request(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        request: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EchoShape: _TypeAlias = EchoShape  # noqa: Y015
+
+@_typing.final
+class Echo(_message.Message):
+    """The pods that stand for one shape of a binding's component, all of them in the capacity of the
+    same report.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BINDING_FIELD_NUMBER: _builtins.int
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    UNBOUND_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    binding: _builtins.str
+    """As in BindingInterest."""
+    component: _builtins.str
+    shape: _builtins.int
+    """Position in echo_shapes."""
+    bound: _builtins.int
+    """On a node, or with a node claimed for them, and not over."""
+    unbound: _builtins.int
+    """Waiting for a node."""
+    finished: _builtins.int
+    """Succeeded."""
+    def __init__(
+        self,
+        *,
+        binding: _builtins.str = ...,
+        component: _builtins.str = ...,
+        shape: _builtins.int = ...,
+        bound: _builtins.int = ...,
+        unbound: _builtins.int = ...,
+        finished: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "bound", b"bound", "component", b"component", "finished", b"finished", "shape", b"shape", "unbound", b"unbound"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Echo: _TypeAlias = Echo  # noqa: Y015
+
+@_typing.final
+class InterestUpdate(_message.Message):
+    """Which pods to look for from now on. Reports name the version they answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    BINDINGS_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    whole: _builtins.bool
+    """Everything: what is not in here is not looked for any more. Else only what changed."""
+    @_builtins.property
+    def bindings(self) -> _containers.RepeatedCompositeFieldContainer[Global___BindingInterest]: ...
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Bindings that are not looked for any more."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        whole: _builtins.bool = ...,
+        bindings: _abc.Iterable[Global___BindingInterest] | None = ...,
+        removed: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings", "removed", b"removed", "version", b"version", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InterestUpdate: _TypeAlias = InterestUpdate  # noqa: Y015
+
+@_typing.final
+class BindingInterest(_message.Message):
+    """A binding whose pods are looked for: by the label fedsched.io/binding, else by their owner."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BINDING_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    SHAPES_FIELD_NUMBER: _builtins.int
+    binding: _builtins.str
+    """namespace/name, or the name alone."""
+    uid: _builtins.str
+    """What the label holds: the binding's metadata.uid; empty: nothing is looked for by label."""
+    @_builtins.property
+    def owner(self) -> _resource_pb2.ObjectReference:
+        """The workload; absent: nothing is looked for by owner."""
+
+    @_builtins.property
+    def shapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SoughtShape]:
+        """Of each component the newest shape first."""
+
+    def __init__(
+        self,
+        *,
+        binding: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        owner: _resource_pb2.ObjectReference | None = ...,
+        shapes: _abc.Iterable[Global___SoughtShape] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "owner", b"owner", "shapes", b"shapes", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BindingInterest: _TypeAlias = BindingInterest  # noqa: Y015
+
+@_typing.final
+class SoughtShape(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RequestEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    DECISIONS_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
+    component: _builtins.str
+    @_builtins.property
+    def request(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def decisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The decisions that asked for this shape, the newest last: pods may carry one of them."""
+
+    @_builtins.property
+    def planned(self) -> Global___Share:
+        """Replicas promised by plan and not seen bound: a restarted agent claims nodes for them again."""
+
+    def __init__(
+        self,
+        *,
+        component: _builtins.str = ...,
+        request: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        decisions: _abc.Iterable[_builtins.str] | None = ...,
+        planned: Global___Share | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["planned", b"planned"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "decisions", b"decisions", "planned", b"planned", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SoughtShape: _TypeAlias = SoughtShape  # noqa: Y015
 
 @_typing.final
 class NodePools(_message.Message):
@@ -712,10 +945,13 @@ class PlaceRequest(_message.Message):
     DECISION_ID_FIELD_NUMBER: _builtins.int
     BINDING_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     decision_id: _builtins.str
     binding: _builtins.str
     """namespace/name of the binding."""
+    planned: _builtins.bool
+    """The certificate hangs on it: claim nodes for every replica, or say that there are none."""
     @_builtins.property
     def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___Share]: ...
     def __init__(
@@ -725,10 +961,11 @@ class PlaceRequest(_message.Message):
         decision_id: _builtins.str = ...,
         binding: _builtins.str = ...,
         shares: _abc.Iterable[Global___Share] | None = ...,
+        planned: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision_id", b"decision_id", "request_id", b"request_id", "shares", b"shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision_id", b"decision_id", "planned", b"planned", "request_id", b"request_id", "shares", b"shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -771,12 +1008,15 @@ class PlaceReply(_message.Message):
     UNPLACED_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     STRATEGY_FIELD_NUMBER: _builtins.int
+    CLAIMED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     unplaced: _builtins.int
     """Replicas for which no node was found."""
     message: _builtins.str
     """Why, when something was not placed."""
     strategy: _builtins.str
+    claimed: _builtins.bool
+    """The nodes are claimed for these replicas, and a placer here follows claims."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeShare]: ...
     def __init__(
@@ -787,10 +1027,11 @@ class PlaceReply(_message.Message):
         unplaced: _builtins.int = ...,
         message: _builtins.str = ...,
         strategy: _builtins.str = ...,
+        claimed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "nodes", b"nodes", "request_id", b"request_id", "strategy", b"strategy", "unplaced", b"unplaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed", b"claimed", "message", b"message", "nodes", b"nodes", "request_id", b"request_id", "strategy", b"strategy", "unplaced", b"unplaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

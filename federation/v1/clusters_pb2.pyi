@@ -188,9 +188,12 @@ class ListClustersResponse(_message.Message):
     CLUSTERS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     FLEET_GENERATION_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     fleet_generation: _builtins.str
     """Names the order of clusters in packed estimate answers of the same generation."""
+    resource_version: _builtins.str
+    """Watch from here: nothing that this page misses is missed."""
     @_builtins.property
     def clusters(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.Cluster]:
         """By ascending name."""
@@ -201,14 +204,84 @@ class ListClustersResponse(_message.Message):
         clusters: _abc.Iterable[_resource_pb2.Cluster] | None = ...,
         next_page_token: _builtins.str = ...,
         fleet_generation: _builtins.str = ...,
+        resource_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "fleet_generation", b"fleet_generation", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "fleet_generation", b"fleet_generation", "next_page_token", b"next_page_token", "resource_version", b"resource_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListClustersResponse: _TypeAlias = ListClustersResponse  # noqa: Y015
+
+@_typing.final
+class WatchClustersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    resource_version: _builtins.str
+    """Of a list, an event or a bookmark; empty: everything there is comes first."""
+    def __init__(
+        self,
+        *,
+        resource_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resource_version", b"resource_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchClustersRequest: _TypeAlias = WatchClustersRequest  # noqa: Y015
+
+@_typing.final
+class WatchClustersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    resource_version: _builtins.str
+    """Resume from here."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterEvent]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___ClusterEvent] | None = ...,
+        resource_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "resource_version", b"resource_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchClustersResponse: _TypeAlias = WatchClustersResponse  # noqa: Y015
+
+@_typing.final
+class ClusterEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    type: _resource_pb2.EventType.ValueType
+    @_builtins.property
+    def cluster(self) -> _resource_pb2.Cluster:
+        """As it is now; of a deleted one only its name."""
+
+    def __init__(
+        self,
+        *,
+        type: _resource_pb2.EventType.ValueType = ...,
+        cluster: _resource_pb2.Cluster | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterEvent: _TypeAlias = ClusterEvent  # noqa: Y015
 
 @_typing.final
 class GetClusterRequest(_message.Message):

@@ -79,6 +79,11 @@ class ClustersStub:
                 request_serializer=federation_dot_v1_dot_clusters__pb2.RevokeClusterRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_clusters__pb2.RevokeClusterResponse.FromString,
                 _registered_method=True)
+        self.WatchClusters = channel.unary_stream(
+                '/federation.v1.Clusters/WatchClusters',
+                request_serializer=federation_dot_v1_dot_clusters__pb2.WatchClustersRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_clusters__pb2.WatchClustersResponse.FromString,
+                _registered_method=True)
 
 
 class ClustersServicer:
@@ -148,6 +153,14 @@ class ClustersServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchClusters(self, request, context):
+        """Every change of a cluster from a resource version on, at least once. ABORTED with reason RELIST
+        when the watcher is too slow or the resource version too old: list again, and watch from there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClustersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -195,6 +208,11 @@ def add_ClustersServicer_to_server(servicer, server):
                     servicer.RevokeCluster,
                     request_deserializer=federation_dot_v1_dot_clusters__pb2.RevokeClusterRequest.FromString,
                     response_serializer=federation_dot_v1_dot_clusters__pb2.RevokeClusterResponse.SerializeToString,
+            ),
+            'WatchClusters': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchClusters,
+                    request_deserializer=federation_dot_v1_dot_clusters__pb2.WatchClustersRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_clusters__pb2.WatchClustersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -440,6 +458,33 @@ class Clusters:
             '/federation.v1.Clusters/RevokeCluster',
             federation_dot_v1_dot_clusters__pb2.RevokeClusterRequest.SerializeToString,
             federation_dot_v1_dot_clusters__pb2.RevokeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchClusters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/federation.v1.Clusters/WatchClusters',
+            federation_dot_v1_dot_clusters__pb2.WatchClustersRequest.SerializeToString,
+            federation_dot_v1_dot_clusters__pb2.WatchClustersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,10 @@ class ClustersStub:
     """
     RevokeCluster: _grpc.UnaryUnaryMultiCallable[_clusters_pb2.RevokeClusterRequest, _clusters_pb2.RevokeClusterResponse]
     """Ends every credential and unused join token of a cluster at once, and its agent's stream."""
+    WatchClusters: _grpc.UnaryStreamMultiCallable[_clusters_pb2.WatchClustersRequest, _clusters_pb2.WatchClustersResponse]
+    """Every change of a cluster from a resource version on, at least once. ABORTED with reason RELIST
+    when the watcher is too slow or the resource version too old: list again, and watch from there.
+    """
 
 @_typing.type_check_only
 class ClustersAsyncStub(ClustersStub):
@@ -79,6 +83,10 @@ class ClustersAsyncStub(ClustersStub):
     """
     RevokeCluster: _aio.UnaryUnaryMultiCallable[_clusters_pb2.RevokeClusterRequest, _clusters_pb2.RevokeClusterResponse]  # type: ignore[assignment]
     """Ends every credential and unused join token of a cluster at once, and its agent's stream."""
+    WatchClusters: _aio.UnaryStreamMultiCallable[_clusters_pb2.WatchClustersRequest, _clusters_pb2.WatchClustersResponse]  # type: ignore[assignment]
+    """Every change of a cluster from a resource version on, at least once. ABORTED with reason RELIST
+    when the watcher is too slow or the resource version too old: list again, and watch from there.
+    """
 
 class ClustersServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -156,5 +164,15 @@ class ClustersServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_clusters_pb2.RevokeClusterResponse, _abc.Awaitable[_clusters_pb2.RevokeClusterResponse]]:
         """Ends every credential and unused join token of a cluster at once, and its agent's stream."""
+
+    @_abc_1.abstractmethod
+    def WatchClusters(
+        self,
+        request: _clusters_pb2.WatchClustersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_clusters_pb2.WatchClustersResponse], _abc.AsyncIterator[_clusters_pb2.WatchClustersResponse]]:
+        """Every change of a cluster from a resource version on, at least once. ABORTED with reason RELIST
+        when the watcher is too slow or the resource version too old: list again, and watch from there.
+        """
 
 def add_ClustersServicer_to_server(servicer: ClustersServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

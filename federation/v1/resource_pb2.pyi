@@ -12,6 +12,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -22,6 +23,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _EventType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EVENT_TYPE_UNSPECIFIED: _EventType.ValueType  # 0
+    EVENT_TYPE_UPDATED: _EventType.ValueType  # 1
+    """Made, or changed."""
+    EVENT_TYPE_DELETED: _EventType.ValueType  # 2
+    EVENT_TYPE_BOOKMARK: _EventType.ValueType  # 3
+    """Nothing: only the resource version moved on."""
+
+class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
+    """What happened to an object since a watcher saw it last."""
+
+EVENT_TYPE_UNSPECIFIED: EventType.ValueType  # 0
+EVENT_TYPE_UPDATED: EventType.ValueType  # 1
+"""Made, or changed."""
+EVENT_TYPE_DELETED: EventType.ValueType  # 2
+EVENT_TYPE_BOOKMARK: EventType.ValueType  # 3
+"""Nothing: only the resource version moved on."""
+Global___EventType: _TypeAlias = EventType  # noqa: Y015
 
 @_typing.final
 class ObjectMeta(_message.Message):

@@ -63,6 +63,7 @@ class ScheduleRequest(_message.Message):
     NODE_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     PREVIEW_FIELD_NUMBER: _builtins.int
     PREVIEW_TOKEN_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     adopt: _builtins.bool
     """Take spec.clusters of this request as where the workload runs, even when the binding is known."""
     wait: _builtins.bool
@@ -77,6 +78,10 @@ class ScheduleRequest(_message.Message):
     """Commit exactly what a preview showed. FAILED_PRECONDITION when the token has expired, when the
     binding's spec changed since, or when a cluster of the result is gone. May be repeated.
     """
+    idempotency_key: _builtins.str
+    """At most 128 characters. The same key and request of the same caller get the same answer for a
+    day, and are decided once; another request is FAILED_PRECONDITION, IDEMPOTENCY_KEY_REUSED.
+    """
     @_builtins.property
     def binding(self) -> _resource_pb2.ResourceBinding:
         """May be absent with a preview_token; else it must ask for what was previewed."""
@@ -90,10 +95,11 @@ class ScheduleRequest(_message.Message):
         node_timeout_seconds: _builtins.float = ...,
         preview: _builtins.bool = ...,
         preview_token: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wait", b"_wait", "binding", b"binding", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait", b"_wait", "adopt", b"adopt", "binding", b"binding", "node_timeout_seconds", b"node_timeout_seconds", "preview", b"preview", "preview_token", b"preview_token", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait", b"_wait", "adopt", b"adopt", "binding", b"binding", "idempotency_key", b"idempotency_key", "node_timeout_seconds", b"node_timeout_seconds", "preview", b"preview", "preview_token", b"preview_token", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wait: _TypeAlias = _typing.Literal["wait"]  # noqa: Y015
     _WhichOneofArgType__wait: _TypeAlias = _typing.Literal["_wait", b"_wait"]  # noqa: Y015
@@ -170,8 +176,10 @@ class ScheduleBatchItem(_message.Message):
     BINDING_FIELD_NUMBER: _builtins.int
     ADOPT_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     adopt: _builtins.bool
     wait: _builtins.bool
+    idempotency_key: _builtins.str
     @_builtins.property
     def binding(self) -> _resource_pb2.ResourceBinding: ...
     def __init__(
@@ -180,10 +188,11 @@ class ScheduleBatchItem(_message.Message):
         binding: _resource_pb2.ResourceBinding | None = ...,
         adopt: _builtins.bool = ...,
         wait: _builtins.bool | None = ...,
+        idempotency_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_wait", b"_wait", "binding", b"binding", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait", b"_wait", "adopt", b"adopt", "binding", b"binding", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_wait", b"_wait", "adopt", b"adopt", "binding", b"binding", "idempotency_key", b"idempotency_key", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__wait: _TypeAlias = _typing.Literal["wait"]  # noqa: Y015
     _WhichOneofArgType__wait: _TypeAlias = _typing.Literal["_wait", b"_wait"]  # noqa: Y015
@@ -291,6 +300,7 @@ class Decision(_message.Message):
     ALGORITHM_REVISION_FIELD_NUMBER: _builtins.int
     NODE_PLACEMENTS_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    PROMISES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     namespace: _builtins.str
     name: _builtins.str
@@ -317,6 +327,10 @@ class Decision(_message.Message):
     def trace(self) -> Global___Trace:
         """GetDecision, previews, and simulations that ask for it."""
 
+    @_builtins.property
+    def promises(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterPromise]:
+        """What the shares are worth, by cluster; empty where nothing was reserved."""
+
     def __init__(
         self,
         *,
@@ -332,14 +346,51 @@ class Decision(_message.Message):
         algorithm_revision: _builtins.str = ...,
         node_placements: _abc.Iterable[Global___NodePlacement] | None = ...,
         trace: Global___Trace | None = ...,
+        promises: _abc.Iterable[Global___ClusterPromise] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm_revision", b"algorithm_revision", "binding_generation", b"binding_generation", "clusters", b"clusters", "create_time", b"create_time", "id", b"id", "name", b"name", "namespace", b"namespace", "node_placements", b"node_placements", "outcome", b"outcome", "reason", b"reason", "remainder", b"remainder", "trace", b"trace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm_revision", b"algorithm_revision", "binding_generation", b"binding_generation", "clusters", b"clusters", "create_time", b"create_time", "id", b"id", "name", b"name", "namespace", b"namespace", "node_placements", b"node_placements", "outcome", b"outcome", "promises", b"promises", "reason", b"reason", "remainder", b"remainder", "trace", b"trace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Decision: _TypeAlias = Decision  # noqa: Y015
+
+@_typing.final
+class ClusterPromise(_message.Message):
+    """What one cluster's share is worth."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    REPORT_EPOCH_FIELD_NUMBER: _builtins.int
+    REPORT_SEQUENCE_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    certificate: _builtins.str
+    """planned, careful, strict or unproven."""
+    report_epoch: _builtins.int
+    """The report whose cells the share was packed into, beside all that was promised before."""
+    report_sequence: _builtins.int
+    note: _builtins.str
+    """Why it is worth less than what was asked for; empty when it is not."""
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        certificate: _builtins.str = ...,
+        report_epoch: _builtins.int = ...,
+        report_sequence: _builtins.int = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "cluster", b"cluster", "note", b"note", "report_epoch", b"report_epoch", "report_sequence", b"report_sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterPromise: _TypeAlias = ClusterPromise  # noqa: Y015
 
 @_typing.final
 class NodePlacement(_message.Message):
@@ -592,25 +643,266 @@ class GetBindingResponse(_message.Message):
 
     BINDING_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
+    RESERVATIONS_FIELD_NUMBER: _builtins.int
+    LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def binding(self) -> _resource_pb2.ResourceBinding: ...
     @_builtins.property
     def decision(self) -> Global___Decision:
         """The newest decision about it, without its trace."""
 
+    @_builtins.property
+    def reservations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reservation]:
+        """By ascending cluster, then component."""
+
+    @_builtins.property
+    def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When its reservations end unless the lease is renewed; absent without a lease."""
+
     def __init__(
         self,
         *,
         binding: _resource_pb2.ResourceBinding | None = ...,
         decision: Global___Decision | None = ...,
+        reservations: _abc.Iterable[Global___Reservation] | None = ...,
+        lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision", "lease_expire_time", b"lease_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision", "lease_expire_time", b"lease_expire_time", "reservations", b"reservations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetBindingResponse: _TypeAlias = GetBindingResponse  # noqa: Y015
+
+@_typing.final
+class Reservation(_message.Message):
+    """Replicas of one component that a cluster keeps room for until their pods are there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    OUTSTANDING_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    UNBOUND_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    component: _builtins.str
+    replicas: _builtins.int
+    outstanding: _builtins.int
+    """Not on any node yet, by the newest report."""
+    bound: _builtins.int
+    """Seen by the cluster's agent: on a node, waiting for one, succeeded."""
+    unbound: _builtins.int
+    finished: _builtins.int
+    certificate: _builtins.str
+    decision_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        component: _builtins.str = ...,
+        replicas: _builtins.int = ...,
+        outstanding: _builtins.int = ...,
+        bound: _builtins.int = ...,
+        unbound: _builtins.int = ...,
+        finished: _builtins.int = ...,
+        certificate: _builtins.str = ...,
+        decision_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "certificate", b"certificate", "cluster", b"cluster", "component", b"component", "decision_id", b"decision_id", "finished", b"finished", "outstanding", b"outstanding", "replicas", b"replicas", "unbound", b"unbound"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reservation: _TypeAlias = Reservation  # noqa: Y015
+
+@_typing.final
+class ReleaseReservationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    uid: _builtins.str
+    """When set, only of a binding with this metadata.uid."""
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Empty: in all clusters."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        clusters: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "name", b"name", "namespace", b"namespace", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseReservationRequest: _TypeAlias = ReleaseReservationRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseReservationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def released(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reservation]:
+        """As they were."""
+
+    def __init__(
+        self,
+        *,
+        released: _abc.Iterable[Global___Reservation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["released", b"released"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseReservationResponse: _TypeAlias = ReleaseReservationResponse  # noqa: Y015
+
+@_typing.final
+class RenewLeaseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    uid: _builtins.str
+    lease_seconds: _builtins.int
+    """From now on; absent: as long as the binding's spec says."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        lease_seconds: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "lease_seconds", b"lease_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "lease_seconds", b"lease_seconds", "name", b"name", "namespace", b"namespace", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lease_seconds: _TypeAlias = _typing.Literal["lease_seconds"]  # noqa: Y015
+    _WhichOneofArgType__lease_seconds: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_seconds) -> _WhichOneofReturnType__lease_seconds | None: ...
+
+Global___RenewLeaseRequest: _TypeAlias = RenewLeaseRequest  # noqa: Y015
+
+@_typing.final
+class RenewLeaseResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lease_expire_time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewLeaseResponse: _TypeAlias = RenewLeaseResponse  # noqa: Y015
+
+@_typing.final
+class WatchBindingsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: all namespaces."""
+    resource_version: _builtins.str
+    """Of a list, an event or a bookmark; empty: everything there is comes first."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        resource_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["namespace", b"namespace", "resource_version", b"resource_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchBindingsRequest: _TypeAlias = WatchBindingsRequest  # noqa: Y015
+
+@_typing.final
+class WatchBindingsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    resource_version: _builtins.str
+    """Resume from here."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___BindingEvent]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___BindingEvent] | None = ...,
+        resource_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "resource_version", b"resource_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchBindingsResponse: _TypeAlias = WatchBindingsResponse  # noqa: Y015
+
+@_typing.final
+class BindingEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    BINDING_FIELD_NUMBER: _builtins.int
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    type: _resource_pb2.EventType.ValueType
+    decision_id: _builtins.str
+    """The newest decision about it."""
+    @_builtins.property
+    def binding(self) -> _resource_pb2.ResourceBinding:
+        """As it is now; of a deleted one only its names and uid."""
+
+    def __init__(
+        self,
+        *,
+        type: _resource_pb2.EventType.ValueType = ...,
+        binding: _resource_pb2.ResourceBinding | None = ...,
+        decision_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision_id", b"decision_id", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BindingEvent: _TypeAlias = BindingEvent  # noqa: Y015
 
 @_typing.final
 class ListBindingsRequest(_message.Message):
@@ -645,7 +937,10 @@ class ListBindingsResponse(_message.Message):
 
     BINDINGS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
+    resource_version: _builtins.str
+    """Watch from here: nothing that this page misses is missed."""
     @_builtins.property
     def bindings(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.ResourceBinding]:
         """By ascending (namespace, name)."""
@@ -655,10 +950,11 @@ class ListBindingsResponse(_message.Message):
         *,
         bindings: _abc.Iterable[_resource_pb2.ResourceBinding] | None = ...,
         next_page_token: _builtins.str = ...,
+        resource_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings", "next_page_token", b"next_page_token", "resource_version", b"resource_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -64,6 +64,21 @@ class SchedulingStub:
                 request_serializer=federation_dot_v1_dot_scheduling__pb2.GetDecisionRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_scheduling__pb2.GetDecisionResponse.FromString,
                 _registered_method=True)
+        self.ReleaseReservation = channel.unary_unary(
+                '/federation.v1.Scheduling/ReleaseReservation',
+                request_serializer=federation_dot_v1_dot_scheduling__pb2.ReleaseReservationRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_scheduling__pb2.ReleaseReservationResponse.FromString,
+                _registered_method=True)
+        self.RenewLease = channel.unary_unary(
+                '/federation.v1.Scheduling/RenewLease',
+                request_serializer=federation_dot_v1_dot_scheduling__pb2.RenewLeaseRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_scheduling__pb2.RenewLeaseResponse.FromString,
+                _registered_method=True)
+        self.WatchBindings = channel.unary_stream(
+                '/federation.v1.Scheduling/WatchBindings',
+                request_serializer=federation_dot_v1_dot_scheduling__pb2.WatchBindingsRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_scheduling__pb2.WatchBindingsResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulingServicer:
@@ -110,6 +125,29 @@ class SchedulingServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReleaseReservation(self, request, context):
+        """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewLease(self, request, context):
+        """Lets a binding's reservations live longer. FAILED_PRECONDITION when it has no lease, or when
+        that has run out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchBindings(self, request, context):
+        """Every change of a binding from a resource version on, at least once. ABORTED with reason RELIST
+        when the watcher is too slow or the resource version too old: list again, and watch from there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulingServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -142,6 +180,21 @@ def add_SchedulingServicer_to_server(servicer, server):
                     servicer.GetDecision,
                     request_deserializer=federation_dot_v1_dot_scheduling__pb2.GetDecisionRequest.FromString,
                     response_serializer=federation_dot_v1_dot_scheduling__pb2.GetDecisionResponse.SerializeToString,
+            ),
+            'ReleaseReservation': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseReservation,
+                    request_deserializer=federation_dot_v1_dot_scheduling__pb2.ReleaseReservationRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_scheduling__pb2.ReleaseReservationResponse.SerializeToString,
+            ),
+            'RenewLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewLease,
+                    request_deserializer=federation_dot_v1_dot_scheduling__pb2.RenewLeaseRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_scheduling__pb2.RenewLeaseResponse.SerializeToString,
+            ),
+            'WatchBindings': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchBindings,
+                    request_deserializer=federation_dot_v1_dot_scheduling__pb2.WatchBindingsRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_scheduling__pb2.WatchBindingsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -306,6 +359,87 @@ class Scheduling:
             '/federation.v1.Scheduling/GetDecision',
             federation_dot_v1_dot_scheduling__pb2.GetDecisionRequest.SerializeToString,
             federation_dot_v1_dot_scheduling__pb2.GetDecisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseReservation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Scheduling/ReleaseReservation',
+            federation_dot_v1_dot_scheduling__pb2.ReleaseReservationRequest.SerializeToString,
+            federation_dot_v1_dot_scheduling__pb2.ReleaseReservationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Scheduling/RenewLease',
+            federation_dot_v1_dot_scheduling__pb2.RenewLeaseRequest.SerializeToString,
+            federation_dot_v1_dot_scheduling__pb2.RenewLeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchBindings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/federation.v1.Scheduling/WatchBindings',
+            federation_dot_v1_dot_scheduling__pb2.WatchBindingsRequest.SerializeToString,
+            federation_dot_v1_dot_scheduling__pb2.WatchBindingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

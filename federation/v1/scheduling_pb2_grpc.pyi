@@ -44,6 +44,16 @@ class SchedulingStub:
     DeleteBinding: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.DeleteBindingRequest, _scheduling_pb2.DeleteBindingResponse]
     GetDecision: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.GetDecisionRequest, _scheduling_pb2.GetDecisionResponse]
     """A decision with its whole trace: everything needed to explain it."""
+    ReleaseReservation: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ReleaseReservationRequest, _scheduling_pb2.ReleaseReservationResponse]
+    """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none."""
+    RenewLease: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.RenewLeaseRequest, _scheduling_pb2.RenewLeaseResponse]
+    """Lets a binding's reservations live longer. FAILED_PRECONDITION when it has no lease, or when
+    that has run out.
+    """
+    WatchBindings: _grpc.UnaryStreamMultiCallable[_scheduling_pb2.WatchBindingsRequest, _scheduling_pb2.WatchBindingsResponse]
+    """Every change of a binding from a resource version on, at least once. ABORTED with reason RELIST
+    when the watcher is too slow or the resource version too old: list again, and watch from there.
+    """
 
 @_typing.type_check_only
 class SchedulingAsyncStub(SchedulingStub):
@@ -61,6 +71,16 @@ class SchedulingAsyncStub(SchedulingStub):
     DeleteBinding: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.DeleteBindingRequest, _scheduling_pb2.DeleteBindingResponse]  # type: ignore[assignment]
     GetDecision: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.GetDecisionRequest, _scheduling_pb2.GetDecisionResponse]  # type: ignore[assignment]
     """A decision with its whole trace: everything needed to explain it."""
+    ReleaseReservation: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReleaseReservationRequest, _scheduling_pb2.ReleaseReservationResponse]  # type: ignore[assignment]
+    """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none."""
+    RenewLease: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.RenewLeaseRequest, _scheduling_pb2.RenewLeaseResponse]  # type: ignore[assignment]
+    """Lets a binding's reservations live longer. FAILED_PRECONDITION when it has no lease, or when
+    that has run out.
+    """
+    WatchBindings: _aio.UnaryStreamMultiCallable[_scheduling_pb2.WatchBindingsRequest, _scheduling_pb2.WatchBindingsResponse]  # type: ignore[assignment]
+    """Every change of a binding from a resource version on, at least once. ABORTED with reason RELIST
+    when the watcher is too slow or the resource version too old: list again, and watch from there.
+    """
 
 class SchedulingServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -111,5 +131,33 @@ class SchedulingServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.GetDecisionResponse, _abc.Awaitable[_scheduling_pb2.GetDecisionResponse]]:
         """A decision with its whole trace: everything needed to explain it."""
+
+    @_abc_1.abstractmethod
+    def ReleaseReservation(
+        self,
+        request: _scheduling_pb2.ReleaseReservationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.ReleaseReservationResponse, _abc.Awaitable[_scheduling_pb2.ReleaseReservationResponse]]:
+        """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none."""
+
+    @_abc_1.abstractmethod
+    def RenewLease(
+        self,
+        request: _scheduling_pb2.RenewLeaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.RenewLeaseResponse, _abc.Awaitable[_scheduling_pb2.RenewLeaseResponse]]:
+        """Lets a binding's reservations live longer. FAILED_PRECONDITION when it has no lease, or when
+        that has run out.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchBindings(
+        self,
+        request: _scheduling_pb2.WatchBindingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_scheduling_pb2.WatchBindingsResponse], _abc.AsyncIterator[_scheduling_pb2.WatchBindingsResponse]]:
+        """Every change of a binding from a resource version on, at least once. ABORTED with reason RELIST
+        when the watcher is too slow or the resource version too old: list again, and watch from there.
+        """
 
 def add_SchedulingServicer_to_server(servicer: SchedulingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
