@@ -22,8 +22,8 @@ from federation.v1 import agents_pb2
 MAX_CELLS: Final = 4 * MAX_BUDGET
 MAX_RESOURCES: Final = 64
 MAX_LABEL_KEYS: Final = 64
-# Sums of a few thousand nodes are exact as floats up to this share.
-_ROUNDING: Final = 1.0 + 1e-9
+# Of this many nodes, each with as many replicas as an answer holds, the sum stays within 64 bits.
+MAX_NODES: Final = 2**31 - 1
 
 
 def read_pools(message: agents_pb2.NodePools, path: str, found: Violations) -> ReportedPools:
@@ -111,11 +111,17 @@ def _check_cells(message: agents_pb2.NodePools, path: str, found: Violations) ->
     min_rk = _numbers(message.minimums).reshape(shape)
     spread_rk = _numbers(message.spreads).reshape(shape)
     surplus_rk = _numbers(message.surpluses).reshape(shape)
-    most_rk = count_k * spread_rk.astype(np.float64) * _ROUNDING
+    # By division: the products may be more than 64 bits hold.
+    a_node_rk = -(-surplus_rk // np.maximum(count_k, 1))
     pool_k = _numbers(message.cell_pools)
     open_k = _numbers(message.open_cells)
     for field, holds, rule in (
         ("counts", count_k >= 1, "must be at least 1"),
+        (
+            "counts",
+            np.array(sum(message.counts) <= MAX_NODES),
+            f"must be at most {MAX_NODES} together",
+        ),
         (
             "cellPools",
             (pool_k >= 0) & (pool_k < len(message.pools)),
@@ -126,7 +132,7 @@ def _check_cells(message: agents_pb2.NodePools, path: str, found: Violations) ->
         ("spreads", spread_rk >= 0, "must not be negative"),
         ("spreads", spread_rk <= MAX_AMOUNT - np.maximum(min_rk, 0), "are more than 64 bits hold"),
         ("surpluses", surplus_rk >= 0, "must not be negative"),
-        ("surpluses", surplus_rk <= most_rk, "must be at most counts times spreads"),
+        ("surpluses", a_node_rk <= spread_rk, "must be at most counts times spreads"),
     ):
         if not holds.all():
             found.add(f"{path}.{field}", rule)

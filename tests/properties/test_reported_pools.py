@@ -101,6 +101,7 @@ def test_the_example_is_good() -> None:
     [
         ({"counts": [0]}, "pools.counts"),
         ({"counts": [-3]}, "pools.counts"),
+        ({"counts": [2**31]}, "pools.counts"),
         ({"counts": [2, 1]}, "pools.cellPools"),
         ({"cell_pools": [1]}, "pools.cellPools"),
         ({"cell_pools": [-1]}, "pools.cellPools"),
@@ -110,6 +111,7 @@ def test_the_example_is_good() -> None:
         ({"spreads": [MAX_AMOUNT, 0]}, "pools.spreads"),
         ({"surpluses": [-1, 0]}, "pools.surpluses"),
         ({"surpluses": [1001, 0]}, "pools.surpluses"),
+        ({"spreads": [2**60, 0], "surpluses": [2**61 + 1, 0]}, "pools.surpluses"),
         ({"open_cells": [1]}, "pools.openCells"),
         ({"resources": ["cpu", "memory"]}, "pools.resources"),
         ({"resources": ["pods", "pods"]}, "pools.resources[1]"),
