@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from federation.model.grades import DEFAULT_MODEL, ResourceModel
+from federation.model.reservations import Echo
 
 
 class TaintEffect(StrEnum):
@@ -113,7 +114,8 @@ class CapacityReport:
     ``grade_counts`` maps grade to node count; empty when modelling is off. ``model_hash`` names
     the model it was graded under: under another model the counts mean nothing.
     ``(epoch, sequence)`` only ever grows; epoch is the agent's session.
-    ``snapshot_time`` is in Unix seconds by the agent's clock.
+    ``snapshot_time`` is in Unix seconds by the agent's clock. ``echoes`` count the pods of the
+    promises that the agent knew of at ``interest_version``.
     """
 
     epoch: int
@@ -125,6 +127,8 @@ class CapacityReport:
     model_hash: str = ""
     content_hash: str = ""
     pools: ReportedPools | None = None
+    interest_version: int = 0
+    echoes: tuple[Echo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

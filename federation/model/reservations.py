@@ -62,7 +62,8 @@ class Reservation:
     ``requirements`` are the shape with its node claim. ``decisions`` made or confirmed it, the
     newest last. Agents that know ``interest_version`` of the cluster look for its pods. An older
     shape of its component has 0 replicas and is looked for all the same. ``adopted`` replicas ran
-    before the binding was registered: they count as echoed until the agent says.
+    before the binding was registered: they count as echoed until the agent says. ``finished`` pods
+    of a Job succeeded: they count as echoed for good.
     """
 
     binding: str
@@ -74,6 +75,7 @@ class Reservation:
     certificate: PromiseCertificate = PromiseCertificate.CAREFUL
     interest_version: int = 0
     adopted: int = 0
+    finished: int = 0
 
     @property
     def key(self) -> ReservationKey:

@@ -5,7 +5,7 @@ Protocols only. Must not name a technology.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +13,14 @@ from typing import Protocol
 from federation.model.cluster import CapacityReport, Cluster
 from federation.model.errors import FederationError
 from federation.model.placement import Binding
+from federation.services.journal_ports import (
+    Duties,
+    Journal,
+    Presences,
+    Replicas,
+    Requests,
+    Reservations,
+)
 from federation.services.values import (
     AgentFacts,
     DecisionRecord,
@@ -69,11 +77,15 @@ ModelObserver = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCluster:
-    """A cluster as committed, with its newest report; ``id`` never changes."""
+    """A cluster as committed, with its newest report; ``id`` never changes.
+
+    ``ledger_version`` counts what happened to its promises and reports.
+    """
 
     id: int
     cluster: Cluster
     facts: AgentFacts
+    ledger_version: int = 0
     report: CapacityReport | None = None
     received_at: float | None = None
 
@@ -133,6 +145,16 @@ class StoredPreview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewDecision:
+    """A decision that is to be kept under ``id``, a UUID, for the binding as it was decided."""
+
+    id: str
+    binding_id: int
+    binding: Binding
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """What a decision did to its binding; ``placed`` False leaves the placement as it was."""
 
@@ -162,12 +184,13 @@ class NamedReport:
 class ReportVerdict:
     """What became of a report: ``received_at`` is None when it was not newer than the stored one.
 
-    Unknown clusters have ``known`` False.
+    Unknown clusters have ``known`` False. ``ledger_version`` is the one that the report made.
     """
 
     cluster: str
     known: bool
     received_at: float | None
+    ledger_version: int = 0
 
 
 class Credentials(Protocol):
@@ -293,6 +316,28 @@ class Bindings(Protocol):
 
     async def delete(self, binding_id: int) -> None: ...
 
+    async def find(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], StoredBinding]:
+        """Those of the (namespace, name) that exist."""
+        ...
+
+    async def lock_all(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], StoredBinding]:
+        """``find``, held until the end of the transaction, taken in ascending order of the keys."""
+        ...
+
+    async def add_all(self, bindings: Sequence[Binding]) -> Mapping[tuple[str, str], StoredBinding]:
+        """``add`` for many, in ascending order of their keys; taken names are left out."""
+        ...
+
+    async def put_all(
+        self, bindings: Sequence[tuple[int, Binding, Settled]]
+    ) -> Mapping[tuple[str, str], StoredBinding]:
+        """``put`` for many: (binding_id, binding, outcome)."""
+        ...
+
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
         """(namespace, name) of the first bindings, by name, with replicas in a cluster."""
         ...
@@ -303,6 +348,10 @@ class Decisions(Protocol):
 
     async def add(self, binding_id: int, binding: Binding, verdict: Verdict) -> DecisionRecord:
         """Keeps a decision under a new id."""
+        ...
+
+    async def add_all(self, decisions: Sequence[NewDecision]) -> float:
+        """Keeps decisions under the ids they bring; when, in Unix seconds."""
         ...
 
     async def get(self, decision_id: str) -> DecisionRecord | None:
@@ -350,6 +399,24 @@ class Transaction(Protocol):
 
     @property
     def previews(self) -> Previews: ...
+
+    @property
+    def journal(self) -> Journal: ...
+
+    @property
+    def reservations(self) -> Reservations: ...
+
+    @property
+    def requests(self) -> Requests: ...
+
+    @property
+    def duties(self) -> Duties: ...
+
+    @property
+    def presences(self) -> Presences: ...
+
+    @property
+    def replicas(self) -> Replicas: ...
 
 
 class Store(Protocol):

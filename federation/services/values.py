@@ -15,6 +15,7 @@ from federation.model.cluster import Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.grades import ResourceModel
 from federation.model.placement import Binding
+from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
 
@@ -207,11 +208,12 @@ class ShareOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceOrder:
-    """Choose nodes for one cluster's shares of a decision."""
+    """Choose nodes for one cluster's shares of a decision; ``planned`` ones hang on claims."""
 
     decision_id: str
     binding_key: str
     shares: tuple[ShareOrder, ...]
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,13 +228,17 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """An agent's answer for its cluster's shares. ``message`` says why ``unplaced`` is not 0."""
+    """An agent's answer for its cluster's shares. ``message`` says why ``unplaced`` is not 0.
+
+    ``claimed``: the nodes are claimed, and a placer there follows claims.
+    """
 
     cluster: str
     nodes: tuple[NodeShare, ...] = ()
     unplaced: int = 0
     message: str = ""
     strategy: str = ""
+    claimed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,11 +253,26 @@ class ReportEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPromise:
+    """What one cluster's share is worth, and the report whose cells it was packed into.
+
+    ``note`` says why it is worth less than was asked for.
+    """
+
+    cluster: str
+    certificate: PromiseCertificate
+    report_epoch: int = 0
+    report_sequence: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A decision and the reports it was made on."""
+    """A decision, the reports it was made on, and what was reserved for it."""
 
     decision: Decision
     evidence: ReportEvidence
+    promises: tuple[ClusterPromise, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +290,7 @@ class DecisionRecord:
     created_at: float
     decision: Decision
     evidence: ReportEvidence = ReportEvidence()
+    promises: tuple[ClusterPromise, ...] = ()
     node_plans: tuple[NodePlan, ...] = ()
 
     @property

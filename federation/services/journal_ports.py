@@ -1,0 +1,205 @@
+"""What use cases need from the store for promises: the journal, reservations, keys, duties, peers.
+
+Protocols only. Must not name a technology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from federation.model.reservations import Shape
+from federation.services.journal import Change, Entry, Position, StoredReservations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """Pods of a Job that succeeded: they count as echoed for good."""
+
+    binding: str
+    cluster: str
+    component: str
+    shape: Shape
+    finished: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRequest:
+    """A request that was answered under its idempotency key: ``body_hash`` is its SHA-256."""
+
+    body_hash: bytes
+    answer: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPresence:
+    """Which replica of the control plane heard a cluster's agent, and when (the store's Unix time).
+
+    ``replica`` is empty once the stream ended.
+    """
+
+    cluster: str
+    replica: str
+    epoch: int
+    heard_at: float
+    clock_offset_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A running control plane and where its peers dial it."""
+
+    id: str
+    endpoint: str
+
+
+class Journal(Protocol):
+    """Cluster ledgers' versions, and what changed them, in the order it was committed."""
+
+    async def lock(self, clusters: Sequence[str]) -> Mapping[str, int]:
+        """The ledger versions of clusters, held until the end of the transaction.
+
+        Taken in the order of the clusters' ids, so that two callers never wait for each other.
+        Clusters that do not exist are left out.
+        """
+        ...
+
+    async def advance(self, versions: Mapping[str, int]) -> None:
+        """New ledger versions of clusters that are locked."""
+        ...
+
+    async def append(self, changes: Sequence[Change]) -> None:
+        """Appends, and wakes up who waits for it (once) when the transaction commits."""
+        ...
+
+    async def read(self, after: Position, limit: int) -> Sequence[Entry]:
+        """What follows, oldest first, as far as nothing can come before it any more."""
+        ...
+
+    async def read_ahead(self, after: Position) -> Sequence[Change]:
+        """All that is committed and not before ``after``, in no promised order across clusters.
+
+        Of one cluster that this transaction has locked nothing is missing.
+        """
+        ...
+
+    async def position(self) -> Position:
+        """Reading from here on misses nothing that later statements do not see."""
+        ...
+
+    async def oldest(self) -> Position:
+        """Reading from anywhere before this may miss what was pruned."""
+        ...
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        """Forgets old entries; how many."""
+        ...
+
+
+class Reservations(Protocol):
+    """What every binding holds."""
+
+    async def all(self) -> Sequence[StoredReservations]: ...
+
+    async def in_cluster(self, cluster: str) -> Sequence[StoredReservations]:
+        """Those of bindings that hold something in a cluster, as a whole."""
+        ...
+
+    async def of(self, namespace: str, name: str) -> StoredReservations | None: ...
+
+    async def put(
+        self, rows: Sequence[StoredReservations], lease_seconds: Mapping[str, int]
+    ) -> None:
+        """Replaces rows as a whole; one without reservations is deleted.
+
+        ``lease_seconds`` starts leases by binding key anew, from the store's now; the leases of
+        other rows stay as they are.
+        """
+        ...
+
+    async def leave(self, cluster: str) -> None:
+        """Nothing is held in that cluster any more."""
+        ...
+
+    async def finish(self, finished: Sequence[Finished]) -> None:
+        """Raises how many pods of reservations have succeeded; it never falls."""
+        ...
+
+    async def renew(self, key: str, seconds: int) -> float | None:
+        """The lease's new end, in Unix seconds; None when there is no lease or it has run out."""
+        ...
+
+    async def expired(self, limit: int) -> Sequence[str]:
+        """Keys of bindings whose leases have run out, longest first."""
+        ...
+
+
+class Requests(Protocol):
+    """Answers kept under idempotency keys for a day."""
+
+    async def add(
+        self, caller: str, key: str, body_hash: bytes, answer: bytes
+    ) -> KnownRequest | None:
+        """Keeps an answer; the one that is known instead, if there is one.
+
+        Waits for another transaction that is adding the same key.
+        """
+        ...
+
+    async def get(self, caller: str, key: str) -> KnownRequest | None: ...
+
+    async def prune(self, limit: int) -> int:
+        """Forgets those older than a day; how many."""
+        ...
+
+
+class Duties(Protocol):
+    """Background work that one replica does at a time."""
+
+    async def hold(self, duty: str, replica: str, seconds: float) -> int | None:
+        """Takes or keeps a duty; its fencing token, None while another replica holds it.
+
+        The token grows with every change of holder.
+        """
+        ...
+
+    async def check(self, duty: str, token: int) -> bool:
+        """Whether the token is the newest; until the transaction ends nobody can take the duty."""
+        ...
+
+    async def leave(self, duty: str, replica: str) -> None: ...
+
+
+class Presences(Protocol):
+    """Who heard which agent last."""
+
+    async def put(self, presences: Sequence[StoredPresence]) -> None:
+        """``heard_at`` is ignored: it is the store's now. An older epoch changes nothing."""
+        ...
+
+    async def leave(self, cluster: str, replica: str) -> None:
+        """The stream that this replica served ended."""
+        ...
+
+    async def all(self) -> Sequence[StoredPresence]: ...
+
+
+class Replicas(Protocol):
+    """The control planes that run now."""
+
+    async def put(self, replica: Replica) -> None:
+        """A control plane runs and is dialled there."""
+        ...
+
+    async def all(self, heard_within_seconds: float) -> Sequence[Replica]: ...
+
+    async def remove(self, replica_id: str) -> None: ...
+
+
+class ChangeSignal(Protocol):
+    """Wakes up when something was appended to the journal by anybody."""
+
+    async def wait(self, timeout_seconds: float) -> None:
+        """Returns at the next append since the last return, or after the time."""
+        ...
