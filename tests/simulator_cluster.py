@@ -23,8 +23,8 @@ from federation.model.echoes import (
 from federation.model.pools.building import every_node, grouped, partition_nodes, resources_of
 from federation.model.pools.grouping import group_nodes
 from federation.model.pools.values import Pools
-from federation.model.reservations import Echo
 from federation.model.resources import PODS
+from federation.model.shapes import Echo
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.room import Holding, ReportId
 from tests.fleets import CPU_ROW, GPU_ROW, MEMORY_ROW, PODS_ROW, RESOURCES, Int64Array, node_columns

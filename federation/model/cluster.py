@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from federation.model.grades import DEFAULT_MODEL, ResourceModel
-from federation.model.reservations import Echo
+from federation.model.shapes import Echo
 
 
 class TaintEffect(StrEnum):

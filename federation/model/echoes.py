@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from federation.model.ledger import ClusterLedger
-from federation.model.reservations import Echo, Reservation, Shape, request_shape
+from federation.model.reservations import Reservation
+from federation.model.shapes import Echo, Shape, request_shape
 
 BINDING_LABEL: Final = "fedsched.io/binding"
 COMPONENT_LABEL: Final = "fedsched.io/component"

@@ -9,15 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from federation.model.reservations import (
-    Echo,
-    Outstanding,
-    Reservation,
-    ReservationKey,
-    Share,
-    outstanding_of,
-    request_shape,
-)
+from federation.model.reservations import Outstanding, Reservation, Share, outstanding_of
+from federation.model.shapes import Echo, ReservationKey, request_shape
 
 # Pods carry the decision they were made by; those of decisions longer ago are taken for newer.
 DECISIONS_REMEMBERED: Final = 16

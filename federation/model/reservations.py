@@ -6,23 +6,12 @@ Pure; amounts in base units, replicas are whole. Must not pack anything, nor rem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
 
-from federation.model.resources import PODS
+from federation.model.shapes import Echo, ReservationKey, Shape, request_shape
 from federation.model.workload import ReplicaRequirements
-
-# What one replica asks for, in the order of the names: pod slots aside, as every pod takes one.
-Shape: TypeAlias = tuple[tuple[str, int], ...]
-
-
-def request_shape(request: Mapping[str, int]) -> Shape:
-    """The shape of a request; asking for nothing of a resource is not asking for it."""
-    return tuple(
-        sorted((name, amount) for name, amount in request.items() if amount > 0 and name != PODS)
-    )
 
 
 class PromiseCertificate(StrEnum):
@@ -35,14 +24,6 @@ class PromiseCertificate(StrEnum):
     CAREFUL = "careful"
     STRICT = "strict"
     UNPROVEN = "unproven"
-
-
-class ReservationKey(NamedTuple):
-    """Which reservation of a cluster: the binding's uid, the component ("" for the only one)."""
-
-    binding: str
-    component: str
-    shape: Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,26 +70,6 @@ class Reservation:
     def decision(self) -> str:
         """The newest decision."""
         return self.decisions[-1]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Echo:
-    """What one report counts of a reservation: pods on nodes, and pods that wait for one.
-
-    Both are in the capacity of the same report. ``finished`` pods of a Job take no room any more
-    and will not come back.
-    """
-
-    binding: str
-    component: str = ""
-    shape: Shape
-    bound: int = 0
-    unbound: int = 0
-    finished: int = 0
-
-    @property
-    def key(self) -> ReservationKey:
-        return ReservationKey(self.binding, self.component, self.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

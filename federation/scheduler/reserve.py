@@ -14,7 +14,8 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.level import simple_lower_bounds
-from federation.model.reservations import Outstanding, PromiseCertificate, Shape
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.shapes import Shape
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.arrays import BoolArray, IntArray
 from federation.scheduler.losses import contenders, strict_promises_hold

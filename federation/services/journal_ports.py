@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from federation.model.reservations import Shape
+from federation.model.shapes import Shape
 from federation.services.journal import Change, Entry, Position, StoredReservations
 
 

@@ -22,7 +22,8 @@ from federation.model.placement import (
     ReplicaScheduling,
     SchedulingType,
 )
-from federation.model.reservations import PromiseCertificate, Shape, request_shape
+from federation.model.reservations import PromiseCertificate
+from federation.model.shapes import Shape, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.room import ReportId
 from tests.fleets import RESOURCES

@@ -14,7 +14,8 @@ from federation.model.echoes import (
     interests_of,
 )
 from federation.model.ledger import ClusterLedger
-from federation.model.reservations import Echo, Share, request_shape
+from federation.model.reservations import Share
+from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
 
 OLD, NEW, OTHER = {"cpu": 100}, {"cpu": 200}, {"cpu": 275}

@@ -10,7 +10,8 @@ from federation.model.ledger import (
     ClusterLedger,
     Ledger,
 )
-from federation.model.reservations import Echo, Share, request_shape
+from federation.model.reservations import Share
+from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
 
 SMALL = {"cpu": 100}

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from federation.model.reservations import (
-    Echo,
-    PromiseCertificate,
-    Reservation,
-    outstanding_of,
-    request_shape,
-)
+from federation.model.reservations import PromiseCertificate, Reservation, outstanding_of
+from federation.model.shapes import Echo, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 GIB = 1 << 30
