@@ -5,9 +5,9 @@ Pure, whole-array. Must not look at nodes, selectors or pools: these two levels 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,20 +27,63 @@ from federation.model.workload import ReplicaRequirements
 # What Karmada's simulation takes as the pod slots of every node it makes up.
 PODS_PER_SIMULATED_NODE: Final = 110
 
+# Shapes times clusters reckoned at once: more would leave a core's own cache.
+NUMBERS_AT_ONCE: Final = 50_000
+
 _Minimums = Mapping[str, Sequence[int]]
+_Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 
 def estimate_replicas(
     capacity: FleetCapacity, requirements: ReplicaRequirements, options: EstimateOptions
 ) -> Estimates:
     """How many replicas fit into every cluster, from summaries and grade counts alone."""
-    request = positive_amounts(requirements)
+    return estimate_shapes(capacity, [requirements], options)[0]
+
+
+def estimate_shapes(
+    capacity: FleetCapacity, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
+) -> list[Estimates]:
+    """The same for each of many shapes; those that ask for the same resources go together.
+
+    Estimates may share arrays, which are not to be written to.
+    """
+    requests = [positive_amounts(each) for each in shapes]
     if options.highest < Source.MODELS:
-        return merge([summary_level(capacity, request)], options.merge)
-    models = models_level(capacity, request, options.model_rule)
-    if models.answered_c.all():
-        return merge([models], options.merge)
-    return merge([models, summary_level(capacity, request)], options.merge)
+        return [merge([summary_level(capacity, each)], options.merge) for each in requests]
+    alike: dict[frozenset[str], list[int]] = {}
+    for position, request in enumerate(requests):
+        alike.setdefault(frozenset(request), []).append(position)
+    found: dict[int, Estimates] = {}
+    at_once = max(1, NUMBERS_AT_ONCE // max(1, len(capacity)))
+    for positions in alike.values():
+        for start in range(0, len(positions), at_once):
+            some = positions[start : start + at_once]
+            together = _graded_or_summed(capacity, [requests[each] for each in some], options)
+            found.update(zip(some, together, strict=True))
+    return [found[position] for position in range(len(shapes))]
+
+
+def _graded_or_summed(
+    capacity: FleetCapacity, requests: Sequence[Mapping[str, int]], options: EstimateOptions
+) -> list[Estimates]:
+    """By models, and by summaries where those cannot answer; all ask for the same resources."""
+    graded = models_level(capacity, requests, options.model_rule)
+    if graded.answered_c.all():
+        source_c = np.full(len(capacity), Source.MODELS, dtype=np.int8)
+        return [
+            Estimates(
+                replicas_c=replicas_c,
+                source_c=source_c,
+                bound_c=graded.bound_c,
+                reasons=graded.reasons,
+            )
+            for replicas_c in graded.replicas_sc
+        ]
+    return [
+        merge([graded.of(place), summary_level(capacity, request)], options.merge)
+        for place, request in enumerate(requests)
+    ]
 
 
 def positive_amounts(requirements: ReplicaRequirements) -> dict[str, int]:
@@ -69,82 +112,127 @@ def summary_level(capacity: FleetCapacity, request: Mapping[str, int]) -> LevelA
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GradedAnswers:
+    """What grade counts say of shapes (axis s) that ask for the same resources; see LevelAnswer."""
+
+    replicas_sc: _Int64Array
+    answered_c: npt.NDArray[np.bool_]
+    bound_c: npt.NDArray[np.int8]
+    reasons: dict[int, str]
+
+    def of(self, place: int) -> LevelAnswer:
+        """The level ``models`` for one of the shapes."""
+        return LevelAnswer(
+            source=Source.MODELS,
+            replicas_c=self.replicas_sc[place],
+            answered_c=self.answered_c,
+            bound_c=self.bound_c,
+            reasons=self.reasons,
+        )
+
+
 def models_level(
-    capacity: FleetCapacity, request: Mapping[str, int], rule: ModelRule
-) -> LevelAnswer:
+    capacity: FleetCapacity, requests: Sequence[Mapping[str, int]], rule: ModelRule
+) -> GradedAnswers:
     """Nodes by grade times what a node of the grade takes, at most the free pod slots.
 
-    Answers where grade counts can be used and their model has every requested resource.
+    Answers where grade counts can be used and their model has every requested resource, which are
+    the same in all requests.
     """
+    names = requests[0].keys()
     answered_c = capacity.model_c >= 0
-    fits_by_grade = MODEL_RULES[rule]
     reasons = dict(capacity.ungraded)
-    fit_mg = np.zeros((len(capacity.models), capacity.count_cg.shape[1]), dtype=np.float64)
+    replicas_sc = np.tile(capacity.free_pods_c, (len(requests), 1))
     for position, model in enumerate(capacity.models):
-        lacking = sorted(request.keys() - model.minimums.keys())
+        of_model_c = capacity.model_c == position
+        lacking = sorted(names - model.minimums.keys())
         if lacking:
-            affected_c = answered_c & (capacity.model_c == position)
-            answered_c = answered_c & ~affected_c
+            answered_c = answered_c & ~of_model_c
             reason = f"the resource model lacks {', '.join(lacking)}"
-            reasons |= dict.fromkeys(np.flatnonzero(affected_c).tolist(), reason)
-        elif request:
-            fits = fits_by_grade(request, model.minimums)
-            fit_mg[position, : len(fits)] = fits
-    replicas_c = capacity.free_pods_c
-    if request:
-        np.minimum(replicas_c, _graded_replicas(capacity, fit_mg), out=replicas_c)
-    return LevelAnswer(
-        source=Source.MODELS,
-        replicas_c=replicas_c,
+            reasons |= dict.fromkeys(np.flatnonzero(of_model_c).tolist(), reason)
+        elif names:
+            fit_sg = fits_by_grade(requests, model.minimums, rule)
+            count_gc = capacity.count_cg[:, : fit_sg.shape[1]].T
+            if of_model_c.all():
+                np.minimum(replicas_sc, _graded(fit_sg, count_gc), out=replicas_sc)
+            else:
+                graded_sc = _graded(fit_sg, count_gc[:, of_model_c])
+                replicas_sc[:, of_model_c] = np.minimum(replicas_sc[:, of_model_c], graded_sc)
+    return GradedAnswers(
+        replicas_sc=replicas_sc,
         answered_c=answered_c,
         bound_c=np.zeros(len(capacity), dtype=np.int8),
         reasons=reasons,
     )
 
 
-def _graded_replicas(
-    capacity: FleetCapacity, fit_mg: npt.NDArray[np.float64]
-) -> npt.NDArray[np.int64]:
-    if len(fit_mg) == 1:
-        total_c = capacity.count_cg @ fit_mg[0]
-    else:
-        # UNMODELLED picks the last model, harmlessly: those clusters have no counts.
-        total_c = np.einsum("cg,cg->c", capacity.count_cg, fit_mg[capacity.model_c])
-    replicas_c: npt.NDArray[np.int64] = np.minimum(total_c, MAX_REPLICAS).astype(np.int64)
-    return replicas_c
+def _graded(fit_sg: _Int64Array, count_gc: npt.NDArray[np.float64]) -> _Int64Array:
+    """Replicas on the nodes of all grades. Only floats multiply fast: see FleetCapacity."""
+    total_sc = fit_sg.astype(np.float64) @ count_gc
+    return np.minimum(total_sc, MAX_REPLICAS, out=total_sc).astype(np.int64)
 
 
-def _documented(request: Mapping[str, int], grade_minimums: _Minimums) -> list[int]:
+def fits_by_grade(
+    requests: Sequence[Mapping[str, int]], grade_minimums: _Minimums, rule: ModelRule
+) -> _Int64Array:
+    """What one node of every grade takes of each request, 0..MAX_REPLICAS, by one of the rules.
+
+    Requests ask for the same resources, at least one, and amounts above 0; ``grade_minimums`` are
+    the lower ends of the grades for all of those.
+    """
+    amount_rs = np.array([[each[name] for each in requests] for name in requests[0]], np.int64)
+    minimum_rg = np.array([grade_minimums[name] for name in requests[0]], np.int64)
+    fit_sg = MODEL_RULES[rule](amount_rs, minimum_rg)
+    return np.minimum(fit_sg, MAX_REPLICAS, out=fit_sg)
+
+
+def _documented(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
     """From the grade the request falls in: at least one, as some of its nodes can take it."""
-    first = max(bisect_right(grade_minimums[name], request[name]) - 1 for name in request)
-    fits = _fits_into_minimums(request, grade_minimums)
-    return [0] * first + [fit or 1 for fit in fits[first:]]
+    fit_sg = np.maximum(_fits_into_minimums(amount_rs, minimum_rg), 1)
+    first_s = _first_grades(amount_rs, minimum_rg, "right") - 1
+    return _from_grade(first_s, fit_sg)
 
 
-def _boundary(request: Mapping[str, int], grade_minimums: _Minimums) -> list[int]:
+def _boundary(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
     """From the first grade whose minimums hold the request: Karmada 1.12 to 1.17."""
-    first = max(bisect_left(grade_minimums[name], request[name]) for name in request)
-    return [0] * first + _fits_into_minimums(request, grade_minimums)[first:]
+    fit_sg = _fits_into_minimums(amount_rs, minimum_rg)
+    return _from_grade(_first_grades(amount_rs, minimum_rg, "left"), fit_sg)
 
 
-def _simulated(request: Mapping[str, int], grade_minimums: _Minimums) -> list[int]:
+def _simulated(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
     """First fit onto nodes of exactly the grade's minimums, in closed form: Karmada from 1.18."""
-    fits = _fits_into_minimums(request, grade_minimums)
-    return [min(fit, PODS_PER_SIMULATED_NODE) for fit in fits]
+    return np.minimum(_fits_into_minimums(amount_rs, minimum_rg), PODS_PER_SIMULATED_NODE)
 
 
-def _fits_into_minimums(request: Mapping[str, int], grade_minimums: _Minimums) -> list[int]:
-    # Asked once a shape and model: plain loops over a dozen numbers, but tight ones.
-    (name, amount), *others = request.items()
-    fits = [minimum // amount for minimum in grade_minimums[name]]
-    for name, amount in others:
-        fits = list(map(min, fits, [minimum // amount for minimum in grade_minimums[name]]))
-    return [min(fit, MAX_REPLICAS) for fit in fits]
+def _fits_into_minimums(amount_rs: _Int64Array, minimum_rg: _Int64Array) -> _Int64Array:
+    fit_sg: _Int64Array = minimum_rg[0] // amount_rs[0][:, np.newaxis]
+    for amount_s, minimum_g in zip(amount_rs[1:], minimum_rg[1:], strict=True):
+        np.minimum(fit_sg, minimum_g // amount_s[:, np.newaxis], out=fit_sg)
+    return fit_sg
 
 
-# Each says what one node of every grade takes of a request (amounts above 0), 0..MAX_REPLICAS,
-# given the lower ends of the grades for all of its resources.
-MODEL_RULES: Final[Mapping[ModelRule, Callable[[Mapping[str, int], _Minimums], list[int]]]] = {
+def _first_grades(
+    amount_rs: _Int64Array, minimum_rg: _Int64Array, side: Literal["left", "right"]
+) -> _Int64Array:
+    """Each shape's place among the grades' lower ends, the highest of its resources'."""
+    place_rs = [
+        np.searchsorted(minimum_g, amount_s, side)
+        for amount_s, minimum_g in zip(amount_rs, minimum_rg, strict=True)
+    ]
+    first_s: _Int64Array = np.max(place_rs, axis=0)
+    return first_s
+
+
+def _from_grade(first_s: _Int64Array, fit_sg: _Int64Array) -> _Int64Array:
+    """The fits without those in grades below each shape's first one."""
+    fit_sg[np.arange(fit_sg.shape[1]) < first_s[:, np.newaxis]] = 0
+    return fit_sg
+
+
+# Each says what one node of every grade (axis g) takes of each shape (axis s), given amounts above
+# 0 and the lower ends of the grades by resource (axis r).
+MODEL_RULES: Final[Mapping[ModelRule, Callable[[_Int64Array, _Int64Array], _Int64Array]]] = {
     ModelRule.DOCUMENTED: _documented,
     ModelRule.BOUNDARY: _boundary,
     ModelRule.SIMULATED: _simulated,

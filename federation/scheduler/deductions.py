@@ -17,9 +17,9 @@ from federation.model.quantity import divide_up
 from federation.model.reservations import Outstanding
 from federation.model.resources import PODS
 from federation.model.summary import (
-    MODEL_RULES,
     PODS_PER_SIMULATED_NODE,
     estimate_replicas,
+    fits_by_grade,
     positive_amounts,
 )
 from federation.model.workload import ReplicaRequirements
@@ -142,7 +142,7 @@ def _left_in_model(
         for each in taken:
             cells = _packed(cells, each)
         return sum(cell.nodes * min(cell.fits(request), cell.pods) for cell in cells)
-    fits = MODEL_RULES[rule](request, minimums(state.cluster.model))
+    fits: list[int] = fits_by_grade([request], minimums(state.cluster.model), rule)[0].tolist()
     whole = sum(cell.nodes * fit for cell, fit in zip(cells, fits, strict=True))
     return max(0, whole - sum(_displaced(each, request) for each in taken))
 

@@ -104,10 +104,8 @@ def answer(
     now: float,
 ) -> EstimateAnswer:
     """The same for a given instant; safe in any thread."""
-    estimates = tuple(
-        known.estimates(snapshot.capacity, snapshot.cells, shape, options) for shape in shapes
-    )
-    return _answered(snapshot, estimates, clusters, now)
+    estimates = known.estimates_of_each(snapshot.capacity, snapshot.cells, shapes, options)
+    return _answered(snapshot, tuple(estimates), clusters, now)
 
 
 def answer_sets(

@@ -6,7 +6,7 @@ anew, which costs one pass.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from federation.model.capacity import FleetCapacity
@@ -14,7 +14,7 @@ from federation.model.estimate import EstimateOptions, Estimates, Source
 from federation.model.fleet_estimates import estimate_fleet
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.level import PoolBounds, block_bounds, joined_bounds
-from federation.model.summary import estimate_replicas
+from federation.model.summary import estimate_shapes
 from federation.model.workload import ReplicaRequirements
 
 # Numbers kept: about 20 bytes each.
@@ -58,26 +58,51 @@ class KnownEstimates:
         options: EstimateOptions,
     ) -> Estimates:
         """The shape's estimates from reports; must not be written to."""
+        return self.estimates_of_each(capacity, cells, [requirements], options)[0]
+
+    def estimates_of_each(
+        self,
+        capacity: FleetCapacity,
+        cells: FleetCells,
+        shapes: Sequence[ReplicaRequirements],
+        options: EstimateOptions,
+    ) -> list[Estimates]:
+        """The same for many shapes at once."""
         answers = self._answers
         if answers is None or answers.capacity is not capacity or answers.cells is not cells:
             self._answers = answers = _Answers(capacity=capacity, cells=cells)
-        shape = shape_key(requirements)
-        question = shape, options
-        found = answers.by_question.get(question)
-        if found is None:
-            if options.highest < Source.POOLS:
-                found = estimate_replicas(capacity, requirements, options)
+        questions = [(shape_key(each), options) for each in shapes]
+        found: dict[tuple[Hashable, EstimateOptions], Estimates] = {}
+        new: dict[tuple[Hashable, EstimateOptions], ReplicaRequirements] = {}
+        for question, shape in zip(questions, shapes, strict=True):
+            known = answers.by_question.get(question)
+            if known is None:
+                new[question] = shape
             else:
-                bounds = self._bounds_of(shape, cells, requirements)
-                found = estimate_fleet(capacity, bounds, requirements, options)
+                found[question] = known
+        estimated = self._estimated(capacity, cells, list(new.values()), options)
+        found.update(zip(new, estimated, strict=True))
+        for question in new:
             if len(answers.by_question) * len(capacity) >= MAX_NUMBERS:
                 answers.by_question.clear()
-            answers.by_question[question] = found
-        return found
+            answers.by_question[question] = found[question]
+        return [found[each] for each in questions]
 
-    def _bounds_of(
-        self, shape: Hashable, cells: FleetCells, requirements: ReplicaRequirements
-    ) -> PoolBounds:
+    def _estimated(
+        self,
+        capacity: FleetCapacity,
+        cells: FleetCells,
+        shapes: Sequence[ReplicaRequirements],
+        options: EstimateOptions,
+    ) -> list[Estimates]:
+        if options.highest < Source.POOLS:
+            return estimate_shapes(capacity, shapes, options)
+        return [
+            estimate_fleet(capacity, self._bounds_of(cells, each), each, options) for each in shapes
+        ]
+
+    def _bounds_of(self, cells: FleetCells, requirements: ReplicaRequirements) -> PoolBounds:
+        shape = shape_key(requirements)
         known = self._bounds.get(shape)
         if known is not None and known.cells is cells:
             return known.bounds

@@ -74,13 +74,20 @@ def request(shapes: int, first: int, source: EstimateSource.ValueType) -> bytes:
 
 
 async def print_rate(
-    name: str, owner: FleetOwner, source: EstimateSource.ValueType, *, shapes: int, known: bool
+    name: str,
+    owner: FleetOwner,
+    source: EstimateSource.ValueType,
+    *,
+    shapes: int,
+    first: int,
+    known: bool = False,
 ) -> None:
+    """``first`` keeps the shapes of one measurement from being known to the next."""
     nothing: Any = Nothing()
     servicer = EstimatesServicer(Availability(owner, nothing, nothing))
     times = []
     for turn in range(ROUNDS + 1):
-        content = request(shapes, 0 if known else turn * shapes, source)
+        content = request(shapes, first if known else first + turn * shapes, source)
         start = time.process_time()
         asked = EstimateReplicasRequest.FromString(content)
         answer = await servicer.EstimateReplicas(asked, nothing)
@@ -94,10 +101,11 @@ async def print_rate(
 async def measure() -> None:
     owner = fleet_of_pools()
     models, pools = ESTIMATE_SOURCE_MODELS, ESTIMATE_SOURCE_POOLS
-    await print_rate("models, shapes known", owner, models, shapes=1000, known=True)
-    await print_rate("models, shapes never seen", owner, models, shapes=1000, known=False)
-    await print_rate("pools, shapes known", owner, pools, shapes=1000, known=True)
-    await print_rate("pools, shapes never seen (LB+, UB)", owner, pools, shapes=200, known=False)
+    await print_rate("models, shapes known", owner, models, shapes=1000, first=0, known=True)
+    await print_rate("models, shapes never seen", owner, models, shapes=1000, first=10_000)
+    await print_rate("pools, shapes known", owner, pools, shapes=1000, first=20_000, known=True)
+    name = "pools, shapes never seen (LB+, UB)"
+    await print_rate(name, owner, pools, shapes=200, first=30_000)
 
 
 if __name__ == "__main__":

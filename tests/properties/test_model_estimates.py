@@ -28,7 +28,7 @@ from federation.model.grades import (
     model_hash,
 )
 from federation.model.resources import MAX_AMOUNT
-from federation.model.summary import estimate_replicas
+from federation.model.summary import estimate_replicas, estimate_shapes
 from federation.model.workload import ReplicaRequirements
 
 NAMES = ("cpu", "memory", "pods", "nvidia.com/gpu")
@@ -131,18 +131,19 @@ def one_node(
     return max(1, fit) if is_usable else 0
 
 
-@given(states=fleets, request=amounts, rule=rules, highest=levels)
+@given(states=fleets, requests=st.lists(amounts, max_size=4), rule=rules, highest=levels)
 def test_arrays_agree_with_the_obvious_loop(
-    states: list[ClusterState], request: dict[str, int], rule: ModelRule, highest: Source
+    states: list[ClusterState], requests: list[dict[str, int]], rule: ModelRule, highest: Source
 ) -> None:
-    estimates = estimate_replicas(
+    together = estimate_shapes(
         FleetCapacity.of(states),
-        ReplicaRequirements(request=request),
+        [ReplicaRequirements(request=request) for request in requests],
         EstimateOptions(model_rule=rule, highest=highest),
     )
-    expected = [obvious(state, request, rule, highest) for state in states]
-    answers = zip(estimates.replicas_c.tolist(), estimates.source_c.tolist(), strict=True)
-    assert list(answers) == expected
+    for request, estimates in zip(requests, together, strict=True):
+        expected = [obvious(state, request, rule, highest) for state in states]
+        answers = zip(estimates.replicas_c.tolist(), estimates.source_c.tolist(), strict=True)
+        assert list(answers) == expected
 
 
 @given(

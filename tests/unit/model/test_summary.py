@@ -25,7 +25,7 @@ from federation.model.estimate import (
 )
 from federation.model.grades import DEFAULT_MODEL, ResourceModel, model_hash
 from federation.model.resources import MAX_AMOUNT
-from federation.model.summary import estimate_replicas
+from federation.model.summary import NUMBERS_AT_ONCE, estimate_replicas, estimate_shapes
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 GIB = 1 << 30
@@ -213,6 +213,20 @@ def test_a_node_claim_changes_nothing_here_and_proves_nothing() -> None:
     plain = estimate(MEMBERS, {"cpu": 3000})
     assert estimates.replicas_c.tolist() == plain.replicas_c.tolist()
     assert estimates.bound_c.tolist() == [Bound.NONE] * 3
+
+
+def test_more_shapes_than_go_at_once_are_answered_in_their_order() -> None:
+    capacity, options = FleetCapacity.of(MEMBERS * 1000), EstimateOptions()
+    shapes = [
+        ReplicaRequirements(request={"cpu": 1000 * cores, name: 8 * GIB})
+        for cores in range(1, 2 + NUMBERS_AT_ONCE // len(capacity))
+        for name in ("memory", "ephemeral-storage")
+    ]
+    together = estimate_shapes(capacity, shapes, options)
+    for shape, estimates in zip(shapes, together, strict=True):
+        alone = estimate_replicas(capacity, shape, options)
+        assert estimates.replicas_c.tolist() == alone.replicas_c.tolist()
+        assert estimates.source_c.tolist() == alone.source_c.tolist()
 
 
 def test_counts_of_unknown_grades_are_ignored() -> None:
