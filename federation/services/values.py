@@ -320,6 +320,47 @@ class Previewed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """A request that is to be answered once: whose it is, its key, and the SHA-256 of its body."""
+
+    caller: str
+    key: str
+    body_hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldReservation:
+    """Replicas of one component that a binding holds in a cluster, and what became of them.
+
+    ``outstanding`` are on no node yet, by the newest report; ``bound``, ``unbound`` and
+    ``finished`` are what that report counts.
+    """
+
+    cluster: str
+    component: str = ""
+    replicas: int
+    outstanding: int
+    bound: int = 0
+    unbound: int = 0
+    finished: int = 0
+    certificate: PromiseCertificate
+    decision_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingView:
+    """A binding, the newest decision about it, and what it holds by (cluster, component).
+
+    ``lease_expires_at`` is in Unix seconds, None without a lease.
+    """
+
+    binding: Binding
+    record: DecisionRecord | None = None
+    held: tuple[HeldReservation, ...] = ()
+    lease_expires_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BindingPage:
     """Bindings by ascending (namespace, name); ``next_after`` is None on the last page."""
 
