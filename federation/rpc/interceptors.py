@@ -39,6 +39,7 @@ OPEN_METHODS = frozenset(
     }
 )
 AGENT_METHODS = frozenset({"/federation.v1.Agents/Connect"})
+PEER_METHODS = frozenset({"/federation.v1.Peers/AskAgent"})
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # Generic in the stubs only.
@@ -101,14 +102,7 @@ class Gate(grpc.aio.ServerInterceptor):
         if details.method in OPEN_METHODS:
             return
         principal = await self._identity.identify(bearer_of(details))
-        for_agents = details.method in AGENT_METHODS
-        if principal.kind is PrincipalKind.AGENT and not for_agents:
-            raise PermissionRefused(
-                f"the credential of cluster {principal.cluster}'s agent may call Agents.Connect "
-                f"and nothing else; {details.method} needs the admin token"
-            )
-        if principal.kind is not PrincipalKind.AGENT and for_agents:
-            raise PermissionRefused("Agents.Connect is for the credential of a cluster's agent")
+        refuse_others(details.method, principal)
         _caller.set(principal)
 
 
@@ -162,6 +156,25 @@ class Guard:
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
             missed = isinstance(error, TimeoutError) and limit.expired()
             await answer_error(context, DeadlineMissed() if missed else error, self.method)
+
+
+def refuse_others(method: str, principal: Principal) -> None:
+    """Raises PermissionRefused unless the method is for callers of that kind."""
+    for_agents, for_peers = method in AGENT_METHODS, method in PEER_METHODS
+    match principal.kind:
+        case PrincipalKind.AGENT if not for_agents:
+            raise PermissionRefused(
+                f"the credential of cluster {principal.cluster}'s agent may call Agents.Connect "
+                f"and nothing else; {method} needs the admin token"
+            )
+        case PrincipalKind.REPLICA if not for_peers:
+            raise PermissionRefused(
+                f"the credential of a control plane may call Peers and nothing else, not {method}"
+            )
+        case PrincipalKind.ADMIN if for_agents:
+            raise PermissionRefused("Agents.Connect is for the credential of a cluster's agent")
+        case PrincipalKind.ADMIN if for_peers:
+            raise PermissionRefused("Peers is for control planes of the same fleet alone")
 
 
 def bearer_of(details: grpc.HandlerCallDetails) -> str:

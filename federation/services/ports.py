@@ -92,7 +92,7 @@ class StoredCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCredential:
-    """A credential without its secret. ``cluster`` is empty for the admin."""
+    """A credential without its secret. ``cluster`` is empty for all but agents."""
 
     id: str
     kind: PrincipalKind
@@ -244,6 +244,14 @@ class Credentials(Protocol):
 
     async def keep_newest(self, cluster_id: int, count: int) -> None:
         """Revokes all but the newest ``count`` credentials of a cluster."""
+        ...
+
+    async def discard(self, credential_ids: Sequence[str]) -> None:
+        """Forgets credentials, valid or not."""
+        ...
+
+    async def prune(self, limit: int) -> int:
+        """Forgets credentials of replicas that have expired; how many."""
         ...
 
     async def lock_admin(self) -> bool:

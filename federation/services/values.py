@@ -25,11 +25,12 @@ class PrincipalKind(StrEnum):
 
     ADMIN = "admin"
     AGENT = "agent"
+    REPLICA = "replica"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who calls. ``cluster`` is the agent's own cluster, empty for the admin."""
+    """Who calls. ``cluster`` is the agent's own cluster, empty for everybody else."""
 
     kind: PrincipalKind
     cluster: str = ""
@@ -116,6 +117,8 @@ class AgentPresence:
 
     After ``silent_after`` without a word the cluster is stale; 0 before the agent's first.
     ``clock_offset_seconds`` is by how much the agent's clock was ahead when its stream opened.
+    ``peer`` is the id of the other control plane that serves or last served the stream; empty
+    when this one does.
     """
 
     connected: bool = False
@@ -126,6 +129,7 @@ class AgentPresence:
     silent_after: float = 0.0
     clock_offset_seconds: float = 0.0
     epoch: int = 0
+    peer: str = ""
 
     def is_silent_at(self, now: float) -> bool:
         return self.silent_after < now

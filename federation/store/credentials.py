@@ -14,6 +14,7 @@ from sqlalchemy import (
     Text,
     any_,
     bindparam,
+    delete,
     func,
     insert,
     literal,
@@ -135,8 +136,7 @@ class CredentialStatements:
     async def ages(self, credential_ids: Sequence[str]) -> Mapping[str, float]:
         seconds = func.extract("epoch", func.now() - credential.c.created_at)
         statement = select(credential.c.id, seconds.label("seconds")).where(
-            credential.c.id == any_(bindparam("ids", list(credential_ids), type_=ARRAY(Text))),
-            _is_valid(),
+            _is_one_of(credential_ids), _is_valid()
         )
         rows = await self._connection.execute(statement)
         return {row.id: float(row.seconds) for row in rows}
@@ -189,11 +189,32 @@ class CredentialStatements:
             .values(revoked_at=func.now())
         )
 
+    async def discard(self, credential_ids: Sequence[str]) -> None:
+        await self._connection.execute(delete(credential).where(_is_one_of(credential_ids)))
+
+    async def prune(self, limit: int) -> int:
+        expired = (
+            select(credential.c.id)
+            .where(
+                credential.c.kind == PrincipalKind.REPLICA,
+                credential.c.expires_at <= func.now(),
+            )
+            .limit(limit)
+        )
+        statement = (
+            delete(credential).where(credential.c.id.in_(expired)).returning(credential.c.id)
+        )
+        return len((await self._connection.execute(statement)).all())
+
     async def lock_admin(self) -> bool:
         await self._connection.execute(LOCK_ADMIN)
         is_admin = (credential.c.kind == PrincipalKind.ADMIN) & credential.c.revoked_at.is_(None)
         found = await self._connection.execute(select(literal(1)).where(is_admin).limit(1))
         return found.first() is not None
+
+
+def _is_one_of(credential_ids: Sequence[str]) -> ColumnElement[bool]:
+    return credential.c.id == any_(bindparam("ids", list(credential_ids), type_=ARRAY(Text)))
 
 
 def _is_valid() -> ColumnElement[bool]:
