@@ -222,7 +222,7 @@ def _eviction_tasks(
 def _lease(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> int | None:
     if not spec.HasField("lease_seconds"):
         return None
-    return ranges.whole(spec.lease_seconds, path, found, least=1, most=ranges.MAX_REPLICAS)
+    return ranges.lease_seconds(spec.lease_seconds, path, found)
 
 
 def _seconds(

@@ -5,13 +5,14 @@ Must not explain anything beyond what the trace recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from federation.codec.bindings import target_messages
 from federation.codec.estimates import bound_message, source_message
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.model.estimate import Source
+from federation.model.reservations import PromiseCertificate
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import DivisionTrace, Trace
 from federation.v1 import scheduling_pb2
@@ -61,6 +62,44 @@ class EvidenceView(Protocol):
     def age_seconds(self) -> Sequence[float]: ...
 
 
+class PromiseView(Protocol):
+    """What one cluster's share is worth, and the report it was packed into."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def certificate(self) -> PromiseCertificate: ...
+    @property
+    def report_epoch(self) -> int: ...
+    @property
+    def report_sequence(self) -> int: ...
+    @property
+    def note(self) -> str: ...
+
+
+class HeldView(Protocol):
+    """Replicas of one component that a binding holds in a cluster."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def component(self) -> str: ...
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def outstanding(self) -> int: ...
+    @property
+    def bound(self) -> int: ...
+    @property
+    def unbound(self) -> int: ...
+    @property
+    def finished(self) -> int: ...
+    @property
+    def certificate(self) -> PromiseCertificate: ...
+    @property
+    def decision_id(self) -> str: ...
+
+
 class RecordView(Protocol):
     """A decision with its name, its binding and its time (Unix seconds)."""
 
@@ -78,6 +117,8 @@ class RecordView(Protocol):
     def decision(self) -> Decision: ...
     @property
     def evidence(self) -> EvidenceView: ...
+    @property
+    def promises(self) -> Sequence[PromiseView]: ...
     @property
     def node_plans(self) -> Sequence[NodePlanView]: ...
 
@@ -98,7 +139,26 @@ def decision_to_message(record: RecordView, *, trace: bool = False) -> schedulin
         algorithm_revision=str(decision.trace.algorithm_revision),
         node_placements=[_node_placement(each) for each in record.node_plans],
         trace=_trace_with_evidence(decision.trace, record.evidence) if trace else None,
+        promises=[_promise(each) for each in record.promises],
     )
+
+
+def reservation_messages(held: Iterable[HeldView]) -> list[scheduling_pb2.Reservation]:
+    """What a binding holds, by ascending cluster, then component."""
+    return [
+        scheduling_pb2.Reservation(
+            cluster=each.cluster,
+            component=each.component,
+            replicas=each.replicas,
+            outstanding=each.outstanding,
+            bound=each.bound,
+            unbound=each.unbound,
+            finished=each.finished,
+            certificate=each.certificate,
+            decision_id=each.decision_id,
+        )
+        for each in sorted(held, key=lambda each: (each.cluster, each.component))
+    ]
 
 
 def trace_to_message(trace: Trace) -> scheduling_pb2.Trace:
@@ -121,6 +181,16 @@ def _trace_with_evidence(trace: Trace, evidence: EvidenceView) -> scheduling_pb2
     ):
         cluster.report_sequence, cluster.report_age_seconds = sequence, age
     return message
+
+
+def _promise(promise: PromiseView) -> scheduling_pb2.ClusterPromise:
+    return scheduling_pb2.ClusterPromise(
+        cluster=promise.cluster,
+        certificate=promise.certificate,
+        report_epoch=promise.report_epoch,
+        report_sequence=promise.report_sequence,
+        note=promise.note,
+    )
 
 
 def _node_placement(plan: NodePlanView) -> scheduling_pb2.NodePlacement:

@@ -17,6 +17,8 @@ from federation.codec.violations import Violations
 
 MAX_REPLICAS: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
+# Ten years of 365 days: longer is for ever, which is said by no lease at all.
+MAX_LEASE_SECONDS: Final = 10 * 365 * 86_400
 # Karmada's limit: the name also becomes part of namespaces and secrets.
 MAX_CLUSTER_NAME: Final = 48
 
@@ -55,6 +57,11 @@ def required(text: str, path: str, found: Violations) -> str:
 def replicas(number: int, path: str, found: Violations) -> int:
     """A count of replicas, as large as Kubernetes takes it."""
     return whole(number, path, found, least=0, most=MAX_REPLICAS)
+
+
+def lease_seconds(number: int, path: str, found: Violations) -> int:
+    """How long promises live unless they are renewed."""
+    return whole(number, path, found, least=1, most=MAX_LEASE_SECONDS)
 
 
 def whole(number: int, path: str, found: Violations, *, least: int, most: int) -> int:

@@ -37,6 +37,7 @@ _ALWAYS: Final[Mapping[str, frozenset[str]]] = {
     "NodePlacement": frozenset({"unplaced"}),
     "NodeSummary": frozenset({"totalNum", "readyNum"}),
     "PlacedReplicas": frozenset({"replicas", "score"}),
+    "Reservation": frozenset({"replicas", "outstanding", "bound", "unbound", "finished"}),
     "ResourceBindingSpec": frozenset({"replicas"}),
     "ResourceModel": frozenset({"grade"}),
     "SchedulePriority": frozenset({"priority"}),

@@ -60,6 +60,7 @@ def test_no_placement_is_refused_and_an_empty_one_means_every_cluster() -> None:
         ({"clusters": [{"replicas": 2}]}, "spec.clusters[0].name", "is required"),
         ({"certificate": "golden"}, "spec.certificate", "planned, careful or strict"),
         ({"leaseSeconds": 0}, "spec.leaseSeconds", "from 1"),
+        ({"leaseSeconds": 315_360_001}, "spec.leaseSeconds", "to 315360000"),
         ({"preemptionPolicy": "Always"}, "spec.preemptionPolicy", "PreemptLowerPriority"),
         ({"schedulePriority": {"priority": 2**31}}, "spec.schedulePriority.priority", "2147483647"),
         (placed(tieBreak="coin"), "spec.placement.tieBreak", "hash or karmada"),

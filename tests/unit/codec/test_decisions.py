@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from federation.codec.decisions import decision_to_message, trace_to_message
+from federation.codec.decisions import (
+    decision_to_message,
+    reservation_messages,
+    trace_to_message,
+)
 from federation.model.cluster import Cluster
 from federation.model.estimate import Estimates, Source
 from federation.model.placement import (
@@ -18,6 +22,7 @@ from federation.model.placement import (
     ReplicaScheduling,
     SchedulingType,
 )
+from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision
@@ -50,6 +55,28 @@ class Evidence:
 
 
 @dataclass
+class Promise:
+    cluster: str = "m1"
+    certificate: PromiseCertificate = PromiseCertificate.CAREFUL
+    report_epoch: int = 2
+    report_sequence: int = 7
+    note: str = "no placer of ours follows plans there"
+
+
+@dataclass
+class Held:
+    cluster: str = "m1"
+    component: str = ""
+    replicas: int = 9
+    outstanding: int = 4
+    bound: int = 2
+    unbound: int = 1
+    finished: int = 3
+    certificate: PromiseCertificate = PromiseCertificate.STRICT
+    decision_id: str = "d1"
+
+
+@dataclass
 class Record:
     decision: Decision
     id: str = "d1"
@@ -58,6 +85,7 @@ class Record:
     binding_generation: int = 3
     created_at: float = 1_700_000_000.5
     evidence: Evidence = field(default_factory=Evidence)
+    promises: tuple[Promise, ...] = (Promise(),)
     node_plans: list[Any] = field(default_factory=lambda: [Plan()])
 
 
@@ -155,3 +183,35 @@ def test_an_unschedulable_decision_names_no_cluster() -> None:
     assert not message.clusters
     assert message.remainder == 50
     assert message.reason
+
+
+def test_promises_say_what_they_are_worth_and_which_report_they_were_packed_into() -> None:
+    (promise,) = decision_to_message(Record(decision=decide(5))).promises
+    assert promise == scheduling_pb2.ClusterPromise(
+        cluster="m1",
+        certificate="careful",
+        report_epoch=2,
+        report_sequence=7,
+        note="no placer of ours follows plans there",
+    )
+
+
+def test_reservations_are_told_by_cluster_then_component() -> None:
+    held = [Held(cluster="m2"), Held(component="worker"), Held(component="driver", replicas=1)]
+    told = reservation_messages(held)
+    assert [(each.cluster, each.component) for each in told] == [
+        ("m1", "driver"),
+        ("m1", "worker"),
+        ("m2", ""),
+    ]
+    assert told[1] == scheduling_pb2.Reservation(
+        cluster="m1",
+        component="worker",
+        replicas=9,
+        outstanding=4,
+        bound=2,
+        unbound=1,
+        finished=3,
+        certificate="strict",
+        decision_id="d1",
+    )
