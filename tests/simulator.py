@@ -380,7 +380,10 @@ class Simulation:
 
         def arrive() -> None:
             cluster = self.clusters[name]
-            cluster.told(ledger.interest_version, interests_of(ledger, {}))
+            cluster.told(
+                ledger.interest_version,
+                interests_of(ledger, {}, {name: name for name in ledger.reservations}),
+            )
             what(cluster)
             if cluster.follows_claims:
                 self.unkept += self.control.without_plan(name, sorted(cluster.unplanned))

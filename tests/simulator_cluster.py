@@ -16,6 +16,7 @@ from federation.model.echoes import (
     BINDING_LABEL,
     DECISION_LABEL,
     Interest,
+    PodOrigin,
     PodSighting,
     PodState,
     echoes_of,
@@ -306,5 +307,5 @@ def _sighting(pod: Pod) -> PodSighting:
     return PodSighting(
         state=PodState.BOUND if is_kept else PodState.UNBOUND,
         request=pod.requirements.request,
-        labels={BINDING_LABEL: pod.binding, DECISION_LABEL: pod.decision},
+        origin=PodOrigin.of({BINDING_LABEL: pod.binding, DECISION_LABEL: pod.decision}),
     )

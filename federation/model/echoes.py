@@ -7,26 +7,53 @@ not see more of a pod than decides it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from federation.model.ledger import ClusterLedger
-from federation.model.reservations import Reservation
-from federation.model.shapes import Echo, Shape, request_shape
+from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.shapes import Echo, ReservationKey, Shape, request_shape
 
 BINDING_LABEL: Final = "fedsched.io/binding"
 COMPONENT_LABEL: Final = "fedsched.io/component"
 DECISION_LABEL: Final = "fedsched.io/decision"
 
+_Key = TypeVar("_Key", str, "Owner")
+
 
 class Owner(NamedTuple):
-    """A top-level object in a member cluster."""
+    """An object in a member cluster that pods run for."""
 
     api_version: str
     kind: str
     namespace: str
     name: str
+
+
+class PodOrigin(NamedTuple):
+    """Whom a pod says it runs for: what its labels name, and its owners, the nearest first.
+
+    ``component`` and ``decision`` are None without the label. ``owners`` may name some that are
+    only possible: a Job with a number at the end of its name may be a CronJob's.
+    """
+
+    binding_uid: str = ""
+    component: str | None = None
+    decision: str | None = None
+    owners: tuple[Owner, ...] = ()
+
+    @classmethod
+    def of(cls, labels: Mapping[str, str], owners: tuple[Owner, ...] = ()) -> PodOrigin:
+        return cls(
+            labels.get(BINDING_LABEL, ""),
+            labels.get(COMPONENT_LABEL),
+            labels.get(DECISION_LABEL),
+            owners,
+        )
+
+
+UNKNOWN_ORIGIN: Final = PodOrigin()
 
 
 class PodState(StrEnum):
@@ -46,75 +73,153 @@ class PodSighting:
 
     state: PodState
     request: Mapping[str, int]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    owner: Owner | None = None
+    origin: PodOrigin = UNKNOWN_ORIGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoughtShape:
-    """A shape of one component and the decisions that asked for it."""
+    """A shape of one component and the decisions that asked for it.
+
+    ``planned`` are the replicas promised by plan: nodes are claimed for those of them that are
+    not seen bound. None: nothing hangs on claims.
+    """
 
     component: str
     shape: Shape
     decisions: tuple[str, ...]
+    planned: Share | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interest:
-    """What to look for on behalf of one binding: of each component the newest shape first."""
+    """What to look for on behalf of one binding: of each component the newest shape first.
+
+    ``uid`` is what the binding's label on pods holds; empty: nothing is looked for by label.
+    """
 
     binding: str
+    uid: str = ""
     owner: Owner | None
     shapes: tuple[SoughtShape, ...]
 
 
-def interests_of(ledger: ClusterLedger, owners: Mapping[str, Owner]) -> tuple[Interest, ...]:
-    """What the agent of a cluster has to look for; ``owners`` by binding, where known."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterestUpdate:
+    """What an agent looks for from now on, or what changed of it; reports name the ``version``.
+
+    ``whole``: what is not in here is not looked for any more.
+    """
+
+    version: int
+    whole: bool
+    interests: tuple[Interest, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class Lookout:
+    """What is looked for, found by what pods say of themselves: the label, else the owner.
+
+    Of two bindings with the same workload the first by name has its pods.
+    """
+
+    def __init__(self, interests: Iterable[Interest] = ()) -> None:
+        self._interests: dict[str, Interest] = {}
+        self._by_uid: dict[str, dict[str, Interest]] = {}
+        self._by_owner: dict[Owner, dict[str, Interest]] = {}
+        for each in interests:
+            self.put(each)
+
+    def get(self, binding: str) -> Interest | None:
+        return self._interests.get(binding)
+
+    def bindings(self) -> Iterable[str]:
+        return self._interests.keys()
+
+    def put(self, interest: Interest) -> None:
+        """Look for this on behalf of its binding, and for nothing else."""
+        self.remove(interest.binding)
+        self._interests[interest.binding] = interest
+        if interest.uid:
+            self._by_uid.setdefault(interest.uid, {})[interest.binding] = interest
+        if interest.owner is not None:
+            self._by_owner.setdefault(interest.owner, {})[interest.binding] = interest
+
+    def remove(self, binding: str) -> None:
+        known = self._interests.pop(binding, None)
+        if known is None:
+            return
+        if known.uid:
+            _forget(self._by_uid, known.uid, binding)
+        if known.owner is not None:
+            _forget(self._by_owner, known.owner, binding)
+
+    def of(self, origin: PodOrigin) -> Interest | None:
+        """What a pod of this origin is looked for by; None: nobody looks for it."""
+        if origin.binding_uid and origin.binding_uid in self._by_uid:
+            return _first(self._by_uid[origin.binding_uid])
+        for owner in origin.owners:
+            if owner in self._by_owner:
+                return _first(self._by_owner[owner])
+        return None
+
+
+def interests_of(
+    ledger: ClusterLedger, owners: Mapping[str, Owner], uids: Mapping[str, str]
+) -> tuple[Interest, ...]:
+    """What the agent of a cluster has to look for; ``owners``, ``uids`` by binding, where known."""
     return tuple(
-        Interest(
-            binding=binding,
-            owner=owners.get(binding),
-            shapes=tuple(map(_sought, _newest_first(held))),
-        )
-        for binding, held in ledger.reservations.items()
+        interest_of(ledger, binding, owners.get(binding), uids.get(binding, ""))
+        for binding in ledger.reservations
     )
 
 
-def echoes_of(interests: Sequence[Interest], pods: Iterable[PodSighting]) -> tuple[Echo, ...]:
-    """What there is of every shape that is looked for, shapes without pods left out.
+def interest_of(ledger: ClusterLedger, binding: str, owner: Owner | None, uid: str) -> Interest:
+    """What to look for on behalf of a binding that holds something in the cluster."""
+    held = _newest_first(ledger.reservations[binding])
+    return Interest(binding=binding, uid=uid, owner=owner, shapes=tuple(map(_sought, held)))
+
+
+def echoes_of(interests: Iterable[Interest], pods: Iterable[PodSighting]) -> tuple[Echo, ...]:
+    """What there is of every shape that is looked for, shapes without pods left out."""
+    lookout = Lookout(interests)
+    counted: dict[ReservationKey, Echo] = {}
+    for pod in pods:
+        key = reservation_of(lookout, pod)
+        if key is not None:
+            empty = Echo(binding=key.binding, component=key.component, shape=key.shape)
+            counted[key] = _with_one(counted.get(key, empty), pod.state)
+    return tuple(counted.values())
+
+
+def reservation_of(lookout: Lookout, pod: PodSighting) -> ReservationKey | None:
+    """The reservation that a pod stands for; None: none that is looked for.
 
     A pod belongs to the binding its label names, else to that of its owner; to the component its
     label names, else to one that asks for the same, else to the first. It has the newest shape
     unless it asks for what an older one does or carries an older one's decision: sidecars and
     limit ranges change what pods ask for, so equality alone would miss them for ever.
     """
-    by_binding = {each.binding: each for each in interests}
-    by_owner = {each.owner: each for each in interests if each.owner is not None}
-    counted: dict[tuple[str, str, Shape], Echo] = {}
-    for pod in pods:
-        interest = by_binding.get(pod.labels.get(BINDING_LABEL, ""))
-        if interest is None and pod.owner is not None:
-            interest = by_owner.get(pod.owner)
-        if interest is None or not interest.shapes:
-            continue
-        sought = _shape_of(pod, interest.shapes)
-        empty = Echo(binding=interest.binding, component=sought.component, shape=sought.shape)
-        counted[empty.key] = _with_one(counted.get(empty.key, empty), pod.state)
-    return tuple(counted.values())
+    interest = lookout.of(pod.origin)
+    if interest is None or not interest.shapes:
+        return None
+    sought = _shape_of(pod, interest.shapes)
+    return ReservationKey(interest.binding, sought.component, sought.shape)
 
 
 def _shape_of(pod: PodSighting, shapes: Sequence[SoughtShape]) -> SoughtShape:
+    if len(shapes) == 1:
+        return shapes[0]
     asked = request_shape(pod.request)
     component = _component_of(pod, asked, shapes)
     newest, *older = (each for each in shapes if each.component == component)
-    decision = pod.labels.get(DECISION_LABEL)
+    decision = pod.origin.decision
     by_decision = (each for each in (newest, *older) if decision in each.decisions)
     by_request = (each for each in (newest, *older) if each.shape == asked)
     return next(by_decision, None) or next(by_request, None) or newest
 
 
 def _component_of(pod: PodSighting, asked: Shape, shapes: Sequence[SoughtShape]) -> str:
-    named = pod.labels.get(COMPONENT_LABEL)
+    named = pod.origin.component
     for each in shapes:
         if each.component == named:
             return each.component
@@ -143,8 +248,30 @@ def _newest_first(held: Sequence[Reservation]) -> list[Reservation]:
 
 
 def _sought(reservation: Reservation) -> SoughtShape:
+    is_planned = reservation.certificate is PromiseCertificate.PLANNED and reservation.replicas
     return SoughtShape(
         component=reservation.component,
         shape=reservation.shape,
         decisions=reservation.decisions,
+        planned=_share(reservation) if is_planned else None,
     )
+
+
+def _share(reservation: Reservation) -> Share:
+    return Share(
+        component=reservation.component,
+        requirements=reservation.requirements,
+        replicas=reservation.replicas,
+        certificate=reservation.certificate,
+    )
+
+
+def _first(interests: Mapping[str, Interest]) -> Interest:
+    return interests[min(interests)]
+
+
+def _forget(index: dict[_Key, dict[str, Interest]], key: _Key, binding: str) -> None:
+    """Drop a binding's entry, and the key with its last."""
+    del index[key][binding]
+    if not index[key]:
+        del index[key]

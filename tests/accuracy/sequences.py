@@ -182,7 +182,10 @@ def _order(
     promises = {promise.cluster: promise for promise in decided.promises}
     for target in decided.binding.clusters:
         cluster, ledger = clusters[target.name], control.ledger.of(target.name)
-        cluster.told(ledger.interest_version, interests_of(ledger, {}))
+        cluster.told(
+            ledger.interest_version,
+            interests_of(ledger, {}, {name: name for name in ledger.reservations}),
+        )
         cluster.run(
             Order(
                 binding=decided.binding.uid,

@@ -295,7 +295,10 @@ class Reservations(RuleBasedStateMachine):
         ledger = self.control.ledger.of(name)
 
         def arrive(cluster: SimulatedCluster) -> None:
-            cluster.told(ledger.interest_version, interests_of(ledger, {}))
+            cluster.told(
+                ledger.interest_version,
+                interests_of(ledger, {}, {name: name for name in ledger.reservations}),
+            )
             what(cluster)
             if cluster.follows_claims:
                 self.control.without_plan(name, sorted(cluster.unplanned))

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from federation.model.echoes import (
     Interest,
+    Lookout,
     Owner,
+    PodOrigin,
     PodSighting,
     PodState,
     SoughtShape,
@@ -14,7 +16,7 @@ from federation.model.echoes import (
     interests_of,
 )
 from federation.model.ledger import ClusterLedger
-from federation.model.reservations import Share
+from federation.model.reservations import PromiseCertificate, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
 
@@ -26,7 +28,12 @@ def sought(request: Mapping[str, int], *decisions: str, component: str = "") -> 
     return SoughtShape(component=component, shape=request_shape(request), decisions=decisions)
 
 
-INTEREST = Interest(binding="uid-1", owner=WEB, shapes=(sought(NEW, "d2", "d3"), sought(OLD, "d1")))
+INTEREST = Interest(
+    binding="default/web",
+    uid="uid-1",
+    owner=WEB,
+    shapes=(sought(NEW, "d2", "d3"), sought(OLD, "d1")),
+)
 
 
 def pod(
@@ -36,7 +43,8 @@ def pod(
     **labels: str,
 ) -> PodSighting:
     written = {f"fedsched.io/{name}": value for name, value in labels.items()}
-    return PodSighting(state=state, request=request, labels=written, owner=owner)
+    origin = PodOrigin.of(written, (owner,) if owner else ())
+    return PodSighting(state=state, request=request, origin=origin)
 
 
 def counted(*pods: PodSighting, interest: Interest = INTEREST) -> dict[str, int]:
@@ -47,7 +55,9 @@ def counted(*pods: PodSighting, interest: Interest = INTEREST) -> dict[str, int]
 def test_pods_are_counted_by_what_they_do() -> None:
     states = [PodState.BOUND, PodState.UNBOUND, PodState.FINISHED, PodState.BOUND]
     (echo,) = echoes_of([INTEREST], [pod(NEW, state) for state in states])
-    assert echo == Echo(binding="uid-1", shape=request_shape(NEW), bound=2, unbound=1, finished=1)
+    assert echo == Echo(
+        binding="default/web", shape=request_shape(NEW), bound=2, unbound=1, finished=1
+    )
 
 
 def test_the_label_says_whose_a_pod_is_and_else_its_owner() -> None:
@@ -72,7 +82,7 @@ def test_the_decision_says_more_than_the_request() -> None:
 
 def test_components_go_by_label_then_request_then_place() -> None:
     interest = Interest(
-        binding="uid-1",
+        binding="default/web",
         owner=WEB,
         shapes=(sought(NEW, component="a"), sought(OLD, component="b")),
     )
@@ -86,5 +96,42 @@ def test_agents_are_told_every_shape_the_newest_first() -> None:
     ledger = ClusterLedger(cluster="member1")
     for decision, request in (("d1", OLD), ("d2", NEW), ("d3", NEW)):
         share = Share(requirements=ReplicaRequirements(request=request), replicas=1)
-        ledger = ledger.decided("uid-1", decision, [share])
-    assert interests_of(ledger, {"uid-1": WEB}) == (INTEREST,)
+        ledger = ledger.decided("default/web", decision, [share])
+    assert interests_of(ledger, {"default/web": WEB}, {"default/web": "uid-1"}) == (INTEREST,)
+
+
+def test_agents_claim_nodes_for_what_is_promised_by_plan() -> None:
+    planned = Share(
+        requirements=ReplicaRequirements(request=NEW),
+        replicas=3,
+        certificate=PromiseCertificate.PLANNED,
+    )
+    careful = Share(requirements=ReplicaRequirements(request=OTHER), replicas=1)
+    ledger = ClusterLedger(cluster="member1").decided("default/web", "d1", [planned])
+    ledger = ledger.decided("default/db", "d2", [careful])
+    web, db = interests_of(ledger, {}, {})
+    assert [each.planned for each in web.shapes] == [planned]
+    assert [each.planned for each in db.shapes] == [None]
+
+
+def test_the_nearest_owner_that_is_looked_for_has_the_pod() -> None:
+    job = Owner("batch/v1", "Job", "default", "backup-7")
+    cron = Owner("batch/v1", "CronJob", "default", "backup")
+    origin = PodOrigin.of({}, (job, cron))
+    of_job = Interest(binding="default/a", owner=job, shapes=(sought(NEW),))
+    of_cron = Interest(binding="default/b", owner=cron, shapes=(sought(NEW),))
+    assert Lookout([of_cron]).of(origin) == of_cron
+    assert Lookout([of_cron, of_job]).of(origin) == of_job
+
+
+def test_two_bindings_of_one_workload_do_not_both_have_its_pods() -> None:
+    first, second = (
+        Interest(binding=name, owner=WEB, shapes=(sought(NEW),)) for name in ("a", "b")
+    )
+    origin = PodOrigin.of({}, (WEB,))
+    for lookout in (Lookout([first, second]), Lookout([second, first])):
+        assert lookout.of(origin) == first
+        lookout.remove("a")
+        assert lookout.of(origin) == second
+        lookout.remove("b")
+        assert lookout.of(origin) is None
