@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -32,8 +32,10 @@ from federation.services.values import ExactQuestion, IssuedCredential, NodePlan
 from federation.v1.agents_pb2 import (
     ConnectResponse,
     EstimateReply,
+    EstimateRequest,
     Goodbye,
     PlaceReply,
+    PlaceRequest,
     Reconnect,
 )
 
@@ -41,6 +43,8 @@ MAX_OUTGOING = 256
 MAX_ASKED = 128
 LEAST_SPREAD_SECONDS = 1.0
 DIALS_PER_SECOND = 50.0
+# Why Unavailable: what tells a peer that asks that another control plane may have the agent.
+NOT_CONNECTED = "NOT_CONNECTED"
 
 Reply = TypeVar("Reply", PlaceReply, EstimateReply)
 Answer = TypeVar("Answer")
@@ -125,6 +129,20 @@ class Session:
             raise Unavailable(
                 f"the answer of the agent of cluster {self.cluster} is wrong: {error.message}"
             ) from error
+
+    async def relay_estimate(
+        self, question: EstimateRequest, timeout_seconds: float
+    ) -> EstimateReply:
+        """The agent's words for a peer, who reads them; raises Unavailable and DeadlineMissed."""
+        return await self._ask(
+            partial(_numbered_estimate, question), EstimateReply, _unread, timeout_seconds
+        )
+
+    async def relay_place(self, question: PlaceRequest, timeout_seconds: float) -> PlaceReply:
+        """The agent's words for a peer, who reads them; raises Unavailable and DeadlineMissed."""
+        return await self._ask(
+            partial(_numbered_place, question), PlaceReply, _unread, timeout_seconds
+        )
 
     async def _ask(
         self,
@@ -212,24 +230,25 @@ class Session:
 class Sessions:
     """The open streams, at most one per cluster.
 
-    Implements the services' AgentGateway and AgentStreams.
+    Implements the services' AgentGateway, AgentEstimates, AgentStreams and HeldStreams.
     """
 
     def __init__(self) -> None:
         self._current: dict[str, Session] = {}
 
     def is_connected(self, cluster: str) -> bool:
-        return cluster in self._current
+        session = self._current.get(cluster)
+        return session is not None and not session.ended.is_set()
 
     async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
         """Raises Unavailable (not connected, gone) or DeadlineMissed."""
-        return await self._connected(cluster).place(order, timeout_seconds)
+        return await self.connected(cluster).place(order, timeout_seconds)
 
     async def estimate(
         self, cluster: str, question: ExactQuestion, timeout_seconds: float
     ) -> tuple[int, ...]:
         """Raises Unavailable (not connected, gone, no sense) or DeadlineMissed."""
-        return await self._connected(cluster).estimate(question, timeout_seconds)
+        return await self.connected(cluster).estimate(question, timeout_seconds)
 
     def all(self) -> list[Session]:
         """The open streams as of now."""
@@ -243,6 +262,29 @@ class Sessions:
         session = self._current.get(cluster)
         if session is not None:
             session.end(error, farewell=goodbye(error))
+
+    def epochs(self) -> Mapping[str, int]:
+        """The session of each cluster whose agent is connected here."""
+        return {
+            cluster: session.epoch
+            for cluster, session in self._current.items()
+            if not session.ended.is_set()
+        }
+
+    def drop(self, cluster: str, error: FederationError) -> None:
+        """End the stream of a cluster's agent, which has another one already."""
+        session = self._current.get(cluster)
+        if session is not None:
+            session.end(error)
+
+    def connected(self, cluster: str) -> Session:
+        """The open stream of a cluster's agent. Raises Unavailable when there is none here."""
+        session = self._current.get(cluster)
+        if session is None or session.ended.is_set():
+            raise Unavailable(
+                f"the agent of cluster {cluster} is not connected", reason=NOT_CONNECTED
+            )
+        return session
 
     def open(self, session: Session) -> None:
         """Make this the cluster's stream. The newer epoch wins; raises Conflict for an older one.
@@ -265,17 +307,29 @@ class Sessions:
             del self._current[session.cluster]
         return was_current
 
-    def _connected(self, cluster: str) -> Session:
-        session = self._current.get(cluster)
-        if session is None:
-            raise Unavailable(f"the agent of cluster {cluster} is not connected")
-        return session
-
     def send_away(self, error: Unavailable) -> None:
         """End all streams; their agents dial again, spread over a time that grows with them."""
         after_seconds = max(LEAST_SPREAD_SECONDS, len(self._current) / DIALS_PER_SECOND)
         for session in self.all():
             session.end(error, farewell=reconnect(error, after_seconds))
+
+
+def _numbered_estimate(question: EstimateRequest, request_id: str) -> ConnectResponse:
+    asked = EstimateRequest()
+    asked.CopyFrom(question)
+    asked.request_id = request_id
+    return ConnectResponse(estimate_request=asked)
+
+
+def _numbered_place(question: PlaceRequest, request_id: str) -> ConnectResponse:
+    asked = PlaceRequest()
+    asked.CopyFrom(question)
+    asked.request_id = request_id
+    return ConnectResponse(place_request=asked)
+
+
+def _unread(reply: Reply) -> Reply:
+    return reply
 
 
 def goodbye(error: FederationError) -> ConnectResponse:

@@ -1,0 +1,190 @@
+"""Who hears which agent, shared by all control planes: told, read, and followed.
+
+Must not compare clocks: an agent counts as heard by a peer when the peer's row is seen to change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from federation.model.errors import Conflict, FederationError, Unavailable
+from federation.services.fleet import FleetOwner
+from federation.services.journal_ports import Replica, StoredPresence
+from federation.services.ports import Clock, Store
+from federation.services.replicas import Replicas
+from federation.services.reporting import Reporting
+
+LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
+# Rows in a fleet's thousands are followed so many at a time, between other work of the loop.
+ROWS_AT_ONCE = 500
+
+logger = logging.getLogger(__name__)
+
+
+class HeldStreams(Protocol):
+    """The open streams of this process."""
+
+    def epochs(self) -> Mapping[str, int]:
+        """The session of each cluster whose agent is connected here."""
+        ...
+
+    def dismiss(self, cluster: str, error: FederationError) -> None:
+        """End the stream of a cluster's agent for good, telling it why, if there is one."""
+        ...
+
+    def drop(self, cluster: str, error: FederationError) -> None:
+        """End the stream of a cluster's agent, which has another one already."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What was last written of a stream of ours: its session, and when it was heard, our time."""
+
+    epoch: int
+    heard_at: float
+
+
+class Presences:
+    """Rounds of telling and reading. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        streams: HeldStreams,
+        replicas: Replicas,
+        reporting: Reporting,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._streams = streams
+        self._replicas = replicas
+        self._reporting = reporting
+        self._clock = clock
+        self._told: dict[str, Told] = {}
+        self._seen: Mapping[str, StoredPresence] | None = None
+
+    @property
+    def round_seconds(self) -> float:
+        """How long a round lasts: three of them for every heartbeat, within limits."""
+        wanted = self._reporting.heartbeat_seconds / 3
+        return min(max(wanted, LEAST_SECONDS), MOST_SECONDS)
+
+    def holder(self, cluster: str) -> Replica | None:
+        """The peer that serves a cluster's agent, as far as is known."""
+        row = (self._seen or {}).get(cluster)
+        return self._replicas.peer(row.replica) if row else None
+
+    async def keep_sharing(self) -> None:
+        """Round after round until cancelled."""
+        while True:
+            await asyncio.sleep(self.round_seconds)
+            try:
+                await self.share()
+            except FederationError as error:
+                # The store is away: the next round tells and reads it all.
+                logger.warning("presences not shared", extra={"fields": {"why": str(error)}})
+            except Exception:
+                # Without rounds every cluster of a peer goes stale: they must go on.
+                logger.exception("presences not shared")
+
+    async def share(self) -> None:
+        """One round. Raises Unavailable."""
+        await self._replicas.keep_credential()
+        news, ended = self._news(), self._ended()
+        async with self._store.transaction() as tx:
+            if news:
+                await tx.presences.put(
+                    [self._row(cluster, told) for cluster, told in sorted(news.items())]
+                )
+            for cluster in ended:
+                await tx.presences.leave(cluster, self._replicas.me.id)
+            await self._replicas.meet(tx)
+            rows = await tx.presences.all()
+        self._told.update(news)
+        for cluster in ended:
+            self._told.pop(cluster, None)
+        await self._follow_all(rows)
+
+    def _news(self) -> dict[str, Told]:
+        """The streams held here whose agents were heard since they were last told of."""
+        found = {}
+        for cluster, epoch in self._streams.epochs().items():
+            if self._fleet.has(cluster):
+                heard_at = self._fleet.view(cluster).presence.last_heartbeat_at or 0.0
+                told = Told(epoch=epoch, heard_at=heard_at)
+                if told != self._told.get(cluster):
+                    found[cluster] = told
+        return found
+
+    def _ended(self) -> list[str]:
+        held = self._streams.epochs()
+        return sorted(cluster for cluster in self._told if cluster not in held)
+
+    def _row(self, cluster: str, told: Told) -> StoredPresence:
+        return StoredPresence(
+            cluster=cluster,
+            replica=self._replicas.me.id,
+            epoch=told.epoch,
+            heard_at=0.0,
+            clock_offset_seconds=self._fleet.view(cluster).presence.clock_offset_seconds,
+        )
+
+    async def _follow_all(self, rows: Sequence[StoredPresence]) -> None:
+        before, is_first = self._seen or {}, self._seen is None
+        # A row that is missing was lost by the store: what it said is still the newest known.
+        kept = {name: row for name, row in before.items() if self._fleet.has(name)}
+        self._seen = {**kept, **{row.cluster: row for row in rows}}
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            held = self._streams.epochs()
+            for row in rows[start : start + ROWS_AT_ONCE]:
+                if row.replica != self._replicas.me.id and self._fleet.has(row.cluster):
+                    # What a start finds may be of any age.
+                    is_heard = not is_first and row != before.get(row.cluster)
+                    self._follow(row, held.get(row.cluster), is_heard=is_heard)
+            await asyncio.sleep(0)
+
+    def _follow(self, row: StoredPresence, held_epoch: int | None, *, is_heard: bool) -> None:
+        presence = self._fleet.view(row.cluster).presence
+        if held_epoch is not None and not self._yields(row, held_epoch, is_heard=is_heard):
+            return
+        if row.epoch < presence.epoch:
+            return
+        followed = replace(
+            presence,
+            connected=self._replicas.peer(row.replica) is not None,
+            epoch=row.epoch,
+            peer=row.replica or presence.peer,
+        )
+        if is_heard and row.replica:
+            now = self._clock.now()
+            followed = replace(
+                followed,
+                last_heartbeat_at=now,
+                # It was told a round late at most, and is read a round late at most.
+                silent_after=now + self._reporting.silence_seconds + 2 * self.round_seconds,
+                clock_offset_seconds=row.clock_offset_seconds,
+            )
+        if followed != presence:
+            self._fleet.put_presence(row.cluster, followed)
+
+    def _yields(self, row: StoredPresence, held_epoch: int, *, is_heard: bool) -> bool:
+        """Whether our stream of the cluster ended because the peer's is the newer."""
+        cluster = row.cluster
+        if row.epoch > held_epoch:
+            reason = f"another stream (epoch {row.epoch}) has taken over cluster {cluster}"
+            self._streams.dismiss(cluster, Conflict(reason, reason="TAKEN_OVER"))
+            return True
+        if row.epoch < held_epoch or not row.replica or not is_heard:
+            return False
+        heard_at = self._fleet.view(cluster).presence.last_heartbeat_at or 0.0
+        if self._clock.now() - heard_at <= 2 * self.round_seconds:
+            return False
+        self._streams.drop(cluster, Unavailable("the agent is connected to another control plane"))
+        return True
