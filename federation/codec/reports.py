@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 
 from federation.codec import ranges
+from federation.codec.echoes import MAX_ECHO_BYTES, put_echoes, read_echoes
 from federation.codec.models import grade_count_messages, read_grade_counts
 from federation.codec.pools import pools_to_message, read_pools
 from federation.codec.strict import refuse_nul
@@ -52,13 +53,17 @@ def report_from_message(message: agents_pb2.Report) -> CapacityReport:
         model_hash=message.model_hash,
         content_hash=message.content_hash,
         pools=read_pools(message.pools, "pools", found) if message.HasField("pools") else None,
+        interest_version=ranges.whole(
+            message.interest_version, "interestVersion", found, least=0, most=ranges.MAX_INT64
+        ),
+        echoes=read_echoes(message, MAX_ECHO_BYTES, found),
     )
     found.check()
     return report
 
 
 def report_to_message(report: CapacityReport) -> agents_pb2.Report:
-    return agents_pb2.Report(
+    message = agents_pb2.Report(
         epoch=report.epoch,
         sequence=report.sequence,
         snapshot_time=timestamp_from_seconds(report.snapshot_time),
@@ -72,7 +77,10 @@ def report_to_message(report: CapacityReport) -> agents_pb2.Report:
         model_hash=report.model_hash,
         content_hash=report.content_hash or content_hash(report),
         pools=None if report.pools is None else pools_to_message(report.pools),
+        interest_version=report.interest_version,
     )
+    put_echoes(report.echoes, message)
+    return message
 
 
 def content_hash(report: CapacityReport) -> str:
@@ -89,7 +97,15 @@ def content_hash(report: CapacityReport) -> str:
     digest = hashlib.sha256(spelled.encode())
     if report.pools is not None:
         digest.update(pools_to_message(report.pools).SerializeToString(deterministic=True))
+    if report.interest_version or report.echoes:
+        digest.update(_echoes_spelled(report))
     return digest.hexdigest()
+
+
+def _echoes_spelled(report: CapacityReport) -> bytes:
+    message = agents_pb2.Report(interest_version=report.interest_version)
+    put_echoes(sorted(report.echoes, key=lambda echo: echo.key), message)
+    return message.SerializeToString(deterministic=True)
 
 
 def _amounts(amounts: Mapping[str, int], path: str, found: Violations) -> dict[str, int]:

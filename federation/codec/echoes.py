@@ -1,0 +1,116 @@
+"""What reports count of promises, from messages and back.
+
+Must not know what was promised: the ledger does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from federation.codec import ranges
+from federation.codec.violations import Violations
+from federation.model.resources import is_qualified_name
+from federation.model.shapes import Echo, Shape, request_shape
+from federation.v1 import agents_pb2
+
+# With them a report stays within the 4 MiB that a message may have.
+MAX_ECHO_BYTES: Final = 3 * 1024 * 1024
+# More would only repeat what is wrong.
+MAX_FOUND: Final = 16
+# Numbers, tags and lengths of an echo, and a shape of its own: all but its texts.
+_ECHO_BYTES: Final = 48
+_SHAPE_BYTES: Final = 24
+
+
+def read_echoes(message: agents_pb2.Report, most_bytes: int, found: Violations) -> tuple[Echo, ...]:
+    """The echoes of a report; what is returned means nothing when anything was found."""
+    if echo_bytes(message) > most_bytes:
+        found.add("echoes", f"must have at most {most_bytes} bytes with their shapes")
+        return ()
+    before = len(found)
+    shapes = []
+    for position, each in enumerate(message.echo_shapes):
+        shapes.append(_shape(each, f"echoShapes[{position}]", found))
+        if len(found) >= before + MAX_FOUND:
+            return ()
+    echoes = []
+    for position, echo in enumerate(message.echoes):
+        echoes.append(_echo(echo, shapes, f"echoes[{position}]", found))
+        if len(found) >= before + MAX_FOUND:
+            return ()
+    _check_distinct(echoes, found)
+    return tuple(echoes)
+
+
+def echo_bytes(message: agents_pb2.Report) -> int:
+    """The part of a report's size that its echoes take."""
+    if not message.echoes and not message.echo_shapes:
+        return 0
+    alone = agents_pb2.Report(echo_shapes=message.echo_shapes, echoes=message.echoes)
+    return alone.ByteSize()
+
+
+def fitting(echoes: Sequence[Echo]) -> tuple[Echo, ...]:
+    """As many echoes as a report holds, in order of their keys.
+
+    The promises of the others are deducted as if nothing of them was there: too much is taken for
+    used, never too little.
+    """
+    ordered = tuple(sorted(echoes, key=lambda echo: echo.key))
+    left = MAX_ECHO_BYTES
+    for position, echo in enumerate(ordered):
+        left -= _ECHO_BYTES + len(echo.binding.encode()) + len(echo.component.encode())
+        left -= sum(_SHAPE_BYTES + len(name.encode()) for name, _ in echo.shape)
+        if left < 0:
+            return ordered[:position]
+    return ordered
+
+
+def put_echoes(echoes: Iterable[Echo], message: agents_pb2.Report) -> None:
+    """Write echoes into a report, every shape once."""
+    places: dict[Shape, int] = {}
+    for echo in echoes:
+        place = places.get(echo.shape)
+        if place is None:
+            place = places[echo.shape] = len(places)
+            message.echo_shapes.add(request=dict(echo.shape))
+        message.echoes.add(
+            binding=echo.binding,
+            component=echo.component,
+            shape=place,
+            bound=echo.bound,
+            unbound=echo.unbound,
+            finished=echo.finished,
+        )
+
+
+def _shape(message: agents_pb2.EchoShape, path: str, found: Violations) -> Shape:
+    for name, amount in message.request.items():
+        if not is_qualified_name(name):
+            found.add(f"{path}.request[{name}]", "is not a resource name")
+        ranges.whole(amount, f"{path}.request[{name}]", found, least=0, most=ranges.MAX_INT64)
+    return request_shape(message.request)
+
+
+def _echo(message: agents_pb2.Echo, shapes: Sequence[Shape], path: str, found: Violations) -> Echo:
+    ranges.required(message.binding, f"{path}.binding", found)
+    shape: Shape = ()
+    if 0 <= message.shape < len(shapes):
+        shape = shapes[message.shape]
+    else:
+        rule = f"must be a position among {len(shapes)} shapes, not {message.shape}"
+        found.add(f"{path}.shape", rule)
+    return Echo(
+        binding=message.binding,
+        component=message.component,
+        shape=shape,
+        bound=ranges.replicas(message.bound, f"{path}.bound", found),
+        unbound=ranges.replicas(message.unbound, f"{path}.unbound", found),
+        finished=ranges.replicas(message.finished, f"{path}.finished", found),
+    )
+
+
+def _check_distinct(echoes: Sequence[Echo], found: Violations) -> None:
+    if len({echo.key for echo in echoes}) < len(echoes):
+        found.add("echoes", "must not hold a shape of a binding's component twice")
