@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from contextlib import suppress
 
 from federation.agents.conversation import Conversations
 from federation.agents.sessions import (
@@ -26,6 +27,8 @@ from federation.services.reporting import Reporting
 OFFER_SECONDS = 3600.0
 # Every so often at once: a fleet that is due together does not hold up the streams.
 RENEWALS_PER_ROUND = 50
+# What is wanted soon waits for more of its kind: one round sees to all.
+COLLECT_SECONDS = 0.1
 # A pace is told anew when it is off by more than this part.
 TOLERATED_PACE = 0.25
 # Of the greatest age, where a stream's own lies: those that came together do not leave together.
@@ -53,11 +56,20 @@ class Upkeep:
         self._renewal = renewal
         self._clock = clock
         self._max_age_seconds = max_age_seconds
+        self._wanted = asyncio.Event()
+
+    def look_soon(self) -> None:
+        """Something was said elsewhere that may end a stream here: do not wait for the interval."""
+        self._wanted.set()
 
     async def keep_up(self, interval_seconds: float) -> None:
         """Round after round until cancelled."""
         while True:
-            await asyncio.sleep(interval_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval_seconds):
+                    await self._wanted.wait()
+                await asyncio.sleep(COLLECT_SECONDS)
+            self._wanted.clear()
             try:
                 await self.look()
             except FederationError as error:

@@ -17,6 +17,7 @@ from federation.model.errors import (
     Violation,
 )
 from federation.services.fleet import FleetOwner
+from federation.services.journal import ClusterChanged
 from federation.services.ports import AgentStreams, Store, StoredCluster, Transaction
 from federation.services.values import ClusterView
 
@@ -38,6 +39,7 @@ class Membership:
             cluster = stored.cluster
             if cluster.cordoned != cordoned:
                 cluster = await tx.clusters.put(stored.id, replace(cluster, cordoned=cordoned))
+                await tx.journal.append([ClusterChanged(cluster=name)])
         self._fleet.put_cluster(cluster)
         return self._fleet.view(name)
 
@@ -52,7 +54,9 @@ class Membership:
             if holding and not force:
                 raise PreconditionFailed(_still_holding(name, holding), reason="STILL_HOLDING")
             await tx.credentials.cancel_join_tokens(name)
+            await _emptied(tx, name)
             await tx.clusters.delete(stored.id)
+            await tx.journal.append([ClusterChanged(cluster=name, deleted=True)])
         self._fleet.remove(name)
         self._streams.dismiss(name, PermissionRefused(f"Cluster {name!r} was deleted."))
 
@@ -69,7 +73,9 @@ class Membership:
                 rule = f"is the uid that cluster {name!r} has already"
                 raise InvalidRequest([Violation(field="clusterUid", rule=rule)])
             await tx.credentials.revoke_all(name)
+            emptied = await _emptied(tx, name)
             cluster = await tx.clusters.put_uid(stored.id, cluster_uid)
+            await tx.journal.append([ClusterChanged(cluster=name, emptied=emptied)])
         self._fleet.put_cluster(cluster)
         self._streams.dismiss(
             name, PermissionRefused(f"Cluster {name!r} was replaced by {cluster_uid!r}.")
@@ -82,6 +88,8 @@ class Membership:
             await _locked(tx, name)
             ended = await tx.credentials.revoke_all(name)
             await tx.credentials.cancel_join_tokens(name)
+            # Whoever serves the agent looks whether its credential is still good.
+            await tx.journal.append([ClusterChanged(cluster=name)])
         self._streams.dismiss(
             name, Unauthenticated(f"The credential of cluster {name!r} was revoked.")
         )
@@ -93,6 +101,13 @@ async def _locked(tx: Transaction, name: str) -> StoredCluster:
     if stored is None:
         raise NotFound(f"There is no cluster {name!r}.")
     return stored
+
+
+async def _emptied(tx: Transaction, name: str) -> int:
+    """Nothing is promised in a cluster any more; the ledger version that its going makes."""
+    versions = await tx.journal.lock([name])
+    await tx.reservations.leave(name)
+    return versions.get(name, 0) + 1
 
 
 def _still_holding(name: str, holding: Sequence[tuple[str, str]]) -> str:

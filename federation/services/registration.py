@@ -19,6 +19,7 @@ from federation.model.errors import (
 )
 from federation.model.grades import validate_model
 from federation.services.fleet import FleetOwner
+from federation.services.journal import ClusterChanged
 from federation.services.ports import Store, StoredCluster, Transaction
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.values import (
@@ -88,6 +89,7 @@ class Registration:
                 cluster_id=stored.id,
                 ttl_seconds=CREDENTIAL_SECONDS,
             )
+            await tx.journal.append([ClusterChanged(cluster=enrollment.cluster)])
         self._fleet.put_cluster(stored.cluster)
         self._fleet.put_facts(stored.cluster.name, stored.facts)
         return IssuedCredential(
@@ -130,7 +132,10 @@ class Registration:
                     f"not {expected_version}: read it again."
                 )
             wanted = _with_spec_of(before, cluster)
-            after = before if wanted == before else await tx.clusters.put(stored.id, wanted)
+            after = before
+            if wanted != before:
+                after = await tx.clusters.put(stored.id, wanted)
+                await tx.journal.append([ClusterChanged(cluster=cluster.name)])
         self._fleet.put_cluster(after)
         return self._fleet.view(cluster.name)
 

@@ -159,7 +159,8 @@ class Reporting:
         if not self._fleet.has(cluster):
             return
         presence = self._fleet.view(cluster).presence
-        if presence.epoch == epoch:
+        # A peer may serve the same session by now: ours broke, and the agent dialled the peer.
+        if presence.epoch == epoch and not presence.peer:
             self._fleet.put_presence(cluster, replace(presence, connected=False))
 
     def _mark_alive(self, cluster: str, epoch: int) -> None:
@@ -168,6 +169,7 @@ class Reporting:
             self._fleet.view(cluster).presence,
             connected=True,
             epoch=epoch,
+            peer="",
             last_heartbeat_at=now,
             silent_after=now + self.silence_seconds,
         )

@@ -1,0 +1,135 @@
+"""Background work that one control plane at a time does for the whole fleet, under a lease.
+
+Must not trust its lease: a token that only grows is checked in the transaction that does the work,
+so that one which slept over its lease changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from federation.model.errors import FederationError
+from federation.services.ports import Clock, Store, Transaction
+
+LEASE_SECONDS = 10.0
+ROUNDS_PER_LEASE = 3
+JOURNAL_SECONDS = 3600.0
+PRUNE_EVERY_SECONDS = 60.0
+PRUNED_AT_ONCE = 1000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """Work in small pieces: ``work`` does one in a transaction and says how much it was.
+
+    It is called again until it did nothing, and then after ``every_seconds``.
+    """
+
+    name: str
+    work: Callable[[Transaction], Awaitable[int]]
+    every_seconds: float = 0.0
+
+
+class Duties:
+    """Rounds of one control plane: takes or keeps what it can get, and does what is due of it."""
+
+    def __init__(
+        self,
+        store: Store,
+        replica_id: str,
+        duties: Sequence[Duty],
+        clock: Clock,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._replica_id = replica_id
+        self._duties = duties
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self._tokens: dict[str, int] = {}
+        self._due_at: dict[str, float] = {}
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The duties that were this one's in the last round."""
+        return frozenset(self._tokens)
+
+    async def keep_doing(self) -> None:
+        """Round after round until cancelled."""
+        while True:
+            try:
+                await self.do_round()
+            except FederationError as error:
+                # The store is away, and with it all that there is to do.
+                logger.warning("duties not done", extra={"fields": {"why": str(error)}})
+            except Exception:
+                # One piece of work that fails must not end all that comes after it.
+                logger.exception("duties not done")
+            await asyncio.sleep(self._lease_seconds / ROUNDS_PER_LEASE)
+
+    async def do_round(self) -> None:
+        """Raises Unavailable."""
+        await self._hold()
+        for duty in self._duties:
+            is_due = self._clock.now() >= self._due_at.get(duty.name, 0.0)
+            if duty.name in self._tokens and is_due:
+                await self._do(duty)
+
+    async def leave(self) -> None:
+        """Others may take over at once."""
+        async with self._store.transaction() as tx:
+            for name in sorted(self._tokens):
+                await tx.duties.leave(name, self._replica_id)
+        self._tokens.clear()
+
+    async def _hold(self) -> None:
+        tokens = {}
+        async with self._store.transaction() as tx:
+            for duty in self._duties:
+                token = await tx.duties.hold(duty.name, self._replica_id, self._lease_seconds)
+                if token is not None:
+                    tokens[duty.name] = token
+        for name in sorted(tokens.keys() - self._tokens.keys()):
+            logger.info("duty taken", extra={"fields": {"duty": name, "token": tokens[name]}})
+        self._tokens = tokens
+
+    async def _do(self, duty: Duty) -> None:
+        """Piece by piece, no longer than until the lease has to be renewed."""
+        stop_at = self._clock.now() + self._lease_seconds / ROUNDS_PER_LEASE
+        while self._clock.now() < stop_at:
+            async with self._store.transaction() as tx:
+                if not await tx.duties.check(duty.name, self._tokens[duty.name]):
+                    del self._tokens[duty.name]
+                    logger.warning("duty lost", extra={"fields": {"duty": duty.name}})
+                    return
+                done = await duty.work(tx)
+            if not done:
+                self._due_at[duty.name] = self._clock.now() + duty.every_seconds
+                return
+
+
+async def _prune_journal(tx: Transaction) -> int:
+    return await tx.journal.prune(JOURNAL_SECONDS, PRUNED_AT_ONCE)
+
+
+async def _prune_requests(tx: Transaction) -> int:
+    return await tx.requests.prune(PRUNED_AT_ONCE)
+
+
+async def _prune_credentials(tx: Transaction) -> int:
+    return await tx.credentials.prune(PRUNED_AT_ONCE)
+
+
+_pruning = partial(Duty, every_seconds=PRUNE_EVERY_SECONDS)
+PRUNING = (
+    _pruning(name="prune journal", work=_prune_journal),
+    _pruning(name="prune requests", work=_prune_requests),
+    _pruning(name="prune credentials", work=_prune_credentials),
+)
