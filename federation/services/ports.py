@@ -291,7 +291,14 @@ class Reports(Protocol):
     """The newest report of each cluster."""
 
     async def advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
-        """Stores those that are newer by (epoch, sequence); at most one report per cluster."""
+        """Stores those that are newer by (epoch, sequence); at most one report per cluster.
+
+        The journal tells of those that were.
+        """
+        ...
+
+    async def get(self, names: Collection[str]) -> Mapping[str, tuple[CapacityReport, float]]:
+        """The newest report of each that has one, and when it was received, in Unix seconds."""
         ...
 
 

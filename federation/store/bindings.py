@@ -5,20 +5,84 @@ Must not decide what a placement is: it stores the one it is given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import Row, Select, cast, delete, func, or_, select, tuple_, update
-from sqlalchemy.dialects.postgresql import JSONB, JSONPATH, insert
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    DateTime,
+    Row,
+    Select,
+    Text,
+    Uuid,
+    bindparam,
+    cast,
+    delete,
+    func,
+    or_,
+    select,
+    text,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding
 from federation.services.ports import Peers, Settled, StoredBinding
-from federation.store.rows import binding_of, binding_spec, document_of, targets_of
+from federation.store.rows import (
+    binding_of,
+    binding_spec,
+    json_text,
+    stored_binding,
+    targets_of,
+)
 from federation.store.tables import binding as table
 
+TEXTS = ("namespaces", "names", "uids", "specs", "clusters", "groups", "anti_groups")
+Key: TypeAlias = tuple[str, str]
+
+ADD = text("""
+    INSERT INTO binding (namespace, name, uid, generation, version, spec, clusters,
+        observed_affinity, affinity_group, anti_affinity_group, last_scheduled_at)
+    SELECT namespace, name, uid, generation, 1, spec::jsonb, clusters::jsonb,
+        '', affinity_group, anti_affinity_group, last_scheduled_at
+    FROM unnest(:namespaces, :names, :uids, :generations, :specs, :clusters, :groups, :anti_groups,
+            :times)
+        AS given (namespace, name, uid, generation, spec, clusters, affinity_group,
+            anti_affinity_group, last_scheduled_at)
+    ORDER BY namespace COLLATE "C", name COLLATE "C"
+    ON CONFLICT DO NOTHING
+    RETURNING id, namespace, name, version, decision_id, observed_affinity, last_scheduled_at
+""").bindparams(
+    *(bindparam(name, type_=ARRAY(Text)) for name in TEXTS),
+    bindparam("generations", type_=ARRAY(BigInteger)),
+    bindparam("times", type_=ARRAY(DateTime(timezone=True))),
+)
+PUT = text("""
+    UPDATE binding
+    SET uid = given.uid, generation = given.generation, version = binding.version + 1,
+        spec = given.spec::jsonb, clusters = given.clusters::jsonb,
+        affinity_group = given.affinity_group, anti_affinity_group = given.anti_affinity_group,
+        decision_id = given.decision_id, observed_affinity = given.observed,
+        last_scheduled_at = CASE WHEN placed THEN now() ELSE binding.last_scheduled_at END,
+        updated_at = now()
+    FROM unnest(:ids, :namespaces, :names, :uids, :generations, :specs, :clusters, :groups,
+            :anti_groups, :decisions, :observed, :placed)
+        AS given (id, namespace, name, uid, generation, spec, clusters, affinity_group,
+            anti_affinity_group, decision_id, observed, placed)
+    WHERE binding.id = given.id
+    RETURNING binding.id, binding.namespace, binding.name, binding.version, binding.decision_id,
+        binding.observed_affinity, binding.last_scheduled_at
+""").bindparams(
+    *(bindparam(name, type_=ARRAY(Text)) for name in (*TEXTS, "observed")),
+    bindparam("ids", type_=ARRAY(BigInteger)),
+    bindparam("generations", type_=ARRAY(BigInteger)),
+    bindparam("decisions", type_=ARRAY(Uuid)),
+    bindparam("placed", type_=ARRAY(Boolean)),
+)
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
 
@@ -32,7 +96,14 @@ class BindingStatements:
         return await self._one(_named(namespace, name))
 
     async def lock(self, namespace: str, name: str) -> StoredBinding | None:
-        return await self._one(_named(namespace, name).with_for_update())
+        return (await self.lock_all([(namespace, name)])).get((namespace, name))
+
+    async def find(self, keys: Collection[Key]) -> Mapping[Key, StoredBinding]:
+        return await self._keyed(_among(keys))
+
+    async def lock_all(self, keys: Collection[Key]) -> Mapping[Key, StoredBinding]:
+        ordered = _among(keys).order_by(table.c.namespace, table.c.name)
+        return await self._keyed(ordered.with_for_update(of=table))
 
     async def peers(self, binding: Binding) -> Peers:
         group, anti_group = _groups(binding)
@@ -56,37 +127,38 @@ class BindingStatements:
         )
 
     async def add(self, binding: Binding) -> StoredBinding | None:
-        statement = (
-            insert(table)
-            .values(
-                namespace=binding.namespace,
-                name=binding.name,
-                version=1,
-                observed_affinity="",
-                last_scheduled_at=_time(binding.last_scheduled_time),
-                **_content(binding),
-            )
-            .on_conflict_do_nothing()
-            .returning(table)
+        return (await self.add_all([binding])).get((binding.namespace, binding.name))
+
+    async def add_all(self, bindings: Sequence[Binding]) -> Mapping[Key, StoredBinding]:
+        rows = await self._connection.execute(
+            ADD,
+            _columns(bindings) | {"times": [_time(each.last_scheduled_time) for each in bindings]},
         )
-        row = (await self._connection.execute(statement)).one_or_none()
-        return None if row is None else binding_of(row)
+        given = {(each.namespace, each.name): each for each in bindings}
+        return {
+            (row.namespace, row.name): stored_binding(row, given[row.namespace, row.name])
+            for row in rows
+        }
 
     async def put(self, binding_id: int, binding: Binding, outcome: Settled) -> StoredBinding:
-        statement = (
-            update(table)
-            .where(table.c.id == binding_id)
-            .values(
-                version=table.c.version + 1,
-                decision_id=UUID(outcome.decision_id),
-                observed_affinity=outcome.observed_affinity,
-                last_scheduled_at=func.now() if outcome.placed else table.c.last_scheduled_at,
-                updated_at=func.now(),
-                **_content(binding),
-            )
-            .returning(table)
+        (stored,) = (await self.put_all([(binding_id, binding, outcome)])).values()
+        return stored
+
+    async def put_all(
+        self, bindings: Sequence[tuple[int, Binding, Settled]]
+    ) -> Mapping[Key, StoredBinding]:
+        rows = await self._connection.execute(
+            PUT,
+            _columns([binding for _, binding, _ in bindings])
+            | {
+                "ids": [binding_id for binding_id, _, _ in bindings],
+                "decisions": [UUID(outcome.decision_id) for _, _, outcome in bindings],
+                "observed": [outcome.observed_affinity for _, _, outcome in bindings],
+                "placed": [outcome.placed for _, _, outcome in bindings],
+            },
         )
-        return binding_of((await self._connection.execute(statement)).one())
+        given = {binding_id: binding for binding_id, binding, _ in bindings}
+        return {(row.namespace, row.name): stored_binding(row, given[row.id]) for row in rows}
 
     async def page(
         self, namespace: str, after: tuple[str, str] | None, limit: int
@@ -114,6 +186,10 @@ class BindingStatements:
     async def delete(self, binding_id: int) -> None:
         await self._connection.execute(delete(table).where(table.c.id == binding_id))
 
+    async def _keyed(self, statement: Select[Any]) -> Mapping[Key, StoredBinding]:
+        rows = await self._connection.execute(statement)
+        return {(row.namespace, row.name): binding_of(row) for row in rows}
+
     async def _one(self, statement: Select[Any]) -> StoredBinding | None:
         row = (await self._connection.execute(statement)).one_or_none()
         return None if row is None else binding_of(row)
@@ -123,15 +199,33 @@ def _named(namespace: str, name: str) -> Select[Any]:
     return select(table).where(table.c.namespace == namespace, table.c.name == name)
 
 
-def _content(binding: Binding) -> dict[str, object]:
-    group, anti_group = _groups(binding)
+def _among(keys: Collection[Key]) -> Select[Any]:
+    """One statement however many there are, which the server prepares once."""
+    wanted = (
+        func.unnest(
+            bindparam("namespaces", [namespace for namespace, _ in keys], ARRAY(Text)),
+            bindparam("names", [name for _, name in keys], ARRAY(Text)),
+        )
+        .table_valued("namespace", "name")
+        .render_derived()
+    )
+    return select(table).join(
+        wanted,
+        (table.c.namespace == wanted.c.namespace) & (table.c.name == wanted.c.name),
+    )
+
+
+def _columns(bindings: Sequence[Binding]) -> dict[str, list[Any]]:
+    groups = [_groups(each) for each in bindings]
     return {
-        "uid": binding.uid,
-        "generation": binding.generation,
-        "spec": binding_spec(binding),
-        "clusters": document_of(binding.clusters),
-        "affinity_group": group,
-        "anti_affinity_group": anti_group,
+        "namespaces": [each.namespace for each in bindings],
+        "names": [each.name for each in bindings],
+        "uids": [each.uid for each in bindings],
+        "generations": [each.generation for each in bindings],
+        "specs": [json_text(binding_spec(each)) for each in bindings],
+        "clusters": [json_text(each.clusters) for each in bindings],
+        "groups": [group for group, _ in groups],
+        "anti_groups": [anti_group for _, anti_group in groups],
     }
 
 

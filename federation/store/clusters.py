@@ -17,7 +17,7 @@ from federation.services.ports import StoredCluster
 from federation.services.values import AgentFacts
 from federation.store.rows import cluster_of, cluster_spec, document_of, report_of, unix_seconds
 from federation.store.tables import cluster as table
-from federation.store.tables import cluster_capacity, cluster_report
+from federation.store.tables import cluster_capacity, cluster_report, presence
 
 
 class ClusterStatements:
@@ -28,7 +28,12 @@ class ClusterStatements:
 
     async def all(self) -> Sequence[StoredCluster]:
         statement = (
-            select(table, cluster_report.c.body, cluster_capacity.c.received_at)
+            select(
+                table,
+                cluster_report.c.body,
+                cluster_capacity.c.received_at,
+                cluster_capacity.c.version.label("ledger_version"),
+            )
             .outerjoin(cluster_report, cluster_report.c.cluster_id == table.c.id)
             .outerjoin(cluster_capacity, cluster_capacity.c.cluster_id == table.c.id)
             .order_by(table.c.name)
@@ -36,6 +41,7 @@ class ClusterStatements:
         return [
             replace(
                 cluster_of(row),
+                ledger_version=row.ledger_version or 0,
                 report=None if row.body is None else report_of(row.body),
                 received_at=unix_seconds(row.received_at),
             )
@@ -43,9 +49,16 @@ class ClusterStatements:
         ]
 
     async def lock(self, name: str) -> StoredCluster | None:
-        statement = select(table).where(table.c.name == name).with_for_update()
+        statement = (
+            select(table, cluster_capacity.c.version.label("ledger_version"))
+            .outerjoin(cluster_capacity, cluster_capacity.c.cluster_id == table.c.id)
+            .where(table.c.name == name)
+            .with_for_update(of=table)
+        )
         row = (await self._connection.execute(statement)).one_or_none()
-        return None if row is None else cluster_of(row)
+        if row is None:
+            return None
+        return replace(cluster_of(row), ledger_version=row.ledger_version or 0)
 
     async def add(self, cluster: Cluster, facts: AgentFacts) -> StoredCluster | None:
         statement = (
@@ -62,7 +75,12 @@ class ClusterStatements:
             .returning(table)
         )
         row = (await self._connection.execute(statement)).one_or_none()
-        return None if row is None else cluster_of(row)
+        if row is None:
+            return None
+        await self._connection.execute(
+            insert(cluster_capacity).values(cluster_id=row.id, version=1, epoch=0, sequence=0)
+        )
+        return replace(cluster_of(row), ledger_version=1)
 
     async def put(self, cluster_id: int, cluster: Cluster) -> Cluster:
         statement = (
@@ -83,10 +101,13 @@ class ClusterStatements:
         await self._connection.execute(statement)
 
     async def put_uid(self, cluster_id: int, uid: str) -> Cluster:
-        for table_of_report in (cluster_report, cluster_capacity):
-            await self._connection.execute(
-                delete(table_of_report).where(table_of_report.c.cluster_id == cluster_id)
-            )
+        for said in (cluster_report, presence):
+            await self._connection.execute(delete(said).where(said.c.cluster_id == cluster_id))
+        await self._connection.execute(
+            update(cluster_capacity)
+            .where(cluster_capacity.c.cluster_id == cluster_id)
+            .values(version=cluster_capacity.c.version + 1, epoch=0, sequence=0, received_at=None)
+        )
         statement = (
             update(table)
             .where(table.c.id == cluster_id)

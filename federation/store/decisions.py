@@ -7,20 +7,48 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from sqlalchemy import insert, select
+from sqlalchemy import BigInteger, LargeBinary, Text, Uuid, bindparam, select, text
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding
+from federation.services.ports import NewDecision
 from federation.services.values import DecisionRecord, NodePlan, Verdict
-from federation.store.rows import document_of, node_plan_of, packed_trace, record_of
+from federation.store.rows import document_of, json_text, node_plan_of, packed_trace, record_of
 from federation.store.tables import decision as table
 from federation.store.tables import node_plan
 
 # A trace over fewer clusters is packed in less than 5 ms: not worth a thread.
 CLUSTERS_PER_THREAD = 500
+
+
+ADD = text("""
+    WITH added AS (
+        INSERT INTO decision (id, binding_id, namespace, name, binding_generation, outcome,
+            clusters, remainder, reason, algorithm_revision, trace)
+        SELECT id, binding_id, namespace, name, generation, outcome,
+            clusters::jsonb, remainder, reason, revision, trace
+        FROM unnest(:ids, :binding_ids, :namespaces, :names, :generations, :outcomes, :clusters,
+                :remainders, :reasons, :revisions, :traces)
+            AS given (id, binding_id, namespace, name, generation, outcome, clusters, remainder,
+                reason, revision, trace)
+    )
+    SELECT now()
+""").bindparams(
+    bindparam("ids", type_=ARRAY(Uuid)),
+    *(
+        bindparam(name, type_=ARRAY(BigInteger))
+        for name in ("binding_ids", "generations", "remainders", "revisions")
+    ),
+    *(
+        bindparam(name, type_=ARRAY(Text))
+        for name in ("namespaces", "names", "outcomes", "clusters", "reasons")
+    ),
+    bindparam("traces", type_=ARRAY(LargeBinary)),
+)
 
 
 class DecisionStatements:
@@ -30,33 +58,38 @@ class DecisionStatements:
         self._connection = connection
 
     async def add(self, binding_id: int, binding: Binding, verdict: Verdict) -> DecisionRecord:
-        decision = verdict.decision
-        statement = (
-            insert(table)
-            .values(
-                binding_id=binding_id,
-                namespace=binding.namespace,
-                name=binding.name,
-                binding_generation=binding.generation,
-                outcome=decision.outcome.value,
-                clusters=document_of(decision.clusters),
-                remainder=decision.remainder,
-                reason=decision.reason,
-                algorithm_revision=decision.trace.algorithm_revision,
-                trace=await _packed(verdict),
-            )
-            .returning(table.c.id, table.c.created_at)
-        )
-        row = (await self._connection.execute(statement)).one()
+        new = NewDecision(id=str(uuid4()), binding_id=binding_id, binding=binding, verdict=verdict)
         return DecisionRecord(
-            id=str(row.id),
+            id=new.id,
             namespace=binding.namespace,
             name=binding.name,
             binding_generation=binding.generation,
-            created_at=row.created_at.timestamp(),
-            decision=decision,
+            created_at=await self.add_all([new]),
+            decision=verdict.decision,
             evidence=verdict.evidence,
+            promises=verdict.promises,
         )
+
+    async def add_all(self, decisions: Sequence[NewDecision]) -> float:
+        bindings = [each.binding for each in decisions]
+        made = [each.verdict.decision for each in decisions]
+        now = await self._connection.execute(
+            ADD,
+            {
+                "ids": [UUID(each.id) for each in decisions],
+                "binding_ids": [each.binding_id for each in decisions],
+                "namespaces": [binding.namespace for binding in bindings],
+                "names": [binding.name for binding in bindings],
+                "generations": [binding.generation for binding in bindings],
+                "outcomes": [decision.outcome.value for decision in made],
+                "clusters": [json_text(decision.clusters) for decision in made],
+                "remainders": [decision.remainder for decision in made],
+                "reasons": [decision.reason for decision in made],
+                "revisions": [decision.trace.algorithm_revision for decision in made],
+                "traces": await _packed([each.verdict for each in decisions]),
+            },
+        )
+        return float(now.scalar_one().timestamp())
 
     async def get(self, decision_id: str) -> DecisionRecord | None:
         known_id = _uuid(decision_id)
@@ -92,10 +125,11 @@ class DecisionStatements:
         )
 
 
-async def _packed(verdict: Verdict) -> bytes:
-    if len(verdict.decision.trace.clusters) < CLUSTERS_PER_THREAD:
-        return packed_trace(verdict)
-    return await asyncio.to_thread(packed_trace, verdict)
+async def _packed(verdicts: Sequence[Verdict]) -> list[bytes]:
+    clusters = sum(len(each.decision.trace.clusters) for each in verdicts)
+    if clusters < CLUSTERS_PER_THREAD:
+        return [packed_trace(each) for each in verdicts]
+    return await asyncio.to_thread(lambda: [packed_trace(each) for each in verdicts])
 
 
 def _uuid(decision_id: str) -> UUID | None:

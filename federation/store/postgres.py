@@ -15,9 +15,14 @@ from federation.store.bindings import BindingStatements
 from federation.store.clusters import ClusterStatements
 from federation.store.credentials import CredentialStatements
 from federation.store.decisions import DecisionStatements
+from federation.store.duties import DutyStatements
 from federation.store.engine import OUTCOME_UNKNOWN, translated
+from federation.store.journal import JournalStatements
+from federation.store.presences import PresenceStatements, ReplicaStatements
 from federation.store.previews import PreviewStatements
 from federation.store.reports import ReportStatements
+from federation.store.requests import RequestStatements
+from federation.store.reservations import ReservationStatements
 
 
 class PostgresTransaction:
@@ -30,6 +35,12 @@ class PostgresTransaction:
         self.bindings = BindingStatements(connection)
         self.decisions = DecisionStatements(connection)
         self.previews = PreviewStatements(connection)
+        self.journal = JournalStatements(connection)
+        self.reservations = ReservationStatements(connection)
+        self.requests = RequestStatements(connection)
+        self.duties = DutyStatements(connection)
+        self.presences = PresenceStatements(connection)
+        self.replicas = ReplicaStatements(connection)
 
 
 class PostgresStore:

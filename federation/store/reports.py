@@ -1,19 +1,23 @@
-"""The statement that stores reports: many at once, each only if it is newer.
+"""Statements over reports: many are stored at once, each only if it is newer.
 
-Must not read a report: what is in there is for those who estimate.
+Must not look into a report: what is in there is for those who estimate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
-from sqlalchemy import BigInteger, Text, bindparam, text
+from sqlalchemy import BigInteger, Text, any_, bindparam, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.model.cluster import CapacityReport
+from federation.services.journal import ReportAdvanced
 from federation.services.ports import NamedReport, ReportVerdict
-from federation.store.rows import unix_seconds
+from federation.store.journal import JournalStatements
+from federation.store.rows import report_of, unix_seconds
+from federation.store.tables import cluster, cluster_capacity, cluster_report
 
 # Rows are taken in the order of their ids, so that two writers never wait for each other. Whether
 # a report was newer is told by RETURNING: the count of changed rows is not to be relied on.
@@ -31,13 +35,14 @@ ADVANCE = text("""
         SET version = stored.version + 1, epoch = excluded.epoch,
             sequence = excluded.sequence, received_at = excluded.received_at
         WHERE (stored.epoch, stored.sequence) < (excluded.epoch, excluded.sequence)
-        RETURNING cluster_id, received_at
+        RETURNING cluster_id, version, received_at
     ), written AS (
         INSERT INTO cluster_report (cluster_id, body)
         SELECT cluster_id, body::jsonb FROM input JOIN moved USING (cluster_id) ORDER BY cluster_id
         ON CONFLICT (cluster_id) DO UPDATE SET body = excluded.body
     )
-    SELECT input.name, input.cluster_id IS NOT NULL AS known, moved.received_at
+    SELECT input.name, input.epoch, input.sequence, input.cluster_id IS NOT NULL AS known,
+        moved.version, moved.received_at
     FROM input LEFT JOIN moved USING (cluster_id)
 """).bindparams(
     bindparam("names", type_=ARRAY(Text)),
@@ -53,6 +58,7 @@ class ReportStatements:
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
+        self._journal = JournalStatements(connection)
 
     async def advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
         rows = await self._connection.execute(
@@ -65,9 +71,34 @@ class ReportStatements:
                 "bodies": [msgspec.json.encode(each.report).decode() for each in reports],
             },
         )
+        judged = rows.all()
+        await self._journal.append(
+            [
+                ReportAdvanced(
+                    cluster=row.name, version=row.version, epoch=row.epoch, sequence=row.sequence
+                )
+                for row in judged
+                if row.version is not None
+            ]
+        )
         return [
             ReportVerdict(
-                cluster=row.name, known=row.known, received_at=unix_seconds(row.received_at)
+                cluster=row.name,
+                known=row.known,
+                received_at=unix_seconds(row.received_at),
+                ledger_version=row.version or 0,
             )
-            for row in rows
+            for row in judged
         ]
+
+    async def get(self, names: Collection[str]) -> Mapping[str, tuple[CapacityReport, float]]:
+        statement = (
+            select(cluster.c.name, cluster_report.c.body, cluster_capacity.c.received_at)
+            .join(cluster_report, cluster_report.c.cluster_id == cluster.c.id)
+            .join(cluster_capacity, cluster_capacity.c.cluster_id == cluster.c.id)
+            .where(cluster.c.name == any_(bindparam("names", list(names), ARRAY(Text))))
+        )
+        return {
+            row.name: (report_of(row.body), row.received_at.timestamp())
+            for row in await self._connection.execute(statement)
+        }

@@ -23,6 +23,7 @@ from federation.scheduler.trace import Trace
 from federation.services.ports import NewPreview, StoredBinding, StoredCluster, StoredPreview
 from federation.services.values import (
     AgentFacts,
+    ClusterPromise,
     DecisionRecord,
     NodePlan,
     ReportEvidence,
@@ -99,15 +100,36 @@ def binding_of(row: Row[Any]) -> StoredBinding:
     )
 
 
+def stored_binding(row: Row[Any], binding: Binding) -> StoredBinding:
+    """The binding that was just written, with what the store added in the columns of ``row``."""
+    return StoredBinding(
+        id=row.id,
+        binding=replace(
+            binding,
+            resource_version=row.version,
+            last_scheduled_time=unix_seconds(row.last_scheduled_at),
+            fresh=False,
+        ),
+        decision_id=str(row.decision_id or ""),
+        observed_affinity=row.observed_affinity,
+    )
+
+
+def json_text(value: object) -> str:
+    """For an array of JSON documents, which travel as texts."""
+    return msgspec.json.encode(value).decode()
+
+
 def targets_of(clusters: Any) -> tuple[TargetCluster, ...]:
     return msgspec.convert(clusters, tuple[TargetCluster, ...])
 
 
 def packed_trace(verdict: Verdict) -> bytes:
-    """The trace and the evidence as compressed JSON."""
+    """The trace, the evidence and the promises as compressed JSON."""
     plain = {
         "trace": verdict.decision.trace.to_plain(),
-        "evidence": document_of(verdict.evidence),
+        "evidence": verdict.evidence,
+        "promises": verdict.promises,
     }
     return zlib.compress(msgspec.json.encode(plain), TRACE_COMPRESSION)
 
@@ -128,6 +150,7 @@ def record_of(row: Row[Any], plans: tuple[NodePlan, ...]) -> DecisionRecord:
             trace=Trace.from_plain(plain["trace"]),
         ),
         evidence=msgspec.convert(plain["evidence"], ReportEvidence),
+        promises=_promises_of(plain),
         node_plans=plans,
     )
 
@@ -137,7 +160,8 @@ def packed_preview(preview: NewPreview) -> bytes:
     plain = {
         "binding": document_of(preview.binding),
         "decision": preview.verdict.decision.to_plain(),
-        "evidence": document_of(preview.verdict.evidence),
+        "evidence": preview.verdict.evidence,
+        "promises": preview.verdict.promises,
     }
     return zlib.compress(msgspec.json.encode(plain), TRACE_COMPRESSION)
 
@@ -153,6 +177,7 @@ def preview_of(row: Row[Any]) -> StoredPreview:
         verdict=Verdict(
             decision=from_plain(Decision, plain["decision"]),
             evidence=msgspec.convert(plain["evidence"], ReportEvidence),
+            promises=_promises_of(plain),
         ),
         decision_id=str(row.decision_id or ""),
     )
@@ -164,6 +189,11 @@ def node_plan_of(body: Any) -> NodePlan:
 
 def unix_seconds(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()
+
+
+def _promises_of(plain: Document) -> tuple[ClusterPromise, ...]:
+    """None in what was stored before promises were made."""
+    return msgspec.convert(plain.get("promises", ()), tuple[ClusterPromise, ...])
 
 
 def _without(value: object, columns: tuple[str, ...]) -> Document:

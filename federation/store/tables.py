@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     ForeignKey,
     Identity,
     Index,
@@ -23,7 +25,7 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -89,13 +91,14 @@ credential = Table(
     _created_at(),
     Column("expires_at", TIME),
     Column("revoked_at", TIME),
-    CheckConstraint("kind IN ('admin', 'agent')", name="kind_known"),
+    CheckConstraint("kind IN ('admin', 'agent', 'replica')", name="kind_known"),
     CheckConstraint("(kind = 'agent') = (cluster_id IS NOT NULL)", name="agent_has_cluster"),
     CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
     Index(None, "cluster_id"),
 )
 
-# Small, apart from the report: decisions lock these rows, and a report is large.
+# One for every cluster. Small, apart from the report: decisions lock these rows, and a report is
+# large. The version grows by one with whatever happens to the cluster's promises or report.
 cluster_capacity = Table(
     "cluster_capacity",
     metadata,
@@ -109,7 +112,8 @@ cluster_capacity = Table(
     Column("version", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    Column("received_at", TIME, nullable=False),
+    # Null, with epoch and sequence 0, before the first report.
+    Column("received_at", TIME),
     CheckConstraint("version >= 1", name="version_positive"),
 )
 
@@ -215,4 +219,101 @@ preview = Table(
     ),
     Index(None, "expires_at"),
     Index(None, "decision_id"),
+)
+
+# What was committed about promises, reports, clusters and bindings. Transactions end in another
+# order than their ids say: readers stop before the oldest that still runs. The id is kept as a
+# number, which drivers know: it would take centuries to outgrow it.
+journal = Table(
+    "journal",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column(
+        "xid",
+        BigInteger,
+        nullable=False,
+        server_default=text("pg_current_xact_id()::text::bigint"),
+    ),
+    Column("kind", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    _created_at(),
+    Index(None, "xid", "id"),
+)
+
+# One row, the newest place of the journal that was forgotten; none before the first.
+journal_horizon = Table(
+    "journal_horizon",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
+    Column("xid", BigInteger, nullable=False),
+    Column("id", BigInteger, nullable=False),
+    CheckConstraint("is_only", name="only_one"),
+)
+
+# One row for all that a binding holds. No foreign key: bindings that go say so in the journal.
+reservation = Table(
+    "reservation",
+    metadata,
+    Column("namespace", NAME, primary_key=True),
+    Column("name", NAME, primary_key=True),
+    Column("uid", Text, nullable=False),
+    # Where it holds something.
+    Column("clusters", ARRAY(Text), nullable=False),
+    # MessagePack: the owner and every reservation.
+    Column("body", LargeBinary, nullable=False),
+    Column("lease_expires_at", TIME),
+    Index(None, "lease_expires_at", postgresql_where=text("lease_expires_at IS NOT NULL")),
+)
+
+# Answers under idempotency keys.
+request = Table(
+    "request",
+    metadata,
+    Column("caller", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("body_hash", LargeBinary, nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    _created_at(),
+    CheckConstraint("octet_length(body_hash) = 32", name="body_hash_sha256"),
+    Index(None, "created_at"),
+)
+
+# Who does which background work. Rows stay, so that tokens only grow.
+duty = Table(
+    "duty",
+    metadata,
+    Column("name", Text, primary_key=True),
+    # Empty once it was left.
+    Column("holder", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("expires_at", TIME, nullable=False),
+    CheckConstraint("token >= 1", name="token_positive"),
+)
+
+# Liveness alone, told anew every few seconds: it need not survive a crash of the database.
+presence = Table(
+    "presence",
+    metadata,
+    Column(
+        "cluster_id",
+        BigInteger,
+        ForeignKey("cluster.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    # Empty once the stream ended.
+    Column("replica", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("heard_at", TIME, nullable=False),
+    Column("clock_offset_seconds", Double, nullable=False),
+    prefixes=["UNLOGGED"],
+)
+
+replica = Table(
+    "replica",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("endpoint", Text, nullable=False),
+    Column("heard_at", TIME, nullable=False),
+    prefixes=["UNLOGGED"],
 )

@@ -1,0 +1,125 @@
+"""Statements over the journal and the versions of clusters' ledgers.
+
+Must not read what a change says: who applies it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from sqlalchemy import BigInteger, LargeBinary, Text, any_, bindparam, select, text, tuple_
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.services.journal import Change, Entry, Position
+from federation.store.journal_rows import change_of, entry_of, packed_change
+from federation.store.tables import cluster, cluster_capacity, journal_horizon
+from federation.store.tables import journal as table
+
+# Who waits for changes listens here.
+CHANNEL = "fedsched_journal"
+
+# Notifications are told once per transaction: equal ones are one.
+APPEND = text("""
+    WITH appended AS (
+        INSERT INTO journal (kind, body)
+        SELECT kind, body FROM unnest(:kinds, :bodies) WITH ORDINALITY AS given (kind, body, place)
+        ORDER BY place
+    )
+    SELECT pg_notify(:channel, '')
+""").bindparams(
+    bindparam("kinds", type_=ARRAY(Text)),
+    bindparam("bodies", type_=ARRAY(LargeBinary)),
+    bindparam("channel", CHANNEL, type_=Text),
+)
+
+ADVANCE = text("""
+    UPDATE cluster_capacity SET version = given.version
+    FROM unnest(:names, :versions) AS given (name, version) JOIN cluster USING (name)
+    WHERE cluster_capacity.cluster_id = cluster.id
+""").bindparams(
+    bindparam("names", type_=ARRAY(Text)),
+    bindparam("versions", type_=ARRAY(BigInteger)),
+)
+
+# The oldest transaction that may still commit; every earlier one has ended.
+RUNNING = text("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+OURS = text("coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)")
+
+# The oldest entries in the order they are read; what is left is read from the horizon on.
+PRUNE = text("""
+    WITH oldest AS (
+        SELECT xid, id, created_at FROM journal ORDER BY xid, id LIMIT :limit
+    ), gone AS (
+        DELETE FROM journal USING oldest
+        WHERE journal.id = oldest.id AND oldest.created_at < now() - :age
+        RETURNING journal.xid, journal.id
+    ), marked AS (
+        INSERT INTO journal_horizon AS stored (xid, id)
+        SELECT xid, id FROM gone ORDER BY xid DESC, id DESC LIMIT 1
+        ON CONFLICT (is_only) DO UPDATE SET xid = excluded.xid, id = excluded.id
+        WHERE (stored.xid, stored.id) < (excluded.xid, excluded.id)
+    )
+    SELECT count(*) FROM gone
+""")
+
+
+class JournalStatements:
+    """Implements ``journal_ports.Journal`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def lock(self, clusters: Sequence[str]) -> Mapping[str, int]:
+        statement = (
+            select(cluster.c.name, cluster_capacity.c.version)
+            .join(cluster, cluster.c.id == cluster_capacity.c.cluster_id)
+            .where(cluster.c.name == any_(bindparam("names", list(clusters), ARRAY(Text))))
+            .order_by(cluster_capacity.c.cluster_id)
+            .with_for_update(of=cluster_capacity)
+        )
+        return {row.name: row.version for row in await self._connection.execute(statement)}
+
+    async def advance(self, versions: Mapping[str, int]) -> None:
+        if versions:
+            await self._connection.execute(
+                ADVANCE, {"names": [*versions], "versions": [*versions.values()]}
+            )
+
+    async def append(self, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        kinds, bodies = zip(*map(packed_change, changes), strict=True)
+        await self._connection.execute(APPEND, {"kinds": kinds, "bodies": bodies})
+
+    async def read(self, after: Position, limit: int) -> Sequence[Entry]:
+        statement = (
+            select(table.c.xid, table.c.id, table.c.kind, table.c.body)
+            .where(tuple_(table.c.xid, table.c.id) > after, table.c.xid < RUNNING)
+            .order_by(table.c.xid, table.c.id)
+            .limit(limit)
+        )
+        return [entry_of(*row) for row in await self._connection.execute(statement)]
+
+    async def read_ahead(self, after: Position) -> Sequence[Change]:
+        statement = (
+            select(table.c.kind, table.c.body)
+            .where(tuple_(table.c.xid, table.c.id) > after, table.c.xid != OURS)
+            .order_by(table.c.xid, table.c.id)
+        )
+        rows = await self._connection.execute(statement)
+        return [change_of(row.kind, row.body) for row in rows]
+
+    async def position(self) -> Position:
+        return Position((await self._connection.execute(select(RUNNING))).scalar_one(), 0)
+
+    async def oldest(self) -> Position:
+        statement = select(journal_horizon.c.xid, journal_horizon.c.id)
+        row = (await self._connection.execute(statement)).one_or_none()
+        return Position() if row is None else Position(row.xid, row.id)
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        age = timedelta(seconds=older_than_seconds)
+        pruned = await self._connection.execute(PRUNE, {"age": age, "limit": limit})
+        return int(pruned.scalar_one())

@@ -1,0 +1,115 @@
+"""Statements over which replica heard which agent, and which replicas run.
+
+Must not decide what is stale: it tells when something was heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy import BigInteger, Double, Text, bindparam, delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.services.journal_ports import Replica, StoredPresence
+from federation.store.tables import cluster, presence
+from federation.store.tables import replica as replica_table
+
+# In the order of the clusters' ids, so that two replicas never wait for each other.
+PUT = text("""
+    INSERT INTO presence AS stored (cluster_id, replica, epoch, heard_at, clock_offset_seconds)
+    SELECT cluster.id, replica, epoch, now(), clock_offset
+    FROM unnest(:names, :replicas, :epochs, :offsets) AS given (name, replica, epoch, clock_offset)
+    JOIN cluster USING (name)
+    ORDER BY cluster.id
+    ON CONFLICT (cluster_id) DO UPDATE
+    SET replica = excluded.replica, epoch = excluded.epoch, heard_at = excluded.heard_at,
+        clock_offset_seconds = excluded.clock_offset_seconds
+    WHERE stored.epoch <= excluded.epoch
+""").bindparams(
+    bindparam("names", type_=ARRAY(Text)),
+    bindparam("replicas", type_=ARRAY(Text)),
+    bindparam("epochs", type_=ARRAY(BigInteger)),
+    bindparam("offsets", type_=ARRAY(Double)),
+)
+# A replica that crashed did not say goodbye.
+FORGOTTEN = timedelta(days=1)
+
+
+class PresenceStatements:
+    """Implements ``journal_ports.Presences`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def put(self, presences: Sequence[StoredPresence]) -> None:
+        await self._connection.execute(
+            PUT,
+            {
+                "names": [each.cluster for each in presences],
+                "replicas": [each.replica for each in presences],
+                "epochs": [each.epoch for each in presences],
+                "offsets": [each.clock_offset_seconds for each in presences],
+            },
+        )
+
+    async def leave(self, cluster_name: str, replica: str) -> None:
+        of_cluster = select(cluster.c.id).where(cluster.c.name == cluster_name).scalar_subquery()
+        statement = (
+            update(presence)
+            .where(presence.c.cluster_id == of_cluster, presence.c.replica == replica)
+            .values(replica="")
+        )
+        await self._connection.execute(statement)
+
+    async def all(self) -> Sequence[StoredPresence]:
+        statement = (
+            select(presence, cluster.c.name)
+            .join(cluster, cluster.c.id == presence.c.cluster_id)
+            .order_by(cluster.c.name)
+        )
+        return [
+            StoredPresence(
+                cluster=row.name,
+                replica=row.replica,
+                epoch=row.epoch,
+                heard_at=row.heard_at.timestamp(),
+                clock_offset_seconds=row.clock_offset_seconds,
+            )
+            for row in await self._connection.execute(statement)
+        ]
+
+
+class ReplicaStatements:
+    """Implements ``journal_ports.Replicas`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def put(self, replica: Replica) -> None:
+        await self._connection.execute(
+            delete(replica_table).where(replica_table.c.heard_at < func.now() - FORGOTTEN)
+        )
+        given = insert(replica_table).values(
+            id=replica.id, endpoint=replica.endpoint, heard_at=func.now()
+        )
+        statement = given.on_conflict_do_update(
+            index_elements=[replica_table.c.id],
+            set_={"endpoint": given.excluded.endpoint, "heard_at": given.excluded.heard_at},
+        )
+        await self._connection.execute(statement)
+
+    async def all(self, heard_within_seconds: float) -> Sequence[Replica]:
+        statement = (
+            select(replica_table)
+            .where(replica_table.c.heard_at >= func.now() - timedelta(seconds=heard_within_seconds))
+            .order_by(replica_table.c.id)
+        )
+        rows = await self._connection.execute(statement)
+        return [Replica(id=row.id, endpoint=row.endpoint) for row in rows]
+
+    async def remove(self, replica_id: str) -> None:
+        await self._connection.execute(
+            delete(replica_table).where(replica_table.c.id == replica_id)
+        )
