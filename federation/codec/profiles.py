@@ -7,13 +7,14 @@ catalog.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from federation.codec.plugin_args import read_args
 from federation.codec.pods import list_at, object_at
 from federation.codec.violations import Violations, joined
 from federation.model.errors import InvalidRequest
+from federation.model.placement import Certificate
 from federation.scheduler.plugins import IN_TREE, ExtensionPoint, Plugin
 from federation.scheduler.profile import (
     DEFAULT_PROFILE,
@@ -84,7 +85,8 @@ class _Reader:
         self._found = found
 
     def profile(self, entry: object, path: str) -> Profile:
-        fields = _fields(entry, path, ("schedulerName", "plugins", "pluginConfig"), self._found)
+        known = ("schedulerName", "certificate", "plugins", "pluginConfig")
+        fields = _fields(entry, path, known, self._found)
         name = fields.get("schedulerName")
         if not (isinstance(name, str) and name and name.isprintable()):
             self._found.add(f"{path}.schedulerName", "is required, text")
@@ -95,7 +97,17 @@ class _Reader:
             for point in ExtensionPoint
         }
         args = self._args(fields.get("pluginConfig"), plan, f"{path}.pluginConfig")
-        return _profile(str(name), plan, args)
+        certificate = self._certificate(fields.get("certificate"), f"{path}.certificate")
+        return replace(_profile(str(name), plan, args), certificate=certificate)
+
+    def _certificate(self, value: object, path: str) -> Certificate | None:
+        if value is None:
+            return None
+        words = [each.value for each in Certificate]
+        if value not in words:
+            self._found.add(path, f"must be one of {', '.join(words)}, not {value!r}")
+            return None
+        return Certificate(str(value))
 
     def _point(self, entry: object, point: ExtensionPoint, path: str) -> dict[str, _Enabled]:
         """The defaults that are not disabled, then what is enabled."""

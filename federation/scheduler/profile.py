@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.model.errors import InvalidRequest, Violation
-from federation.model.placement import Binding
+from federation.model.placement import Binding, Certificate
 from federation.scheduler.filters import FILTERS, FilterPlugin
 from federation.scheduler.permits import PermitPlugin
 from federation.scheduler.scores import SCORES, ScorePlugin
@@ -46,12 +46,17 @@ class Permit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The plugins of one scheduler name. A cluster's reason is that of the first filter."""
+    """The plugins of one scheduler name. A cluster's reason is that of the first filter.
+
+    ``certificate`` is what promises are to be worth where a binding does not say; None: what each
+    cluster has best.
+    """
 
     name: str
     filters: tuple[Filter, ...]
     scores: tuple[Score, ...]
     permits: tuple[Permit, ...] = ()
+    certificate: Certificate | None = None
 
 
 # Ranks as Karmada does; what the other scores would say is recorded beside it.

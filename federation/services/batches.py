@@ -1,17 +1,18 @@
-"""Several bindings in one call: one after the other, by priority.
+"""Several bindings in one call: decided by priority, each committed or refused by itself.
 
-Must not make a batch atomic: each item is committed by itself, as by ``Scheduling.schedule``.
+Must not make a batch atomic: each item is decided as by ``Scheduling.schedule``.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from federation.model.errors import Conflict, FederationError, InvalidRequest, PreconditionFailed
 from federation.model.placement import Binding
 from federation.services.scheduling import Scheduling
-from federation.services.values import Scheduled
+from federation.services.values import Once, Scheduled
 
 # What is wrong with one item and says nothing about the next.
 ITEM_ERRORS = (InvalidRequest, PreconditionFailed, Conflict)
@@ -24,6 +25,7 @@ class BatchItem:
     binding: Binding
     adopt: bool = False
     wait: bool = True
+    once: Once | None = None
 
 
 async def schedule_batch(
@@ -31,15 +33,20 @@ async def schedule_batch(
 ) -> list[Scheduled | FederationError]:
     """Decides by (priority descending, place in the batch); answers in the order of the batch.
 
-    What is wrong with one item is its answer. Raises Unavailable, with the items before committed.
+    What is wrong with one item is its answer. Raises Unavailable, with some items committed.
     """
-    answers: dict[int, Scheduled | FederationError] = {}
-    for place in sorted(range(len(items)), key=lambda each: -items[each].binding.priority):
-        item = items[place]
+
+    async def answered(item: BatchItem) -> Scheduled | FederationError:
         try:
-            answers[place] = await scheduling.schedule(
-                item.binding, adopt=item.adopt, wait=item.wait
+            return await scheduling.schedule(
+                item.binding, adopt=item.adopt, wait=item.wait, once=item.once
             )
         except ITEM_ERRORS as error:
-            answers[place] = error
-    return [answers[place] for place in range(len(items))]
+            return error
+
+    tasks = [asyncio.create_task(answered(item)) for item in items]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -109,12 +109,12 @@ class Reservations(Protocol):
     async def of(self, namespace: str, name: str) -> StoredReservations | None: ...
 
     async def put(
-        self, rows: Sequence[StoredReservations], lease_seconds: Mapping[str, int]
+        self, rows: Sequence[StoredReservations], lease_seconds: Mapping[str, int | None]
     ) -> None:
         """Replaces rows as a whole; one without reservations is deleted.
 
-        ``lease_seconds`` starts leases by binding key anew, from the store's now; the leases of
-        other rows stay as they are.
+        ``lease_seconds`` starts leases by binding key anew, from the store's now, or ends them
+        (None); the leases of rows that are not in there stay as they are.
         """
         ...
 
@@ -130,8 +130,12 @@ class Reservations(Protocol):
         """The lease's new end, in Unix seconds; None when there is no lease or it has run out."""
         ...
 
-    async def expired(self, limit: int) -> Sequence[str]:
-        """Keys of bindings whose leases have run out, longest first."""
+    async def expired(self, limit: int) -> Sequence[tuple[str, str]]:
+        """(namespace, name) of bindings whose leases have run out, longest first."""
+        ...
+
+    async def has_expired(self, namespace: str, name: str) -> bool:
+        """Whether the binding's lease has run out."""
         ...
 
 

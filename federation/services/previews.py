@@ -5,14 +5,22 @@ Must not decide anything at the commit: it stores what the preview said, or refu
 
 from __future__ import annotations
 
+from dataclasses import replace
+from uuid import uuid4
+
 from federation.model.errors import PreconditionFailed
 from federation.model.placement import Binding
-from federation.services.deciding import Considered, asks_the_same
+from federation.scheduler.reserve import Refused
+from federation.services.committing import Committing
+from federation.services.deciding import PLACED, asks_the_same
 from federation.services.fleet import FleetOwner
+from federation.services.following import Following
 from federation.services.ports import NewPreview, Store, StoredBinding, StoredPreview, Transaction
-from federation.services.scheduling import Scheduling, settle
+from federation.services.promising import Kept, Working
+from federation.services.scheduling import Scheduling
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.values import Previewed, Scheduled
+from federation.services.writing import Ready, apply, lock_clusters, write
 
 PREVIEW_SECONDS = 600
 
@@ -20,18 +28,27 @@ PREVIEW_SECONDS = 600
 class Previews:
     """Decisions without a commit, and their commits."""
 
-    def __init__(self, store: Store, fleet: FleetOwner, scheduling: Scheduling) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        following: Following,
+        scheduling: Scheduling,
+        committing: Committing,
+    ) -> None:
         self._store = store
         self._fleet = fleet
+        self._following = following
         self._scheduling = scheduling
+        self._committing = committing
 
     async def preview(self, binding: Binding, *, adopt: bool, wait: bool) -> Previewed:
         """What ``Scheduling.schedule`` would decide now, and a token that commits it.
 
         Without a token where that would store nothing. Raises what ``Scheduling.consider`` raises.
         """
-        considered = await self._scheduling.consider(binding, adopt=adopt)
-        record = self._scheduling.unstored(considered)
+        decided = await self._scheduling.consider(binding, adopt=adopt)
+        record, considered = self._committing.unstored(decided), decided.considered
         if not (considered.known or wait or considered.is_placed):
             return Previewed(record=record)
         made = make_secret()
@@ -68,30 +85,58 @@ class Previews:
                 )
             if preview.decision_id:
                 return await _committed(tx, preview)
-            self._check_clusters(preview)
-            current = await _base(tx, preview)
-            considered = Considered(
-                known=current, candidate=preview.binding, verdict=preview.verdict
-            )
-            scheduled = await settle(tx, current, considered)
+            ready, working = await self._ready(tx, preview)
+            written = await write(tx, [ready], working)
+            scheduled = written.answers[ready.key]
             await tx.previews.settle(preview.id, scheduled.record.id)
-            return scheduled
+        apply(self._fleet, written.changes, working)
+        return scheduled
 
-    def _check_clusters(self, preview: StoredPreview) -> None:
-        names = [target.name for target in preview.verdict.decision.clusters]
-        gone = [name for name in names if name not in self._fleet.snapshot.positions]
-        if gone:
-            raise _stale(preview, f"cluster {', '.join(gone)} is gone")
+    async def _ready(self, tx: Transaction, preview: StoredPreview) -> tuple[Ready, Working]:
+        """What was shown, with the room for it taken. Raises PreconditionFailed without any."""
+        candidate, decision = preview.binding, preview.verdict.decision
+        held = self._fleet.holdings(candidate.key)
+        names = {*held, *(target.name for target in decision.clusters)}
+        await lock_clusters(tx, self._fleet, self._following, names)
+        known = await _base(tx, preview)
+        working, id_, kept = self._committing.working(), str(uuid4()), None
+        if decision.outcome in PLACED:
+            kept = self._kept(working, preview, known, id_)
+        ready = Ready(
+            id=id_,
+            known=known,
+            candidate=candidate,
+            verdict=replace(preview.verdict, promises=kept.promises if kept else ()),
+            kept=kept,
+        )
+        return ready, working
+
+    def _kept(
+        self, working: Working, preview: StoredPreview, known: StoredBinding | None, id_: str
+    ) -> Kept:
+        candidate = preview.binding
+        wish = working.wish(
+            candidate,
+            id_,
+            preview.verdict.decision.clusters,
+            asked=self._committing.asked(candidate),
+            held=self._fleet.holdings(candidate.key),
+            adopts=known is None or known.binding.clusters != candidate.clusters,
+        )
+        taken = working.reserve(wish)
+        if isinstance(taken, Refused):
+            reasons = "; ".join(f"{name}: {why}" for name, why in sorted(taken.reasons.items()))
+            raise _stale(preview, f"there is no room for it any more ({reasons})")
+        return taken
 
 
-async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding:
+async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding | None:
     """The binding that the preview was made for, held until the end of the transaction."""
     binding = preview.binding
     if preview.binding_id is None:
-        added = await tx.bindings.add(binding)
-        if added is None:
+        if await tx.bindings.get(binding.namespace, binding.name) is not None:
             raise _stale(preview, "it was made meanwhile")
-        return added
+        return None
     current = await tx.bindings.lock(binding.namespace, binding.name)
     if current is None or current.id != preview.binding_id:
         raise _stale(preview, "it was deleted meanwhile")

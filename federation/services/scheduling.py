@@ -1,15 +1,15 @@
-"""Decisions: read the binding, decide in memory, commit once, answer after the commit.
+"""Bindings and the decisions about them, as callers ask for them.
 
-Must not hold a transaction while it decides or while it asks agents.
+Must not decide or commit: ``committing`` does; must not hold a transaction while it asks agents.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import replace
 
 from federation.model.errors import (
-    Conflict,
     DeadlineMissed,
     FederationError,
     InvalidRequest,
@@ -17,38 +17,26 @@ from federation.model.errors import (
     PreconditionFailed,
 )
 from federation.model.placement import Binding
+from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
-from federation.services.deciding import (
-    Considered,
-    availability_of,
-    candidate_of,
-    decide,
-    other_uid,
-)
+from federation.services.amending import Amending, held_in
+from federation.services.committing import Committing
+from federation.services.drafts import Decided
 from federation.services.fleet import FleetOwner
-from federation.services.ports import (
-    AgentGateway,
-    Clock,
-    Settled,
-    Store,
-    StoredBinding,
-    Transaction,
-)
+from federation.services.ports import AgentGateway, Store
 from federation.services.values import (
     BindingPage,
+    BindingView,
     DecisionRecord,
+    HeldReservation,
     NodePlan,
+    Once,
     PlaceOrder,
     Scheduled,
     ShareOrder,
-    Verdict,
 )
-
-MAX_ATTEMPTS = 5
-# Deciding over fewer clusters takes less than 5 ms: not worth a thread.
-CLUSTERS_PER_THREAD = 200
 
 
 class Scheduling:
@@ -59,78 +47,45 @@ class Scheduling:
         store: Store,
         fleet: FleetOwner,
         agents: AgentGateway,
-        clock: Clock,
+        committing: Committing,
+        amending: Amending,
         profiles: Profiles = DEFAULT_PROFILES,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._agents = agents
-        self._clock = clock
+        self._committing = committing
+        self._amending = amending
         self._profiles = profiles
 
-    async def schedule(self, binding: Binding, *, adopt: bool, wait: bool) -> Scheduled:
+    async def schedule(
+        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
+    ) -> Scheduled:
         """Decides a binding; committed when it returns.
 
         ``adopt`` takes ``binding.clusters`` as where the workload runs even when the binding is
         known. Without ``wait`` an unknown binding that cannot be placed is not stored. Where
         nothing changed, and deciding again says the same, the answer is the standing decision.
+        What was asked ``once`` is answered as it was the first time.
 
-        Raises what ``consider`` raises, and Conflict when others keep changing the binding.
+        Raises InvalidRequest, PreconditionFailed (another uid, suspended, or a key of another
+        request), PluginFailed, LimitExceeded, Unavailable, and Conflict when others keep changing
+        the binding.
         """
-        for _ in range(MAX_ATTEMPTS):
-            considered = await self.consider(binding, adopt=adopt)
-            if not (considered.known or wait or considered.is_placed):
-                return Scheduled(record=self.unstored(considered), binding=None)
-            if considered.standing is not None:
-                return Scheduled(record=considered.standing, binding=considered.candidate)
-            scheduled = await self._commit(considered)
-            if scheduled is not None:
-                return scheduled
-        raise Conflict(f"Binding {binding.key!r} was changed by others meanwhile: try again.")
+        self._check(binding)
+        return await self._committing.submit(binding, adopt=adopt, wait=wait, once=once)
 
-    async def consider(self, binding: Binding, *, adopt: bool) -> Considered:
-        """Decides a binding and stores nothing.
+    async def consider(self, binding: Binding, *, adopt: bool) -> Decided:
+        """Decides a binding and stores nothing. Raises as ``schedule`` does."""
+        self._check(binding)
+        return await self._committing.consider(binding, adopt=adopt)
 
-        Raises InvalidRequest, PreconditionFailed (another uid, or suspended), PluginFailed and
-        Unavailable.
-        """
+    def _check(self, binding: Binding) -> None:
         violations = [*violations_of(binding), *self._profiles.violations_of(binding)]
         if violations:
             raise InvalidRequest(violations)
         if binding.suspended:
             raise PreconditionFailed(f"Scheduling of binding {binding.key!r} is suspended.")
-        newest = None
-        async with self._store.reading() as read:
-            known = await read.bindings.get(binding.namespace, binding.name)
-            candidate = candidate_of(binding, known, adopt=adopt)
-            peers = await read.bindings.peers(candidate)
-            if known is not None and known.decision_id and candidate == known.binding:
-                newest = await read.decisions.get(known.decision_id)
-        snapshot, profile = self._fleet.snapshot, self._profiles.profile_of(binding)
-
-        def decided() -> Verdict:
-            available = availability_of(candidate, snapshot, self._fleet.known_estimates)
-            now = self._clock.now()
-            return decide(candidate, known, peers, snapshot, available, profile, now)
-
-        if len(snapshot.names) < CLUSTERS_PER_THREAD:
-            verdict = decided()
-        else:
-            verdict = await asyncio.to_thread(decided)
-        return Considered(known=known, candidate=candidate, verdict=verdict, newest=newest)
-
-    def unstored(self, considered: Considered) -> DecisionRecord:
-        """The record of a decision that is not stored, or not yet: without an id."""
-        candidate = considered.candidate
-        return DecisionRecord(
-            id="",
-            namespace=candidate.namespace,
-            name=candidate.name,
-            binding_generation=candidate.generation,
-            created_at=self._clock.now(),
-            decision=considered.verdict.decision,
-            evidence=considered.verdict.evidence,
-        )
 
     async def place_nodes(
         self, record: DecisionRecord, binding: Binding, timeout_seconds: float
@@ -149,16 +104,25 @@ class Scheduling:
         if plans and record.id:
             async with self._store.transaction() as tx:
                 await tx.decisions.put_node_plans(record.id, plans)
+            await self._weaken(record, plans)
         return replace(record, node_plans=tuple(plans))
 
-    async def get_binding(self, namespace: str, name: str) -> tuple[Binding, DecisionRecord | None]:
-        """A binding and the newest decision about it. Raises NotFound."""
+    async def get_binding(self, namespace: str, name: str) -> BindingView:
+        """A binding, the newest decision about it, and what it holds. Raises NotFound."""
         async with self._store.reading() as read:
             stored = await read.bindings.get(namespace, name)
             if stored is None:
                 raise _no_binding(namespace, name)
             record = await read.decisions.get(stored.decision_id) if stored.decision_id else None
-        return stored.binding, record
+            row = await read.reservations.of(namespace, name)
+        held_there = self._fleet.holdings(stored.binding.key)
+        ledgers = {cluster: self._fleet.ledger(cluster) for cluster in held_there}
+        return BindingView(
+            binding=stored.binding,
+            record=record,
+            held=held_in(ledgers, stored.binding.key, held_there),
+            lease_expires_at=row.lease_expires_at if row else None,
+        )
 
     async def list_bindings(
         self, namespace: str, after: tuple[str, str] | None, limit: int
@@ -173,14 +137,29 @@ class Scheduling:
         )
 
     async def delete_binding(self, namespace: str, name: str, uid: str = "") -> None:
-        """Its decisions stay. Raises NotFound, and PreconditionFailed for another uid."""
-        async with self._store.transaction() as tx:
-            stored = await tx.bindings.lock(namespace, name)
-            if stored is None:
-                raise _no_binding(namespace, name)
-            if uid and uid != stored.binding.uid:
-                raise other_uid(stored.binding, uid)
-            await tx.bindings.delete(stored.id)
+        """With all that it holds; its decisions stay.
+
+        Raises NotFound, and PreconditionFailed for another uid.
+        """
+        await self._amending.delete(namespace, name, uid)
+
+    async def release(
+        self, namespace: str, name: str, uid: str = "", clusters: Collection[str] = ()
+    ) -> tuple[HeldReservation, ...]:
+        """Ends what the binding holds in the clusters (none: in all); what that was.
+
+        Raises NotFound where it holds nothing there, and PreconditionFailed for another uid.
+        """
+        return await self._amending.release(namespace, name, uid, clusters)
+
+    async def renew(
+        self, namespace: str, name: str, uid: str = "", lease_seconds: int | None = None
+    ) -> float:
+        """When the binding's lease ends now, in Unix seconds; None: as long as its spec says.
+
+        Raises NotFound, and PreconditionFailed where there is no lease, or none any more.
+        """
+        return await self._amending.renew(namespace, name, uid, lease_seconds)
 
     async def get_decision(self, decision_id: str) -> DecisionRecord:
         """A decision with its trace. Raises NotFound."""
@@ -190,17 +169,14 @@ class Scheduling:
             raise NotFound(f"There is no decision {decision_id!r}.")
         return record
 
-    async def _commit(self, considered: Considered) -> Scheduled | None:
-        """None when the binding is no longer as it was read: then nothing was written."""
-        known, candidate = considered.known, considered.candidate
-        async with self._store.transaction() as tx:
-            if known is None:
-                current = await tx.bindings.add(candidate)
-            else:
-                current = await tx.bindings.lock(candidate.namespace, candidate.name)
-            if current is None or (known is not None and not _same(known, current)):
-                return None
-            return await settle(tx, current, considered)
+    async def _weaken(self, record: DecisionRecord, plans: Collection[NodePlan]) -> None:
+        """What was promised by plan is only careful where no agent keeps the plan."""
+        planned = _planned(record)
+        for plan in plans:
+            if plan.cluster in planned and not plan.claimed:
+                await self._amending.downgrade(
+                    record.namespace, record.name, record.id, plan.cluster
+                )
 
     async def _ask(
         self,
@@ -213,6 +189,7 @@ class Scheduling:
             decision_id=record.id,
             binding_key=record.binding_key,
             shares=shares_of(binding, target),
+            planned=target.name in _planned(record),
         )
         wanted = sum(share.replicas for share in order.shares)
         try:
@@ -230,19 +207,11 @@ class Scheduling:
         return NodePlan(cluster=target.name, unplaced=wanted, message=message)
 
 
-async def settle(tx: Transaction, current: StoredBinding, considered: Considered) -> Scheduled:
-    """Writes a decision, and the binding that follows from it over the current one."""
-    candidate, decision = considered.candidate, considered.verdict.decision
-    placed = considered.is_placed
-    record = await tx.decisions.add(current.id, candidate, considered.verdict)
-    settled = Settled(
-        decision_id=record.id,
-        placed=placed,
-        observed_affinity=(decision.trace.affinity_group if placed else current.observed_affinity),
+def _planned(record: DecisionRecord) -> frozenset[str]:
+    """The clusters whose shares were promised by plan."""
+    return frozenset(
+        each.cluster for each in record.promises if each.certificate is PromiseCertificate.PLANNED
     )
-    decided = replace(candidate, clusters=decision.clusters) if placed else candidate
-    stored = await tx.bindings.put(current.id, decided, settled)
-    return Scheduled(record=record, binding=stored.binding)
 
 
 def shares_of(binding: Binding, target: TargetCluster) -> tuple[ShareOrder, ...]:
@@ -257,11 +226,6 @@ def shares_of(binding: Binding, target: TargetCluster) -> tuple[ShareOrder, ...]
             for component in binding.components
         )
     return (ShareOrder(replicas=target.replicas, requirements=binding.requirements),)
-
-
-def _same(read: StoredBinding, current: StoredBinding) -> bool:
-    versions = (read.binding.resource_version, current.binding.resource_version)
-    return read.id == current.id and versions[0] == versions[1]
 
 
 def _no_binding(namespace: str, name: str) -> NotFound:

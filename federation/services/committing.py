@@ -1,0 +1,378 @@
+"""Decisions in batches: read together, decided one after the other, committed in one transaction.
+
+Must not hold the store while it decides, unless others kept winning; must not answer before the
+commit. Belongs to one event loop; deciding runs in one thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
+from uuid import uuid4
+
+from federation.model.errors import Conflict, FederationError, LimitExceeded, Unavailable
+from federation.model.placement import Binding, Certificate
+from federation.scheduler.profile import Profiles
+from federation.services.deciding import candidate_of
+from federation.services.drafts import Decided, Draft, decide_all, pack_again
+from federation.services.fleet import FleetOwner
+from federation.services.following import Following
+from federation.services.once import answer_of, kept_answer
+from federation.services.ports import Clock, Peers, Store, StoredBinding, Transaction
+from federation.services.promising import Working
+from federation.services.values import DecisionRecord, Once, Scheduled
+from federation.services.writing import Key, Written, apply, lock_clusters, write
+
+MAX_WAITING = 10_000
+MAX_BATCH = 200
+# What a batch may take to decide: everybody in it waits for the whole.
+BATCH_SECONDS = 0.02
+# After so many tries a request takes all locks first: then nobody can win against it.
+TRIES_WITHOUT_LOCKS = 3
+MAX_TRIES = 6
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Request:
+    """A binding that somebody waits for a decision about."""
+
+    binding: Binding
+    adopt: bool
+    wait: bool
+    once: Once | None
+    answer: asyncio.Future[Scheduled]
+    tries: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.binding.namespace, self.binding.name
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def succeed(self, scheduled: Scheduled) -> None:
+        if not self.answer.done():
+            self.answer.set_result(scheduled)
+
+
+# Requests by their bindings' names: a batch has at most one of each.
+Batch = dict[Key, Request]
+
+
+class Committing:
+    """The queue of requests and the batches that empty it, by descending priority."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        following: Following,
+        clock: Clock,
+        profiles: Profiles,
+        *,
+        allow_unproven: bool = False,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._following = following
+        self._clock = clock
+        self._profiles = profiles
+        self._allow_unproven = allow_unproven
+        self._waiting: list[Request] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="deciding")
+        self._seconds_each = BATCH_SECONDS / 10
+
+    async def submit(
+        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
+    ) -> Scheduled:
+        """The decision, once it is committed.
+
+        Raises LimitExceeded when too many wait, Conflict when others kept changing the binding,
+        PreconditionFailed for another uid or a key of another request, PluginFailed, Unavailable.
+        """
+        if len(self._waiting) >= MAX_WAITING:
+            raise LimitExceeded("Too many bindings wait for a decision; try again later.")
+        answer: asyncio.Future[Scheduled] = asyncio.get_running_loop().create_future()
+        self._waiting.append(
+            Request(binding=binding, adopt=adopt, wait=wait, once=once, answer=answer)
+        )
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work())
+        return await answer
+
+    async def consider(self, binding: Binding, *, adopt: bool) -> Decided:
+        """The decision as it would be now; nothing comes of it. Raises as ``submit`` does."""
+        async with self._store.reading() as read:
+            known = await read.bindings.get(binding.namespace, binding.name)
+            draft = await self._draft(read, binding, known, adopt=adopt)
+        (decided,) = await self._decide(self.working(), [draft])
+        if isinstance(decided, FederationError):
+            raise decided
+        return decided
+
+    def working(self) -> Working:
+        """A working copy of the fleet as it is known now."""
+        return Working(self._fleet.snapshot, allow_unproven=self._allow_unproven)
+
+    def asked(self, binding: Binding) -> Certificate | None:
+        """The certificate that the binding asks for, or else its profile."""
+        return binding.certificate or self._profiles.profile_of(binding).certificate
+
+    def unstored(self, decided: Decided) -> DecisionRecord:
+        """The record of a decision that is not stored, or not yet: without an id."""
+        candidate, verdict = decided.draft.candidate, decided.verdict
+        return DecisionRecord(
+            id="",
+            namespace=candidate.namespace,
+            name=candidate.name,
+            binding_generation=candidate.generation,
+            created_at=self._clock.now(),
+            decision=verdict.decision,
+            evidence=verdict.evidence,
+            promises=verdict.promises,
+        )
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _work(self) -> None:
+        try:
+            while batch := self._take_batch():
+                await self._run_safely(batch)
+        finally:
+            self._worker = None
+
+    def _take_batch(self) -> Batch:
+        """As many as can be decided in time; the others stay.
+
+        One that others kept winning against goes alone.
+        """
+        self._waiting = [each for each in self._waiting if not each.answer.done()]
+        self._waiting.sort(key=lambda each: -each.binding.priority)
+        for request in self._waiting:
+            if request.tries >= TRIES_WITHOUT_LOCKS:
+                self._waiting.remove(request)
+                return {request.key: request}
+        room = min(MAX_BATCH, max(1, int(BATCH_SECONDS / self._seconds_each)))
+        batch: Batch = {}
+        left = []
+        for request in self._waiting:
+            if len(batch) < room and request.key not in batch:
+                batch[request.key] = request
+            else:
+                left.append(request)
+        self._waiting = left
+        return batch
+
+    async def _run_safely(self, batch: Batch) -> None:
+        """Every request of the batch is answered or waits again, whatever happens."""
+        try:
+            await self._run(batch)
+        except Conflict:
+            self._again(batch.values())
+        except Unavailable as error:
+            for request in batch.values():
+                request.fail(error)
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            if len(batch) == 1:
+                next(iter(batch.values())).fail(error)
+                return
+            # Something in there cannot be decided or written: let it harm itself only.
+            for key, request in batch.items():
+                await self._run_safely({key: request})
+
+    def _again(self, requests: Iterable[Request]) -> None:
+        """Decide these once more, before all that came later."""
+        again = []
+        for request in requests:
+            request.tries += 1
+            if request.tries < MAX_TRIES:
+                again.append(request)
+            else:
+                name = request.binding.key
+                request.fail(
+                    Conflict(f"Binding {name!r} was changed by others meanwhile: try again.")
+                )
+        self._waiting[:0] = again
+
+    async def _run(self, batch: Batch) -> None:
+        drafts = await self._read(batch)
+        if any(request.tries >= TRIES_WITHOUT_LOCKS for request in batch.values()):
+            await self._run_locked(batch, drafts)
+            return
+        working = self.working()
+        started = time.perf_counter()
+        decided = await self._decide(working, drafts)
+        if drafts:
+            self._learn((time.perf_counter() - started) / len(drafts))
+        open_ones = await self._answer_unwritten(batch, drafts, decided)
+        if open_ones:
+            await self._commit(batch, open_ones, working)
+
+    async def _commit(self, batch: Batch, decided: list[Decided], working: Working) -> None:
+        """Write what was decided; what does not fit beside what others did is decided again."""
+        touched = frozenset[str]().union(*(each.touched for each in decided))
+        async with self._store.transaction() as tx:
+            moved = await lock_clusters(tx, self._fleet, self._following, touched)
+            moved |= working.moved_since(self._fleet.snapshot, touched)
+            current = await _current(tx, decided)
+            kept = [each for each in decided if _is_current(each.draft, current)]
+            if moved or len(kept) < len(decided):
+                working = self.working()
+                packed = await self._in_thread(pack_again, working, kept)
+                kept = [each for each in packed if each is not None]
+            written = await self._write(tx, batch, kept, working)
+        self._finish(batch, kept, written, working)
+        late = batch.keys() - {each.ready.key for each in kept}
+        self._again(batch[key] for key in batch if key in late and not batch[key].answer.done())
+
+    async def _run_locked(self, batch: Batch, drafts: Sequence[Draft]) -> None:
+        """Decide and write while nobody else can promise anything."""
+        async with self._store.transaction() as tx:
+            await lock_clusters(tx, self._fleet, self._following, self._fleet.snapshot.names)
+            working = self.working()
+            decided = await self._answer_unwritten(
+                batch, drafts, await self._decide(working, drafts)
+            )
+            current = await _current(tx, decided)
+            if not all(_is_current(each.draft, current) for each in decided):
+                raise Conflict("The binding was changed meanwhile.")
+            written = await self._write(tx, batch, decided, working)
+        self._finish(batch, decided, written, working)
+
+    async def _read(self, batch: Batch) -> list[Draft]:
+        """What the store knows of the bindings; who cannot be decided about is told why."""
+        drafts = []
+        async with self._store.reading() as read:
+            known = await read.bindings.find(batch.keys())
+            for key, request in batch.items():
+                try:
+                    if request.once is not None and await _answered(read, request, request.once):
+                        continue
+                    binding, adopt = request.binding, request.adopt
+                    drafts.append(await self._draft(read, binding, known.get(key), adopt=adopt))
+                except Unavailable:
+                    raise
+                except FederationError as error:
+                    request.fail(error)
+        return drafts
+
+    async def _draft(
+        self, read: Transaction, binding: Binding, known: StoredBinding | None, *, adopt: bool
+    ) -> Draft:
+        candidate = candidate_of(binding, known, adopt=adopt)
+        newest = None
+        if known is not None and known.decision_id and candidate == known.binding:
+            newest = await read.decisions.get(known.decision_id)
+        placement, peers = candidate.placement, Peers()
+        if placement.workload_affinity_key or placement.workload_anti_affinity_key:
+            peers = await read.bindings.peers(candidate)
+        return Draft(
+            id=str(uuid4()),
+            profile=self._profiles.profile_of(binding),
+            known=known,
+            candidate=candidate,
+            peers=peers,
+            newest=newest,
+            held=self._fleet.holdings(candidate.key),
+            adopts=known is None or adopt,
+        )
+
+    async def _decide(
+        self, working: Working, drafts: Sequence[Draft]
+    ) -> list[Decided | FederationError]:
+        return await self._in_thread(decide_all, working, drafts, self._clock.now())
+
+    async def _answer_unwritten(
+        self, batch: Batch, drafts: Sequence[Draft], decided: Sequence[Decided | FederationError]
+    ) -> list[Decided]:
+        """Answer those that there is no decision to write for; the others are left."""
+        left = []
+        for draft, each in zip(drafts, decided, strict=True):
+            request = batch[draft.candidate.namespace, draft.candidate.name]
+            if isinstance(each, FederationError):
+                request.fail(each)
+            elif (standing := each.standing) is not None:
+                await self._answer(request, Scheduled(record=standing, binding=draft.candidate))
+            elif draft.known or request.wait or each.considered.is_placed:
+                left.append(each)
+            else:
+                request.succeed(Scheduled(record=self.unstored(each), binding=None))
+        return left
+
+    async def _answer(self, request: Request, scheduled: Scheduled) -> None:
+        """Answer with what was decided before, and with the same when asked again."""
+        once = request.once
+        if once is not None:
+            async with self._store.transaction() as tx:
+                kept = kept_answer(scheduled)
+                await tx.requests.add(once.caller, once.key, once.body_hash, kept)
+        request.succeed(scheduled)
+
+    async def _write(
+        self, tx: Transaction, batch: Batch, decided: Sequence[Decided], working: Working
+    ) -> Written:
+        written = await write(tx, [each.ready for each in decided], working)
+        given = [(once, key) for key in written.answers if (once := batch[key].once) is not None]
+        # In one order everywhere, so that two batches never wait for each other.
+        for once, key in sorted(given, key=lambda each: (each[0].caller, each[0].key)):
+            answer = kept_answer(written.answers[key])
+            if await tx.requests.add(once.caller, once.key, once.body_hash, answer):
+                raise Conflict("The same request was answered meanwhile.")
+        return written
+
+    def _finish(
+        self, batch: Batch, decided: Sequence[Decided], written: Written, working: Working
+    ) -> None:
+        apply(self._fleet, written.changes, working)
+        for each in decided:
+            batch[each.ready.key].succeed(written.answers[each.ready.key])
+
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
+
+    def _learn(self, seconds: float) -> None:
+        """How long one takes, as of late."""
+        self._seconds_each += (seconds - self._seconds_each) / 4
+
+
+async def _answered(read: Transaction, request: Request, once: Once) -> bool:
+    """Whether the request was answered before under its key: then it has the same answer again.
+
+    Raises PreconditionFailed when the key was another request's.
+    """
+    known = await read.requests.get(once.caller, once.key)
+    if known is None:
+        return False
+    request.succeed(await answer_of(read, known, once))
+    return True
+
+
+async def _current(tx: Transaction, decided: Sequence[Decided]) -> Mapping[Key, StoredBinding]:
+    """The bindings that were known, as they are now and until the transaction ends."""
+    keys = [each.ready.key for each in decided if each.draft.known is not None]
+    return await tx.bindings.lock_all(keys) if keys else {}
+
+
+def _is_current(draft: Draft, current: Mapping[Key, StoredBinding]) -> bool:
+    """Whether the binding is as it was read."""
+    known = draft.known
+    if known is None:
+        return True
+    now = current.get((draft.candidate.namespace, draft.candidate.name))
+    return (
+        now is not None
+        and now.id == known.id
+        and now.binding.resource_version == known.binding.resource_version
+    )

@@ -1,0 +1,151 @@
+"""From a request to a decision with its promises: one binding after the other on a working copy.
+
+Plain functions of their arguments, for one thread of their own. Must not read or write the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from federation.model.errors import FederationError
+from federation.model.placement import Binding
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.profile import Profile
+from federation.scheduler.reserve import Refused
+from federation.services.deciding import Considered, decide
+from federation.services.ports import Peers, StoredBinding
+from federation.services.promising import Kept, Wish, Working
+from federation.services.values import DecisionRecord, Verdict
+from federation.services.writing import Ready
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Draft:
+    """A binding that is to be decided under ``id``, with what the store knows of it.
+
+    ``newest`` is the last decision, read only where the candidate says nothing new. ``held`` are
+    the clusters where it holds something; ``adopts``: where ``candidate.clusters`` say it runs is
+    news.
+    """
+
+    id: str
+    profile: Profile
+    known: StoredBinding | None
+    candidate: Binding
+    peers: Peers
+    newest: DecisionRecord | None
+    held: tuple[str, ...]
+    adopts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decided:
+    """A draft with its decision; ``wish`` and ``kept`` are None where nothing is to be reserved."""
+
+    draft: Draft
+    verdict: Verdict
+    wish: Wish | None = None
+    kept: Kept | None = None
+
+    @property
+    def considered(self) -> Considered:
+        draft = self.draft
+        return Considered(
+            known=draft.known, candidate=draft.candidate, verdict=self.verdict, newest=draft.newest
+        )
+
+    @property
+    def ready(self) -> Ready:
+        draft = self.draft
+        return Ready(
+            id=draft.id,
+            known=draft.known,
+            candidate=draft.candidate,
+            verdict=self.verdict,
+            kept=self.kept,
+        )
+
+    @property
+    def standing(self) -> DecisionRecord | None:
+        """The newest decision, where this one says the same and what it reserved is held still."""
+        considered, draft = self.considered, self.draft
+        standing = considered.standing
+        if standing is None or not considered.is_placed:
+            return standing
+        wanted = self.wish.shares.keys() if self.wish else set()
+        return standing if set(draft.held) == set(wanted) and not draft.adopts else None
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The clusters whose ledgers it changes."""
+        return frozenset(self.kept.clusters) if self.kept else frozenset()
+
+
+def decide_all(
+    working: Working, drafts: Sequence[Draft], now: float
+) -> list[Decided | FederationError]:
+    """Each on what the ones before it left; what is wrong with one is its own answer."""
+    found: list[Decided | FederationError] = []
+    for draft in drafts:
+        try:
+            found.append(_decided(working, draft, now))
+        except FederationError as error:
+            found.append(error)
+    return found
+
+
+def pack_again(working: Working, decided: Sequence[Decided]) -> list[Decided | None]:
+    """The same shares on newer rooms; None where they do not fit there."""
+    return [_packed_again(working, each) for each in decided]
+
+
+def _decided(working: Working, draft: Draft, now: float) -> Decided:
+    candidate = draft.candidate
+    asked = candidate.certificate or draft.profile.certificate
+    available = working.availability(candidate, asked)
+    verdict = decide(
+        candidate, draft.known, draft.peers, working.snapshot, available, draft.profile, now
+    )
+    decided = Decided(draft=draft, verdict=verdict)
+    if not decided.considered.is_placed:
+        return decided
+    wish = working.wish(
+        candidate,
+        draft.id,
+        verdict.decision.clusters,
+        asked=asked,
+        held=draft.held,
+        adopts=draft.adopts,
+    )
+    decided = replace(decided, wish=wish)
+    if decided.standing is not None:
+        return decided
+    taken = working.reserve(wish)
+    if isinstance(taken, Refused):
+        refused = replace(verdict, decision=_without_room(verdict.decision, taken))
+        return Decided(draft=draft, verdict=refused)
+    return replace(decided, kept=taken, verdict=replace(verdict, promises=taken.promises))
+
+
+def _packed_again(working: Working, decided: Decided) -> Decided | None:
+    if decided.wish is None:
+        return decided
+    taken = working.reserve(decided.wish)
+    if isinstance(taken, Refused):
+        return None
+    verdict = replace(decided.verdict, promises=taken.promises)
+    return replace(decided, kept=taken, verdict=verdict)
+
+
+def _without_room(decision: Decision, refused: Refused) -> Decision:
+    """The decision where its shares find no room: nothing is placed, and what was stays."""
+    reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refused.reasons.items()))
+    wanted = decision.remainder + sum(target.replicas for target in decision.clusters)
+    return replace(
+        decision,
+        outcome=Outcome.UNSCHEDULABLE,
+        clusters=(),
+        remainder=wanted,
+        reason=f"there is no room for the shares: {reasons}",
+    )

@@ -1,0 +1,331 @@
+"""A batch's working copy: what one decision after the other takes of the fleet's rooms.
+
+Plain functions and values of one thread. Must not read or write the store, nor wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from federation.model.component_sets import shape_of
+from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
+from federation.model.fleet_estimates import estimate_sets
+from federation.model.ledger import ClusterLedger
+from federation.model.placement import Binding, Certificate
+from federation.model.pools.level import told_by_pools
+from federation.model.reservations import Outstanding, PromiseCertificate, Share
+from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.scheduler.arrays import BoolArray, IntArray
+from federation.scheduler.deductions import deducted
+from federation.scheduler.reserve import (
+    FleetRooms,
+    Promised,
+    Refused,
+    certificate_for,
+    packable_c,
+    promise,
+)
+from federation.scheduler.room import Room
+from federation.services.fleet import FleetSnapshot
+from federation.services.journal import ClusterShares
+from federation.services.values import ClusterPromise
+
+NO_POOLS = "the cluster reports no node pools, and nothing else proves that there is room"
+OVERCOMMITTED = "the cluster is over-committed"
+NOT_PLANNED = "no placer of ours follows plans there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a decision wants to have reserved: shares by cluster, none where it lets go.
+
+    ``adopted`` are the replicas by cluster and component that ran before the binding was known.
+    """
+
+    key: str
+    decision: str
+    asked: Certificate | None
+    shares: Mapping[str, tuple[Share, ...]]
+    left: tuple[str, ...] = ()
+    adopted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What was reserved for a decision: the ledgers' changes, and what the shares are worth."""
+
+    clusters: Mapping[str, ClusterShares]
+    promises: tuple[ClusterPromise, ...]
+
+
+class Working:
+    """The rooms and ledgers of a snapshot with what was promised since it was taken.
+
+    ``ledgers`` are those that changed, by position. The snapshot itself stays as it is.
+    """
+
+    def __init__(self, snapshot: FleetSnapshot, *, allow_unproven: bool = False) -> None:
+        self.snapshot = snapshot
+        self.rooms: FleetRooms = snapshot.rooms
+        self.ledgers: dict[int, ClusterLedger] = {}
+        self._allow_unproven = allow_unproven
+
+    def ledger(self, position: int) -> ClusterLedger:
+        return self.ledgers.get(position) or self.snapshot.ledgers[position]
+
+    def room(self, position: int) -> Room | None:
+        return self.rooms.rooms[position]
+
+    def changed_rooms(self) -> dict[str, Room]:
+        """The rooms of the clusters whose ledgers changed, by name."""
+        names = self.snapshot.names
+        return {
+            names[position]: room
+            for position in self.ledgers
+            if (room := self.room(position)) is not None
+        }
+
+    def moved_since(self, newer: FleetSnapshot, names: Iterable[str]) -> frozenset[str]:
+        """The clusters of those names that are not, in a newer snapshot, as this one knew them."""
+        here, there = self.snapshot, newer
+        return frozenset(
+            name
+            for name in names
+            if name not in there.positions
+            or there.ledgers[there.positions[name]].version
+            != here.ledgers[here.positions[name]].version
+        )
+
+    def availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
+        """How many more replicas (or whole sets) can be promised in each cluster.
+
+        Where nothing proves that there is room: unknown, unless unproven promises are allowed;
+        then what the lesser levels say.
+        """
+        requirements = binding.requirements
+        own = dict(self._own(binding))
+        told_c, reasons = self._told(binding)
+        if binding.components:
+            packable = self._sets_c(binding, own)
+        else:
+            packable = packable_c(
+                self.rooms,
+                requirements,
+                asked,
+                {c: (room, self._kept_there(binding, c)) for c, room in own.items()},
+            )
+        for position in np.flatnonzero(self.rooms.special_c).tolist():
+            room = self.room(position)
+            if room is not None and room.overcommitted:
+                reasons[position] = OVERCOMMITTED
+        estimates = Estimates(
+            replicas_c=np.where(told_c, packable, 0),
+            source_c=np.where(told_c, np.int8(Source.POOLS), np.int8(Source.NONE)),
+            bound_c=np.where(told_c, np.int8(Bound.LOWER), np.int8(Bound.NONE)),
+            reasons=reasons,
+        )
+        if not self._allow_unproven or told_c.all():
+            return estimates
+        lesser = self._lesser(binding)
+        return Estimates(
+            replicas_c=np.where(told_c, estimates.replicas_c, lesser.replicas_c),
+            source_c=np.where(told_c, estimates.source_c, lesser.source_c),
+            bound_c=np.where(told_c, estimates.bound_c, lesser.bound_c),
+            reasons=reasons,
+        )
+
+    def wish(
+        self,
+        binding: Binding,
+        decision: str,
+        clusters: Iterable[TargetCluster],
+        *,
+        asked: Certificate | None,
+        held: Iterable[str],
+        adopts: bool,
+    ) -> Wish:
+        """What a decision over the clusters asks to be reserved.
+
+        ``adopts``: the replicas in ``binding.clusters`` run already and are new to the ledger.
+        """
+        shares = {
+            target.name: self._shares(binding, target, asked)
+            for target in clusters
+            if target.replicas > 0
+        }
+        adopted = {}
+        if adopts:
+            adopted = {
+                target.name: {each.component: each.replicas for each in _parts(binding, target)}
+                for target in binding.clusters
+                if target.name in shares
+            }
+        return Wish(
+            key=binding.key,
+            decision=decision,
+            asked=asked,
+            shares=shares,
+            left=tuple(sorted(set(held) - shares.keys())),
+            adopted=adopted,
+        )
+
+    def reserve(self, wish: Wish) -> Kept | Refused:
+        """Take the room for all shares, or for none."""
+        positions = self.snapshot.positions
+        ledgers: dict[int, ClusterLedger] = {}
+        asks: dict[int, tuple[Outstanding, ...]] = {}
+        gone = [name for name in wish.shares if name not in positions]
+        if gone:
+            return Refused(reasons=dict.fromkeys(gone, "the cluster is gone"))
+        for name, shares in wish.shares.items():
+            position = positions[name]
+            adopted = wish.adopted.get(name)
+            ledger = self.ledger(position).decided(wish.key, wish.decision, shares, adopted)
+            ledgers[position] = ledger
+            asks[position] = ledger.outstanding_of(wish.key)
+        for name in wish.left:
+            if name in positions:
+                position = positions[name]
+                ledger = self.ledger(position).released(wish.key)
+                if ledger.version != self.ledger(position).version:
+                    ledgers[position], asks[position] = ledger, ()
+        taken = promise(
+            self.rooms,
+            self.snapshot.names,
+            wish.key,
+            asks,
+            allow_unproven=self._allow_unproven,
+        )
+        if isinstance(taken, Refused):
+            return taken
+        self._accept(taken, ledgers)
+        return Kept(
+            clusters={
+                self.snapshot.names[position]: ClusterShares(
+                    version=ledger.version,
+                    shares=wish.shares.get(self.snapshot.names[position], ()),
+                    adopted=wish.adopted.get(self.snapshot.names[position], {}),
+                )
+                for position, ledger in ledgers.items()
+            },
+            promises=self._promises(wish),
+        )
+
+    def _accept(self, taken: Promised, ledgers: Mapping[int, ClusterLedger]) -> None:
+        self.rooms = taken.fleet
+        self.ledgers.update(ledgers)
+
+    def _own(self, binding: Binding) -> Iterable[tuple[int, Room]]:
+        """The rooms of the clusters where the binding is, as if it had nothing there."""
+        for target in binding.clusters:
+            position = self.snapshot.positions.get(target.name)
+            room = None if position is None else self.room(position)
+            if position is not None and room is not None:
+                yield position, room.without(binding.key)
+
+    def _kept_there(self, binding: Binding, position: int) -> int:
+        """Replicas that stay where they are and need room for that: not those seen there."""
+        name, ledger = self.snapshot.names[position], self.ledger(position)
+        replicas = sum(each.replicas for each in binding.clusters if each.name == name)
+        if not ledger.newest(binding.key):
+            return 0
+        share = Share(requirements=binding.requirements, replicas=replicas)
+        kept = ledger.decided(binding.key, "", [share]).outstanding_of(binding.key)
+        return sum(each.to_pack for each in kept)
+
+    def _sets_c(self, binding: Binding, own: Mapping[int, Room]) -> IntArray:
+        """Whole sets that fit beside all promises, the binding's own free for it."""
+        cells = self.rooms.filled
+        if own:
+            cells = cells.with_clusters({c: room.filled for c, room in own.items()})
+        options = EstimateOptions()
+        capacity = self.snapshot.capacity
+        return estimate_sets(capacity, cells, binding.components, options).replicas_c
+
+    def _lesser(self, binding: Binding) -> Estimates:
+        """What summaries and grade counts say, less what is outstanding."""
+        highest = Source.SUMMARY if binding.components else Source.MODELS
+        outstanding = {
+            position: promised
+            for position in range(len(self.rooms))
+            if (promised := self.ledger(position).outstanding())
+        }
+        return deducted(
+            self.snapshot.capacity,
+            shape_of(binding),
+            EstimateOptions(highest=highest),
+            outstanding,
+        )
+
+    def _told(self, binding: Binding) -> tuple[BoolArray, dict[int, str]]:
+        """Where pools can tell whether every part of the workload fits, and why not elsewhere."""
+        told_c = np.ones(len(self.rooms), dtype=np.bool_)
+        reasons: dict[int, str] = {}
+        for requirements in _requirements(binding):
+            here_c, why = told_by_pools(self.rooms.filled, requirements)
+            told_c &= here_c
+            reasons |= why
+        for position in np.flatnonzero(~told_c).tolist():
+            reasons.setdefault(position, NO_POOLS)
+        return told_c, reasons
+
+    def _shares(
+        self, binding: Binding, target: TargetCluster, asked: Certificate | None
+    ) -> tuple[Share, ...]:
+        position = self.snapshot.positions.get(target.name)
+        room = None if position is None else self.room(position)
+        return tuple(
+            replace(each, certificate=certificate_for(asked, room, each.requirements))
+            for each in _parts(binding, target)
+        )
+
+    def _promises(self, wish: Wish) -> tuple[ClusterPromise, ...]:
+        promises = []
+        for name in sorted(wish.shares):
+            room = self.room(self.snapshot.positions[name])
+            worth = min((each.certificate for each in wish.shares[name]), key=_WORTH.index)
+            is_less = wish.asked is not None and worth.value != wish.asked.value
+            promises.append(
+                ClusterPromise(
+                    cluster=name,
+                    certificate=worth,
+                    report_epoch=room.report.epoch if room else 0,
+                    report_sequence=room.report.sequence if room else 0,
+                    note=_note(wish.asked, worth) if is_less else "",
+                )
+            )
+        return tuple(promises)
+
+
+# From the least to the most.
+_WORTH: Sequence[PromiseCertificate] = (
+    PromiseCertificate.UNPROVEN,
+    PromiseCertificate.CAREFUL,
+    PromiseCertificate.PLANNED,
+    PromiseCertificate.STRICT,
+)
+
+
+def _note(asked: Certificate | None, worth: PromiseCertificate) -> str:
+    if worth is PromiseCertificate.UNPROVEN:
+        return "nothing shows whether there is room"
+    return NOT_PLANNED if asked is Certificate.PLANNED else ""
+
+
+def _parts(binding: Binding, target: TargetCluster) -> tuple[Share, ...]:
+    """What one cluster runs of the workload; one of components goes there as a whole."""
+    if binding.components:
+        return tuple(
+            Share(component=each.name, requirements=each.requirements, replicas=each.replicas)
+            for each in binding.components
+        )
+    return (Share(requirements=binding.requirements, replicas=target.replicas),)
+
+
+def _requirements(binding: Binding) -> tuple[ReplicaRequirements, ...]:
+    if binding.components:
+        return tuple(each.requirements for each in binding.components)
+    return (binding.requirements,)

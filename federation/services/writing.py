@@ -1,0 +1,216 @@
+"""Writing decisions with their reservations: locks, what moved meanwhile, rows, the journal.
+
+Must not decide anything, nor commit: the transaction is the caller's, and what it wrote counts only
+after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from federation.model.echoes import Owner
+from federation.model.errors import Conflict
+from federation.model.placement import Binding
+from federation.model.reservations import Reservation
+from federation.services.deciding import PLACED
+from federation.services.fleet import FleetOwner
+from federation.services.following import Following
+from federation.services.journal import BindingChanged, StoredReservations
+from federation.services.ports import NewDecision, Settled, StoredBinding, Transaction
+from federation.services.promising import Kept, Working
+from federation.services.values import DecisionRecord, Scheduled, Verdict
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A decision that is to be written under ``id``; ``kept`` is None where nothing is reserved.
+
+    ``known`` is the binding as it is now, None when it is new.
+    """
+
+    id: str
+    known: StoredBinding | None
+    candidate: Binding
+    verdict: Verdict
+    kept: Kept | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.candidate.namespace, self.candidate.name
+
+    @property
+    def is_placed(self) -> bool:
+        return self.verdict.decision.outcome in PLACED
+
+    @property
+    def decided(self) -> Binding:
+        """The binding as it is after the decision."""
+        if not self.is_placed:
+            return self.candidate
+        return replace(self.candidate, clusters=self.verdict.decision.clusters)
+
+    @property
+    def change(self) -> BindingChanged:
+        return BindingChanged(
+            namespace=self.candidate.namespace,
+            name=self.candidate.name,
+            uid=self.candidate.uid,
+            owner=owner_of(self.candidate),
+            decision=self.id,
+            clusters=self.kept.clusters if self.kept else {},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a transaction wrote, to be applied and answered once it is committed."""
+
+    answers: Mapping[Key, Scheduled] = field(default_factory=dict)
+    changes: Sequence[BindingChanged] = ()
+
+
+async def lock_clusters(
+    tx: Transaction, fleet: FleetOwner, following: Following, names: Collection[str]
+) -> frozenset[str]:
+    """Hold the clusters' ledgers, as they are in the store, until the transaction ends.
+
+    Answers which of them had moved on: the fleet in memory has caught up with those. Clusters that
+    are gone count as moved.
+    """
+    locked = await tx.journal.lock(sorted(names))
+    gone = frozenset(names) - locked.keys()
+    moved = {
+        name: version
+        for name, version in locked.items()
+        if not fleet.has(name) or fleet.ledger(name).version != version
+    }
+    if moved:
+        await following.catch_up(tx, moved)
+    return gone | moved.keys()
+
+
+async def write(tx: Transaction, ready: Sequence[Ready], working: Working) -> Written:
+    """Write decisions, each with its binding and reservations. The ledgers involved are locked.
+
+    Raises Conflict when somebody took the name of a new binding meanwhile: nothing may be kept
+    then.
+    """
+    if not ready:
+        return Written()
+    new = [each.candidate for each in ready if each.known is None]
+    added = await tx.bindings.add_all(new) if new else {}
+    if len(added) != len(new):
+        raise Conflict("A binding of that name was made meanwhile: try again.")
+    current = {each.key: each.known or added[each.key] for each in ready}
+    created_at = await tx.decisions.add_all(
+        [
+            NewDecision(
+                id=each.id,
+                binding_id=current[each.key].id,
+                binding=each.candidate,
+                verdict=each.verdict,
+            )
+            for each in ready
+        ]
+    )
+    stored = await tx.bindings.put_all(
+        [(current[each.key].id, each.decided, _settled(each, current[each.key])) for each in ready]
+    )
+    await _write_reservations(tx, ready, working)
+    changes = [each.change for each in ready]
+    await tx.journal.append(changes)
+    answers = {
+        each.key: Scheduled(record=record_of(each, created_at), binding=stored[each.key].binding)
+        for each in ready
+    }
+    return Written(answers=answers, changes=changes)
+
+
+async def _write_reservations(tx: Transaction, ready: Sequence[Ready], working: Working) -> None:
+    versions: dict[str, int] = {}
+    rows = []
+    leases: dict[str, int | None] = {}
+    for each in ready:
+        if each.kept is None:
+            continue
+        versions |= {name: shares.version for name, shares in each.kept.clusters.items()}
+        candidate = each.candidate
+        rows.append(
+            StoredReservations(
+                namespace=candidate.namespace,
+                name=candidate.name,
+                uid=candidate.uid,
+                owner=owner_of(candidate),
+                reservations=held_in(working, candidate.key, each.kept.clusters),
+            )
+        )
+        leases[candidate.key] = candidate.lease_seconds
+    if rows:
+        await tx.reservations.put(rows, leases)
+    if versions:
+        await tx.journal.advance(versions)
+
+
+def held_in(working: Working, key: str, clusters: Collection[str]) -> tuple[Reservation, ...]:
+    """Everything that a binding holds in those clusters, by ascending cluster."""
+    positions = working.snapshot.positions
+    return tuple(
+        reservation
+        for name in sorted(clusters)
+        for reservation in working.ledger(positions[name]).of_binding(key)
+    )
+
+
+def apply(fleet: FleetOwner, changes: Sequence[BindingChanged], working: Working) -> None:
+    """Take over in memory what is committed, with the rooms it was packed into."""
+    rooms = working.changed_rooms()
+    newest: dict[str, int] = {}
+    for place, change in enumerate(changes):
+        newest |= dict.fromkeys(change.clusters, place)
+    for place, change in enumerate(changes):
+        fleet.apply(
+            change,
+            {
+                name: rooms[name]
+                for name in change.clusters
+                if newest[name] == place and name in rooms
+            },
+        )
+
+
+def owner_of(binding: Binding) -> Owner | None:
+    """The workload whose pods stand for the binding; None where nothing is named."""
+    resource = binding.resource
+    if not (resource.kind and resource.name):
+        return None
+    return Owner(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        namespace=resource.namespace or binding.namespace,
+        name=resource.name,
+    )
+
+
+def record_of(ready: Ready, created_at: float) -> DecisionRecord:
+    return DecisionRecord(
+        id=ready.id,
+        namespace=ready.candidate.namespace,
+        name=ready.candidate.name,
+        binding_generation=ready.candidate.generation,
+        created_at=created_at,
+        decision=ready.verdict.decision,
+        evidence=ready.verdict.evidence,
+        promises=ready.verdict.promises,
+    )
+
+
+def _settled(ready: Ready, current: StoredBinding) -> Settled:
+    group = ready.verdict.decision.trace.affinity_group
+    return Settled(
+        decision_id=ready.id,
+        placed=ready.is_placed,
+        observed_affinity=group if ready.is_placed else current.observed_affinity,
+    )
