@@ -172,7 +172,7 @@ class ControlPlane:
         """Replicas that stay where they are and need room for that: not those seen there."""
         share = Share(requirements=binding.requirements, replicas=target.replicas)
         ledger = self.ledger.of(target.name)
-        if binding.uid not in ledger.reservations:
+        if not ledger.of_binding(binding.uid):
             return 0
         kept = ledger.decided(binding.uid, "", [share]).outstanding_of(binding.uid)
         return sum(each.to_pack for each in kept)
@@ -382,7 +382,7 @@ class Simulation:
             cluster = self.clusters[name]
             cluster.told(
                 ledger.interest_version,
-                interests_of(ledger, {}, {name: name for name in ledger.reservations}),
+                interests_of(ledger, {}, {name: name for name in ledger.bindings()}),
             )
             what(cluster)
             if cluster.follows_claims:

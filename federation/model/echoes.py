@@ -169,13 +169,13 @@ def interests_of(
     """What the agent of a cluster has to look for; ``owners``, ``uids`` by binding, where known."""
     return tuple(
         interest_of(ledger, binding, owners.get(binding), uids.get(binding, ""))
-        for binding in ledger.reservations
+        for binding in ledger.bindings()
     )
 
 
 def interest_of(ledger: ClusterLedger, binding: str, owner: Owner | None, uid: str) -> Interest:
     """What to look for on behalf of a binding that holds something in the cluster."""
-    held = _newest_first(ledger.reservations[binding])
+    held = _newest_first(ledger.of_binding(binding))
     return Interest(binding=binding, uid=uid, owner=owner, shapes=tuple(map(_sought, held)))
 
 
@@ -194,10 +194,10 @@ def echoes_of(interests: Iterable[Interest], pods: Iterable[PodSighting]) -> tup
 def reservation_of(lookout: Lookout, pod: PodSighting) -> ReservationKey | None:
     """The reservation that a pod stands for; None: none that is looked for.
 
-    A pod belongs to the binding its label names, else to that of its owner; to the component its
-    label names, else to one that asks for the same, else to the first. It has the newest shape
-    unless it asks for what an older one does or carries an older one's decision: sidecars and
-    limit ranges change what pods ask for, so equality alone would miss them for ever.
+    A pod belongs to the binding whose uid its label names, else to that of its owner; to the
+    component its label names, else to one that asks for the same, else to the first. It has the
+    newest shape unless it asks for what an older one does or carries an older one's decision:
+    sidecars and limit ranges change what pods ask for, so equality alone would miss them for ever.
     """
     interest = lookout.of(pod.origin)
     if interest is None or not interest.shapes:
@@ -241,10 +241,10 @@ def _with_one(echo: Echo, state: PodState) -> Echo:
 
 def _newest_first(held: Sequence[Reservation]) -> list[Reservation]:
     """By component in the order of the binding, and in each the newest shape first."""
-    places: dict[str, int] = {}
+    by_component: dict[str, list[Reservation]] = {}
     for each in held:
-        places.setdefault(each.component, len(places))
-    return sorted(held, key=lambda each: (places[each.component], -each.interest_version))
+        by_component.setdefault(each.component, []).insert(0, each)
+    return [each for found in by_component.values() for each in found]
 
 
 def _sought(reservation: Reservation) -> SoughtShape:

@@ -7,30 +7,82 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
-from federation.model.reservations import Outstanding, Reservation, Share, outstanding_of
-from federation.model.shapes import Echo, ReservationKey, request_shape
+from federation.model.reservations import (
+    Outstanding,
+    PromiseCertificate,
+    Reservation,
+    Share,
+    outstanding_of,
+)
+from federation.model.shapes import Echo, Shape, request_shape
+from federation.model.sharing import SharingMap
 
 # Pods carry the decision they were made by; those of decisions longer ago are taken for newer.
 DECISIONS_REMEMBERED: Final = 16
 # A workload that changes its requests again and again, and never runs, must not fill the ledger.
 OLDER_SHAPES_REMEMBERED: Final = 8
 
+_Sought: TypeAlias = tuple[str, Shape]
+
+
+class _Held(NamedTuple):
+    """What one binding holds, and what is told apart by: axis of the first three alike.
+
+    Of each component the newest shape stands last. ``grown`` is the version at which the binding
+    last got more: what is outstanding is packed in that order.
+    """
+
+    reservations: tuple[Reservation, ...]
+    sought: tuple[_Sought, ...]
+    echoes: tuple[Echo | None, ...]
+    outstanding: tuple[Outstanding, ...] = ()
+    grown: int = 0
+
+
+_Bindings: TypeAlias = SharingMap[_Held]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLedger:
-    """The reservations of one cluster by binding, in the order they were made, and their echoes.
+    """The reservations of one cluster by binding, and what its newest report echoes of them.
 
-    ``interest_version`` grows whenever the agent has something else to look for; the newest
-    report answers ``answered_version``, 0 when the agent had not been told anything.
+    ``version`` grows by one with everything that happens, so that it names a state of the ledger.
+    At ``interest_version`` the agent last got something else to look for; the newest report
+    answers ``answered_version``, 0 when the agent had not been told anything.
     """
 
     cluster: str
+    version: int = 0
     interest_version: int = 0
     answered_version: int = 0
-    reservations: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
-    echoes: Mapping[ReservationKey, Echo] = field(default_factory=dict)
+    _held: _Bindings = field(default_factory=SharingMap, repr=False)
+    # Those with something outstanding: few, as reports take over what they see.
+    _open: _Bindings = field(default_factory=SharingMap, repr=False)
+
+    @classmethod
+    def restored(
+        cls,
+        cluster: str,
+        version: int,
+        reservations: Mapping[str, Sequence[Reservation]],
+        answered_version: int = 0,
+        echoes: Iterable[Echo] = (),
+    ) -> ClusterLedger:
+        """From what is stored: reservations of the cluster by binding, and its newest report.
+
+        Equal to the ledger that lived through everything, but where it cannot know: when the
+        report answers nothing an earlier one may have, so what was adopted counts as never seen;
+        pods that finished and were gone before that was stored are outstanding again; and agents
+        are to be told everything anew.
+        """
+        held = {
+            binding: _held(tuple(each if answered_version else _seen(each) for each in given))
+            for binding, given in reservations.items()
+        }
+        bare = cls(cluster=cluster, version=version - 1, _held=SharingMap.of(held))
+        return replace(bare.reported(answered_version, echoes), interest_version=version)
 
     def decided(
         self,
@@ -42,112 +94,121 @@ class ClusterLedger:
         """With what a decision gives the binding here, in place of what it had.
 
         ``adopted`` says by component how many replicas ran before the binding was known. What is
-        echoed of a shape stays; a shape that is no longer the newest is only looked for.
+        echoed of a shape stays; a shape that is no longer the newest is only looked for, until
+        the newest is seen instead.
         """
-        held = {each.key: each for each in self.reservations.get(binding, ())}
-        newest = {each.component: each.key for each in self.newest(binding)}
-        version = self.interest_version + 1
-        kept = {key: replace(each, replicas=0) for key, each in held.items()}
+        version = self.version + 1
+        before = self._held.get(binding)
+        older = _remembered(before, self.answered_version) if before else {}
+        newest = _newest_places(before) if before else {}
+        given: dict[str, tuple[Reservation, Echo | None]] = {}
         for share in shares:
-            key = ReservationKey(
-                binding, share.component, request_shape(share.requirements.request)
-            )
-            before = held.get(key)
-            is_known = (
-                before is not None
-                and newest[share.component] == key
-                and before.requirements.node_claim == share.requirements.node_claim
-            )
+            shape = request_shape(share.requirements.request)
+            known, echo = older.pop((share.component, shape), (None, None))
+            stays = known is not None and newest[share.component] == shape
             made = Reservation(
                 binding=binding,
                 cluster=self.cluster,
                 component=share.component,
                 requirements=share.requirements,
                 replicas=share.replicas,
-                decisions=_remembered(before, decision),
+                decisions=_with_decision(known, decision),
                 certificate=share.certificate,
-                interest_version=before.interest_version if before and is_known else version,
-                adopted=before.adopted if before else (adopted or {}).get(share.component, 0),
+                interest_version=known.interest_version if known else version,
+                adopted=known.adopted if known else (adopted or {}).get(share.component, 0),
+                finished=known.finished if known else 0,
+                grown_version=known.grown_version
+                if known and stays and _covers(known, share)
+                else version,
             )
-            # Behind the older shapes of its component, but in its old place when nothing changes.
-            if not is_known:
-                kept.pop(key, None)
-            kept[key] = made
-        remembered = _without_oldest(tuple(kept.values()))
-        is_same = [each.interest_version for each in remembered] == [
-            each.interest_version for each in self.reservations.get(binding, ())
-        ]
-        return replace(
-            self,
-            interest_version=self.interest_version if is_same else version,
-            reservations={**self.reservations, binding: remembered},
-        )
+            given[share.component] = made, echo
+        held = _ordered(older.values(), given)
+        is_news = before is None or _to_look_for(held) != _to_look_for(before)
+        return self._with(binding, held, version if is_news else self.interest_version)
 
     def released(self, binding: str) -> ClusterLedger:
         """Without anything of the binding: its pods that are still there are only in reports."""
-        if binding not in self.reservations:
-            return self
-        return replace(
-            self,
-            interest_version=self.interest_version + 1,
-            reservations={
-                name: held for name, held in self.reservations.items() if name != binding
-            },
-            echoes={key: echo for key, echo in self.echoes.items() if key.binding != binding},
+        is_known = binding in self._held
+        return ClusterLedger(
+            cluster=self.cluster,
+            version=self.version + 1,
+            interest_version=self.version + 1 if is_known else self.interest_version,
+            answered_version=self.answered_version,
+            _held=self._held.without(binding),
+            _open=self._open.without(binding),
         )
 
     def reported(self, interest_version: int, echoes: Iterable[Echo]) -> ClusterLedger:
         """With the echoes of a newer report, in place of all earlier ones.
 
         A reservation without an echo has no pods in the report's capacity: what the agent did not
-        look for is taken as not there, so that nothing is missed. Pods that finished stay echoed.
+        look for is taken as not there, so that nothing is missed, and what it says of an earlier
+        binding of that name is not believed. Pods that finished stay echoed.
         """
-        seen = {echo.key: echo for echo in echoes}
-        kept: dict[ReservationKey, Echo] = {}
-        reservations: dict[str, tuple[Reservation, ...]] = {}
-        for binding, held in self.reservations.items():
-            for each in held:
-                echo, before = seen.get(each.key), self.echoes.get(each.key)
-                finished = max(echo.finished if echo else 0, before.finished if before else 0)
-                if echo is not None or finished:
-                    echo = echo or Echo(binding=binding, component=each.component, shape=each.shape)
-                    kept[each.key] = replace(echo, finished=finished)
-            reservations[binding] = _answered(held, interest_version, kept)
-        return replace(
-            self,
+        seen: dict[str, list[Echo]] = {}
+        for echo in echoes:
+            if echo.binding in seen:
+                seen[echo.binding].append(echo)
+            else:
+                seen[echo.binding] = [echo]
+        opened: dict[str, _Held] = {}
+
+        def answered(binding: str, held: _Held) -> _Held:
+            made = _answered(held, interest_version, seen.get(binding))
+            if made.outstanding:
+                opened[binding] = made
+            return made
+
+        held = self._held.with_values(answered)
+        return ClusterLedger(
+            cluster=self.cluster,
+            version=self.version + 1,
+            interest_version=self.interest_version,
             answered_version=interest_version,
-            reservations=reservations,
-            echoes=kept,
+            _held=held,
+            _open=SharingMap.of(opened),
         )
+
+    def passed(self) -> ClusterLedger:
+        """The next version, at which nothing happened that this ledger could know of."""
+        return replace(self, version=self.version + 1)
+
+    def bindings(self) -> list[str]:
+        """Those that hold something, in order."""
+        return sorted(self._held)
+
+    def of_binding(self, binding: str) -> tuple[Reservation, ...]:
+        """What a binding holds: of each component the older shapes, then the newest."""
+        held = self._held.get(binding)
+        return held.reservations if held else ()
 
     def newest(self, binding: str) -> list[Reservation]:
         """The reservation of the newest shape of each component."""
-        by_component: dict[str, Reservation] = {}
-        for each in self.reservations.get(binding, ()):
-            known = by_component.get(each.component)
-            if known is None or known.interest_version < each.interest_version:
-                by_component[each.component] = each
-        return list(by_component.values())
+        return list({each.component: each for each in self.of_binding(binding)}.values())
 
     def outstanding(self) -> tuple[Outstanding, ...]:
-        """What every binding has outstanding here, in the order the reservations were made."""
-        return tuple(each for binding in self.reservations for each in self.outstanding_of(binding))
+        """What every binding has outstanding here, what last got more at the end."""
+        if not self._open:
+            return ()
+        waiting = sorted(self._open.items(), key=lambda item: (item[1].grown, item[0]))
+        return tuple(each for _, held in waiting for each in held.outstanding)
 
     def outstanding_of(self, binding: str) -> tuple[Outstanding, ...]:
         """What one binding has outstanding here, by component; what is echoed as a whole is not."""
-        found = []
-        for newest in self.newest(binding):
-            older = [
-                (each, self.echoes[each.key])
-                for each in self.reservations[binding]
-                if each.component == newest.component
-                and each.key != newest.key
-                and each.key in self.echoes
-            ]
-            outstanding = outstanding_of(newest, self.echoes.get(newest.key), older)
-            if outstanding.in_cells:
-                found.append(outstanding)
-        return tuple(found)
+        held = self._open.get(binding)
+        return held.outstanding if held else ()
+
+    def _with(self, binding: str, held: _Held, interest_version: int) -> ClusterLedger:
+        return ClusterLedger(
+            cluster=self.cluster,
+            version=self.version + 1,
+            interest_version=interest_version,
+            answered_version=self.answered_version,
+            _held=self._held.with_item(binding, held),
+            _open=self._open.with_item(binding, held)
+            if held.outstanding
+            else self._open.without(binding),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +236,7 @@ class Ledger:
         left = {
             name: ledger.released(binding)
             for name, ledger in self.clusters.items()
-            if binding in ledger.reservations and name not in shares
+            if ledger.of_binding(binding) and name not in shares
         }
         return Ledger(clusters={**self.clusters, **changed, **left})
 
@@ -190,51 +251,159 @@ class Ledger:
 
     def clusters_of(self, binding: str) -> list[str]:
         """Where a binding has reservations."""
-        return [name for name, each in self.clusters.items() if binding in each.reservations]
+        return [name for name, each in self.clusters.items() if each.of_binding(binding)]
 
 
-def _remembered(before: Reservation | None, decision: str) -> tuple[str, ...]:
-    decisions = before.decisions if before else ()
+def _held(
+    reservations: tuple[Reservation, ...],
+    sought: tuple[_Sought, ...] | None = None,
+    echoes: tuple[Echo | None, ...] | None = None,
+) -> _Held:
+    if sought is None:
+        sought = tuple((each.component, each.shape) for each in reservations)
+    bare = _Held(
+        reservations=reservations,
+        sought=sought,
+        echoes=(None,) * len(reservations) if echoes is None else echoes,
+    )
+    return _reckoned(bare)
+
+
+def _reckoned(held: _Held) -> _Held:
+    """With what is outstanding by its reservations and echoes: what got more last at the end."""
+    reservations = held.reservations
+    if len(reservations) == 1:
+        newest = reservations[0]
+        outstanding = outstanding_of(newest, held.echoes[0])
+        return held._replace(
+            outstanding=(outstanding,) if outstanding.in_cells else (), grown=newest.grown_version
+        )
+    places = {each.component: place for place, each in enumerate(reservations)}
+    order = sorted(places.values(), key=lambda place: reservations[place].grown_version)
+    found = []
+    for place in order:
+        newest = reservations[place]
+        older = [
+            (each, echo)
+            for each, echo in zip(reservations, held.echoes, strict=True)
+            if each is not newest and each.component == newest.component and echo is not None
+        ]
+        outstanding = outstanding_of(newest, held.echoes[place], older)
+        if outstanding.in_cells:
+            found.append(outstanding)
+    grown = max((each.grown_version for each in reservations), default=0)
+    return held._replace(outstanding=tuple(found), grown=grown)
+
+
+def _to_look_for(held: _Held) -> list[object]:
+    """What agents are told: the shapes, and the replicas that they plan nodes for."""
+    planned = [
+        (each.replicas, each.requirements.node_claim)
+        for each in held.reservations
+        if each.certificate is PromiseCertificate.PLANNED
+    ]
+    return [held.sought, planned]
+
+
+def _newest_places(held: _Held) -> dict[str, Shape]:
+    """The newest shape of each component."""
+    return dict(held.sought)
+
+
+def _remembered(
+    held: _Held, answered_version: int
+) -> dict[_Sought, tuple[Reservation, Echo | None]]:
+    """What is still to be looked for, with its echo.
+
+    An older shape is forgotten when no pod has it and, by the pods of the newest, none will.
+    """
+    newest = {each.component: place for place, each in enumerate(held.reservations)}
+    left = {}
+    for place, each in enumerate(held.reservations):
+        last = newest[each.component]
+        latest = held.reservations[last]
+        is_gone = not _pods(held.echoes[place]) and (
+            latest.replicas == 0 or _pods(held.echoes[last]) > 0
+        )
+        if place == last or latest.grown_version > answered_version or not is_gone:
+            left[held.sought[place]] = each, held.echoes[place]
+    return left
+
+
+def _ordered(
+    older: Iterable[tuple[Reservation, Echo | None]],
+    given: Mapping[str, tuple[Reservation, Echo | None]],
+) -> _Held:
+    """Component by component in the order given; of each as many older ones as are remembered."""
+    by_component: dict[str, list[tuple[Reservation, Echo | None]]] = {name: [] for name in given}
+    for each, echo in older:
+        bare = replace(each, replicas=0) if each.replicas else each
+        by_component.setdefault(each.component, []).append((bare, echo))
+    kept = []
+    for component, found in by_component.items():
+        newest = [given[component]] if component in given else []
+        kept += [*found[-OLDER_SHAPES_REMEMBERED:], *newest]
+    return _held(tuple(each for each, _ in kept), None, tuple(echo for _, echo in kept))
+
+
+def _covers(known: Reservation, share: Share) -> bool:
+    """Whether what was promised is no less than the share."""
+    return (
+        known.replicas >= share.replicas
+        and (
+            share.certificate is not PromiseCertificate.STRICT
+            or known.certificate is PromiseCertificate.STRICT
+        )
+        and known.requirements.node_claim == share.requirements.node_claim
+    )
+
+
+def _with_decision(known: Reservation | None, decision: str) -> tuple[str, ...]:
+    decisions = known.decisions if known else ()
     if decision in decisions:
         return decisions
     return (*decisions, decision)[-DECISIONS_REMEMBERED:]
 
 
-def _without_oldest(held: tuple[Reservation, ...]) -> tuple[Reservation, ...]:
-    """The reservations with as many older shapes of each component as are remembered."""
-    left: list[Reservation] = []
-    count: dict[str, int] = {}
-    for each in sorted(held, key=lambda each: -each.interest_version):
-        count[each.component] = count.get(each.component, 0) + 1
-        if count[each.component] <= OLDER_SHAPES_REMEMBERED + 1:
-            left.append(each)
-    keys = {each.key for each in left}
-    return tuple(each for each in held if each.key in keys)
+def _seen(reservation: Reservation) -> Reservation:
+    """As after a report that answers it: the agent speaks for what was adopted."""
+    return replace(reservation, adopted=0) if reservation.adopted else reservation
 
 
-def _answered(
-    held: tuple[Reservation, ...], interest_version: int, echoes: Mapping[ReservationKey, Echo]
-) -> tuple[Reservation, ...]:
-    """The reservations after a report: the agent speaks for what was adopted, once it was told.
+def _answered(held: _Held, interest_version: int, found: list[Echo] | None) -> _Held:
+    """What a binding holds after a report, in which ``found`` is of it."""
+    if len(held.reservations) == 1:
+        reservation = held.reservations[0]
+        if not reservation.adopted and (found is None or len(found) == 1):
+            return _answered_plainly(held, interest_version, found[0] if found else None)
+    reservations, echoes = [], []
+    by_sought = {(echo.component, echo.shape): echo for echo in found or ()}
+    for each, sought in zip(held.reservations, held.sought, strict=True):
+        is_asked = each.interest_version <= interest_version
+        echo = by_sought.get(sought) if is_asked else None
+        told = _seen(each) if is_asked else each
+        if echo is not None and echo.finished > told.finished:
+            told = replace(told, finished=echo.finished)
+        reservations.append(told)
+        echoes.append(echo)
+    return _held(tuple(reservations), held.sought, tuple(echoes))
 
-    An older shape is forgotten when no pod has it and, by the pods of the newest, none will.
-    """
-    newest: dict[str, Reservation] = {}
-    for each in held:
-        if each.interest_version >= newest.get(each.component, each).interest_version:
-            newest[each.component] = each
-    left = []
-    for each in held:
-        latest = newest[each.component]
-        is_told = latest.interest_version <= interest_version
-        is_gone = not _pods(echoes.get(each.key)) and (
-            latest.replicas == 0 or _pods(echoes.get(latest.key)) > 0
-        )
-        if each.key != latest.key and is_told and is_gone:
-            continue
-        is_answered = each.interest_version <= interest_version
-        left.append(replace(each, adopted=0) if is_answered and each.adopted else each)
-    return tuple(left)
+
+def _answered_plainly(held: _Held, interest_version: int, echo: Echo | None) -> _Held:
+    """The same for a single shape that was not adopted: nearly all are, and there are many."""
+    reservation = held.reservations[0]
+    if echo is not None and (
+        reservation.interest_version > interest_version
+        or (echo.component, echo.shape) != held.sought[0]
+    ):
+        echo = None
+    if echo is None:
+        return held if held.echoes[0] is None else _held(held.reservations, held.sought)
+    if echo.finished > reservation.finished:
+        reservation = replace(reservation, finished=echo.finished)
+    elif echo.bound + reservation.finished >= reservation.replicas:
+        return _Held(held.reservations, held.sought, (echo,), (), held.grown)
+    return _held((reservation,), held.sought, (echo,))
 
 
 def _pods(echo: Echo | None) -> int:

@@ -44,7 +44,8 @@ class Reservation:
     newest last. Agents that know ``interest_version`` of the cluster look for its pods. An older
     shape of its component has 0 replicas and is looked for all the same. ``adopted`` replicas ran
     before the binding was registered: they count as echoed until the agent says. ``finished`` pods
-    of a Job succeeded: they count as echoed for good.
+    of a Job succeeded: they count as echoed for good. At ``grown_version`` of the cluster it last
+    got more: promises are packed in that order.
     """
 
     binding: str
@@ -57,6 +58,7 @@ class Reservation:
     interest_version: int = 0
     adopted: int = 0
     finished: int = 0
+    grown_version: int = 0
 
     @property
     def key(self) -> ReservationKey:
@@ -108,7 +110,8 @@ def outstanding_of(
     for at least as much, on nodes chosen by the same claim, are credited one for one; not to
     strict promises, which must hold while old and new pods are there together.
     """
-    bound = max(reservation.adopted, echo.bound + echo.finished if echo else 0)
+    finished = max(reservation.finished, echo.finished if echo else 0)
+    bound = max(reservation.adopted, finished + (echo.bound if echo else 0))
     in_cells = max(0, reservation.replicas - bound)
     unbound = echo.unbound if echo else 0
     givers = 0

@@ -23,7 +23,7 @@ def request_shape(request: Mapping[str, int]) -> Shape:
 
 
 class ReservationKey(NamedTuple):
-    """Which reservation of a cluster: the binding's uid, the component ("" for the only one)."""
+    """Which reservation of a cluster: the binding's key, the component ("" for the only one)."""
 
     binding: str
     component: str

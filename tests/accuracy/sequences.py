@@ -184,7 +184,7 @@ def _order(
         cluster, ledger = clusters[target.name], control.ledger.of(target.name)
         cluster.told(
             ledger.interest_version,
-            interests_of(ledger, {}, {name: name for name in ledger.reservations}),
+            interests_of(ledger, {}, {name: name for name in ledger.bindings()}),
         )
         cluster.run(
             Order(

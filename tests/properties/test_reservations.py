@@ -297,7 +297,7 @@ class Reservations(RuleBasedStateMachine):
         def arrive(cluster: SimulatedCluster) -> None:
             cluster.told(
                 ledger.interest_version,
-                interests_of(ledger, {}, {name: name for name in ledger.reservations}),
+                interests_of(ledger, {}, {name: name for name in ledger.bindings()}),
             )
             what(cluster)
             if cluster.follows_claims:

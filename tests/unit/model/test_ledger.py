@@ -69,27 +69,31 @@ def test_a_new_shape_is_outstanding_as_a_whole_and_credited_what_it_replaces() -
     ledger = ledger.reported(1, [echo(5, request=LARGE)]).decided("web", "d2", [share(5)])
     (outstanding,) = ledger.outstanding_of("web")
     assert (outstanding.in_cells, outstanding.credited) == (5, 5)
-    half = ledger.reported(2, [echo(2, request=LARGE), echo(2)])
+    half = ledger.reported(ledger.version, [echo(2, request=LARGE), echo(2)])
     (outstanding,) = half.outstanding_of("web")
     assert (outstanding.in_cells, outstanding.credited) == (3, 2)
 
 
-def test_an_older_shape_is_looked_for_until_only_the_newest_is_seen() -> None:
+def test_a_decision_forgets_an_older_shape_once_only_the_newest_is_seen() -> None:
     ledger = EMPTY.decided("web", "d1", [share(5, LARGE)]).decided("web", "d2", [share(5)])
-    nothing_yet = ledger.reported(2, [])
-    assert len(nothing_yet.reservations["web"]) == 2
-    both = nothing_yet.reported(2, [echo(1), echo(4, request=LARGE)])
-    assert len(both.reservations["web"]) == 2
-    assert len(both.reported(1, [echo(5)]).reservations["web"]) == 2
-    assert len(both.reported(2, [echo(5)]).reservations["web"]) == 1
+
+    def shapes_after(answered: int, *echoes: Echo) -> int:
+        decided = ledger.reported(answered, echoes).decided("web", "d3", [share(5)])
+        return len(decided.of_binding("web"))
+
+    assert shapes_after(2) == 2
+    assert shapes_after(2, echo(1), echo(4, request=LARGE)) == 2
+    assert shapes_after(1, echo(5)) == 2
+    assert shapes_after(2, echo(5)) == 1
 
 
 def test_going_back_to_an_older_shape_finds_its_pods() -> None:
     ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(5)])
     ledger = ledger.decided("web", "d2", [share(5, LARGE)])
-    ledger = ledger.reported(2, [echo(3), echo(2, request=LARGE)])
+    ledger = ledger.reported(ledger.version, [echo(3), echo(2, request=LARGE)])
     back = ledger.decided("web", "d3", [share(5)])
     assert in_cells(back) == 2
+    assert in_cells(back.reported(ledger.version, [echo(3), echo(2, request=LARGE)])) == 2
     assert back.newest("web")[0].decisions == ("d1", "d3")
 
 
@@ -122,7 +126,7 @@ def test_shapes_and_decisions_are_not_remembered_without_end() -> None:
     ledger = EMPTY
     for number in range(50):
         ledger = ledger.decided("web", f"d{number}", [share(1, {"cpu": number + 1})])
-    assert len(ledger.reservations["web"]) == OLDER_SHAPES_REMEMBERED + 1
+    assert len(ledger.of_binding("web")) == OLDER_SHAPES_REMEMBERED + 1
     assert in_cells(ledger) == 1
     for number in range(50):
         ledger = ledger.decided("web", f"e{number}", [share(1)])
@@ -153,4 +157,5 @@ def test_the_interest_grows_with_all_that_is_to_be_looked_for() -> None:
         ledger = decide(ledger)
         versions.append(ledger.interest_version)
     assert versions == [1, 2, 3, 4]
-    assert ledger.released("web") is ledger
+    again = ledger.released("web")
+    assert (again.version, again.interest_version) == (5, 4)

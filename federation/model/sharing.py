@@ -1,0 +1,89 @@
+"""A mapping whose successors share nearly all of it: what a fleet's state keeps its many keys in.
+
+Pure and immutable. Must not be relied on for an order: who needs one sorts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Generic, TypeVar
+
+ValueT = TypeVar("ValueT")
+
+# A change copies one part, and the list of all parts: about as long for ten thousand keys.
+_KEYS_A_PART: Final = 64
+_GROWTH: Final = 4
+
+
+class SharingMap(Mapping[str, ValueT], Generic[ValueT]):
+    """Keys in parts by their hash. ``with_item`` and ``without`` cost the same at any size."""
+
+    __slots__ = ("_parts", "_size")
+
+    def __init__(self, parts: tuple[dict[str, ValueT], ...] = ({},), size: int = 0) -> None:
+        """``parts`` by the keys' hashes; ``of`` makes them."""
+        self._parts = parts
+        self._size = size
+
+    @classmethod
+    def of(cls, items: Mapping[str, ValueT]) -> SharingMap[ValueT]:
+        return cls(_parted(items.items(), _parts_for(len(items))), len(items))
+
+    def __getitem__(self, key: str) -> ValueT:
+        return self._parts[hash(key) % len(self._parts)][key]
+
+    def get(self, key: str, default: ValueT | None = None) -> ValueT | None:  # type: ignore[override]
+        return self._parts[hash(key) % len(self._parts)].get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._parts[hash(key) % len(self._parts)]
+
+    def __iter__(self) -> Iterator[str]:
+        for part in self._parts:
+            yield from part
+
+    def __len__(self) -> int:
+        return self._size
+
+    def with_item(self, key: str, value: ValueT) -> SharingMap[ValueT]:
+        parts = self._parts
+        place = hash(key) % len(parts)
+        part = parts[place].copy()
+        size = self._size - len(part)
+        part[key] = value
+        size += len(part)
+        changed = (*parts[:place], part, *parts[place + 1 :])
+        if size > _KEYS_A_PART * len(parts):
+            items = (item for each in changed for item in each.items())
+            changed = _parted(items, len(parts) * _GROWTH)
+        return SharingMap(changed, size)
+
+    def without(self, key: str) -> SharingMap[ValueT]:
+        if key not in self:
+            return self
+        parts = self._parts
+        place = hash(key) % len(parts)
+        part = parts[place].copy()
+        del part[key]
+        return SharingMap((*parts[:place], part, *parts[place + 1 :]), self._size - 1)
+
+    def with_values(self, change: Callable[[str, ValueT], ValueT]) -> SharingMap[ValueT]:
+        """The same keys, each with what ``change`` makes of it and its value."""
+        parts = tuple(
+            {key: change(key, value) for key, value in part.items()} for part in self._parts
+        )
+        return SharingMap(parts, self._size)
+
+
+def _parts_for(size: int) -> int:
+    parts = 1
+    while size > _KEYS_A_PART * parts:
+        parts *= _GROWTH
+    return parts
+
+
+def _parted(items: Iterable[tuple[str, ValueT]], count: int) -> tuple[dict[str, ValueT], ...]:
+    parts: tuple[dict[str, ValueT], ...] = tuple({} for _ in range(count))
+    for key, value in items:
+        parts[hash(key) % count][key] = value
+    return parts
