@@ -10,6 +10,9 @@ import logging
 import socket
 import ssl
 import time
+import uuid
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -18,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.agents.conversation import Conversations
+from federation.agents.forwarding import Forwarding, PeerChannels, answer_peer, dial
 from federation.agents.sessions import Sessions
 from federation.agents.upkeep import Upkeep
 from federation.certificates import ca_fingerprint
@@ -29,18 +33,22 @@ from federation.rpc.clusters import ClustersServicer
 from federation.rpc.estimates import EstimatesServicer
 from federation.rpc.interceptors import Gate
 from federation.rpc.joining import Advertised
+from federation.rpc.peers import PeersServicer
 from federation.rpc.placing import NodePlacing
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
 from federation.rpc.simulation import SimulationServicer
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
 from federation.services.availability import Availability
+from federation.services.duties import PRUNING, Duties
 from federation.services.fleet import FleetOwner
 from federation.services.identity import Identity
 from federation.services.membership import Membership
+from federation.services.presences import Presences
 from federation.services.previews import Previews
 from federation.services.registration import Registration
 from federation.services.renewal import Renewal
+from federation.services.replicas import Replicas
 from federation.services.reporting import MISSED_BEATS, Beat, Reporting
 from federation.services.scheduling import Scheduling
 from federation.settings import Address, Settings
@@ -50,6 +58,7 @@ from federation.v1 import (
     agents_pb2_grpc,
     clusters_pb2_grpc,
     estimates_pb2_grpc,
+    peers_pb2_grpc,
     scheduling_pb2_grpc,
     scoring_pb2_grpc,
     simulation_pb2_grpc,
@@ -57,6 +66,7 @@ from federation.v1 import (
 from federation.v1.agents_pb2 import DESCRIPTOR as AGENTS
 from federation.v1.clusters_pb2 import DESCRIPTOR as CLUSTERS
 from federation.v1.estimates_pb2 import DESCRIPTOR as ESTIMATES
+from federation.v1.peers_pb2 import DESCRIPTOR as PEERS
 from federation.v1.scheduling_pb2 import DESCRIPTOR as SCHEDULING
 from federation.v1.scoring_pb2 import DESCRIPTOR as SCORING
 from federation.v1.simulation_pb2 import DESCRIPTOR as SIMULATION
@@ -65,7 +75,7 @@ from federation.web.site import make_site
 
 SERVICES = tuple(
     service.full_name
-    for file in (CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, SIMULATION, SCORING)
+    for file in (CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, SIMULATION, SCORING, PEERS)
     for service in file.services_by_name.values()
 )
 DRAIN_SECONDS = 5.0
@@ -119,10 +129,24 @@ class ControlPlane:
         self._fleet = FleetOwner(self._store)
         self._identity = Identity(self._store, self._clock)
         self._sessions = Sessions()
-        self._profiles = profiles
-        self._scheduling = Scheduling(
-            self._store, self._fleet, self._sessions, self._clock, profiles
+        self._reporting = Reporting(
+            self._store,
+            self._fleet,
+            self._clock,
+            Beat(
+                heartbeat_seconds=settings.heartbeat_seconds,
+                report_seconds=settings.report_seconds,
+            ),
         )
+        self._replicas = Replicas(self._store, self._clock, uuid.uuid4().hex)
+        self._presences = Presences(
+            self._store, self._fleet, self._sessions, self._replicas, self._reporting, self._clock
+        )
+        self._channels = PeerChannels(self._dial_peer, self._replicas, self._clock)
+        self._agents = Forwarding(self._sessions, self._presences, self._channels, self._clock)
+        self._duties = Duties(self._store, self._replicas.id, PRUNING, self._clock)
+        self._profiles = profiles
+        self._scheduling = Scheduling(self._store, self._fleet, self._agents, self._clock, profiles)
         self._placing = NodePlacing(self._scheduling)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(interceptors=[Gate(self._identity)], options=GRPC_OPTIONS)
@@ -145,6 +169,7 @@ class ControlPlane:
         ca_pem = self._read_ca()
         self._listen_web(ca_pem)
         self._listen_grpc(ca_pem)
+        await self._meet_peers()
         await self._server.start()
         for name in SERVICES:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -165,7 +190,28 @@ class ControlPlane:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._leave_peers()
         await self._engine.dispose()
+
+    async def _meet_peers(self) -> None:
+        """Be known to the other control planes, and know them, from now on."""
+        settings = self._settings
+        dialled = settings.peer_endpoint or settings.advertise_endpoint
+        self._replicas.endpoint = str(dialled or self._dialable(self.endpoint))
+        await self._presences.share()
+        self._tasks.append(asyncio.create_task(self._presences.keep_sharing()))
+        self._tasks.append(asyncio.create_task(self._duties.keep_doing()))
+
+    async def _leave_peers(self) -> None:
+        """What is not left in time is taken over when it runs out."""
+        with suppress(FederationError, TimeoutError):
+            async with asyncio.timeout(READY_SECONDS):
+                await self._duties.leave()
+                await self._replicas.leave()
+        await self._channels.close()
+
+    def _dial_peer(self, endpoint: str) -> grpc.aio.Channel:
+        return dial(endpoint, self._read_ca(), self._settings.peer_name)
 
     async def _keep_admin_token(self) -> None:
         """Make the admin token at the first start; its file is the only place that has it."""
@@ -244,11 +290,7 @@ class ControlPlane:
         return Address(host=self._host_name, port=address.port) if address.is_wildcard else address
 
     def _add_services(self, advertised: Advertised) -> None:
-        settings, server = self._settings, self._server
-        beat = Beat(
-            heartbeat_seconds=settings.heartbeat_seconds, report_seconds=settings.report_seconds
-        )
-        reporting = Reporting(self._store, self._fleet, self._clock, beat)
+        server, reporting = self._server, self._reporting
         conversations = Conversations(self._sessions, reporting)
         self._fleet.observe_models(conversations.welcome_again)
         self._look_after_streams(conversations, reporting)
@@ -259,7 +301,7 @@ class ControlPlane:
         )
         agents_pb2_grpc.add_AgentsServicer_to_server(AgentsServicer(conversations.converse), server)
         estimates_pb2_grpc.add_EstimatesServicer_to_server(
-            EstimatesServicer(Availability(self._fleet, self._sessions, self._clock)), server
+            EstimatesServicer(Availability(self._fleet, self._agents, self._clock)), server
         )
         scheduling_pb2_grpc.add_SchedulingServicer_to_server(
             SchedulingServicer(
@@ -273,6 +315,9 @@ class ControlPlane:
             SimulationServicer(self._profiles, self._clock), server
         )
         scoring_pb2_grpc.add_ScoringServicer_to_server(ScoringServicer(), server)
+        peers_pb2_grpc.add_PeersServicer_to_server(
+            PeersServicer(partial(answer_peer, self._sessions)), server
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(
             (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server

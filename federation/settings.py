@@ -73,6 +73,8 @@ class Settings:
     web_listen: Address
     advertise_endpoint: Address | None
     advertise_ca_url: str
+    peer_endpoint: Address | None
+    peer_name: str
     data_dir: Path
     database_url: str
     database_wait_seconds: float
@@ -225,6 +227,18 @@ OPTIONS: Sequence[Option] = (
         parse=parse_url,
         default="",
         help="Where agents fetch the CA certificate, when it is not /ca.pem of the web address.",
+    ),
+    Option(
+        name="peer_endpoint",
+        parse=parse_address,
+        default="",
+        help="HOST:PORT at which other control planes reach this one alone; else as agents do.",
+    ),
+    Option(
+        name="peer_name",
+        parse=str,
+        default="",
+        help="The name in the other control planes' certificates, when it is not their host.",
     ),
     Option(
         name="data_dir",
@@ -408,7 +422,7 @@ def _written(
 
 def _parsed(option: Option, text: str, origin: Origin) -> Any:
     if not text:
-        return "" if option.parse in {parse_database_url, parse_url} else None
+        return "" if option.parse in {str, parse_database_url, parse_url} else None
     try:
         return option.parse(text)
     except ValueError as error:

@@ -42,6 +42,19 @@ CHANNEL_OPTIONS = (
 Dial = Callable[[str], grpc.aio.Channel]
 
 
+def dial(endpoint: str, ca_pem: bytes | None, name: str) -> grpc.aio.Channel:
+    """A channel to a peer; plain text without a CA.
+
+    ``name`` is the one that its certificate is for, empty: its host.
+    """
+    if ca_pem is None:
+        return grpc.aio.insecure_channel(endpoint, CHANNEL_OPTIONS)
+    named = (("grpc.ssl_target_name_override", name),) if name else ()
+    return grpc.aio.secure_channel(
+        endpoint, grpc.ssl_channel_credentials(ca_pem), (*CHANNEL_OPTIONS, *named)
+    )
+
+
 class Whereabouts(Protocol):
     """Which peer serves an agent's stream."""
 

@@ -19,6 +19,7 @@ from federation.agents.sessions import (
     reconnect,
 )
 from federation.model.errors import FederationError, NotFound, Unauthenticated, Unavailable
+from federation.services.journal import Change, ClusterChanged
 from federation.services.ports import Clock
 from federation.services.renewal import Renewal
 from federation.services.reporting import Reporting
@@ -58,9 +59,10 @@ class Upkeep:
         self._max_age_seconds = max_age_seconds
         self._wanted = asyncio.Event()
 
-    def look_soon(self) -> None:
-        """Something was said elsewhere that may end a stream here: do not wait for the interval."""
-        self._wanted.set()
+    def follow(self, change: Change) -> None:
+        """Look soon when a cluster changed: its agent may have lost its credential."""
+        if isinstance(change, ClusterChanged) and self._sessions.is_connected(change.cluster):
+            self._wanted.set()
 
     async def keep_up(self, interval_seconds: float) -> None:
         """Round after round until cancelled."""

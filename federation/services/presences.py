@@ -104,7 +104,7 @@ class Presences:
                     [self._row(cluster, told) for cluster, told in sorted(news.items())]
                 )
             for cluster in ended:
-                await tx.presences.leave(cluster, self._replicas.me.id)
+                await tx.presences.leave(cluster, self._replicas.id)
             await self._replicas.meet(tx)
             rows = await tx.presences.all()
         self._told.update(news)
@@ -130,7 +130,7 @@ class Presences:
     def _row(self, cluster: str, told: Told) -> StoredPresence:
         return StoredPresence(
             cluster=cluster,
-            replica=self._replicas.me.id,
+            replica=self._replicas.id,
             epoch=told.epoch,
             heard_at=0.0,
             clock_offset_seconds=self._fleet.view(cluster).presence.clock_offset_seconds,
@@ -144,7 +144,7 @@ class Presences:
         for start in range(0, len(rows), ROWS_AT_ONCE):
             held = self._streams.epochs()
             for row in rows[start : start + ROWS_AT_ONCE]:
-                if row.replica != self._replicas.me.id and self._fleet.has(row.cluster):
+                if row.replica != self._replicas.id and self._fleet.has(row.cluster):
                     # What a start finds may be of any age.
                     is_heard = not is_first and row != before.get(row.cluster)
                     self._follow(row, held.get(row.cluster), is_heard=is_heard)

@@ -22,11 +22,12 @@ LOST_SECONDS = 15.0
 class Replicas:
     """The control planes that run now, as of the last meeting.
 
-    ``me`` is this one: where peers dial it, and an id that no other process ever has.
+    ``id`` is this one's, which no other process ever has; ``endpoint`` is where peers dial it.
     """
 
-    def __init__(self, store: Store, clock: Clock, me: Replica) -> None:
-        self.me = me
+    def __init__(self, store: Store, clock: Clock, replica_id: str) -> None:
+        self.id = replica_id
+        self.endpoint = ""
         self._store = store
         self._clock = clock
         self._peers: Mapping[str, Replica] = {}
@@ -49,11 +50,11 @@ class Replicas:
 
     async def meet(self, tx: Transaction) -> None:
         """Tell that this one runs, and learn who else does."""
-        await tx.replicas.put(self.me)
+        await tx.replicas.put(Replica(id=self.id, endpoint=self.endpoint))
         self._peers = {
             replica.id: replica
             for replica in await tx.replicas.all(LOST_SECONDS)
-            if replica.id != self.me.id
+            if replica.id != self.id
         }
 
     async def keep_credential(self) -> None:
@@ -75,6 +76,6 @@ class Replicas:
     async def leave(self) -> None:
         """Peers do not dial this one any more, and its credential is good for nothing."""
         async with self._store.transaction() as tx:
-            await tx.replicas.remove(self.me.id)
+            await tx.replicas.remove(self.id)
             if self._credential is not None:
                 await tx.credentials.discard([self._credential.id])
