@@ -1,10 +1,12 @@
-"""Fixtures of the store on the test's database. Must not fill it."""
+"""The store on the test's database, and when somebody waits in it. Must not fill it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.store.engine import create_engine
@@ -29,3 +31,17 @@ async def fresh_engine(fresh_database_url: str) -> AsyncIterator[AsyncEngine]:
 @pytest.fixture
 def store(engine: AsyncEngine) -> PostgresStore:
     return PostgresStore(engine)
+
+
+# Those of this database that wait for a row or a transaction of another one.
+WAITING = text("""
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+""")
+
+
+async def until_waiting(engine: AsyncEngine, count: int = 1) -> None:
+    """Returns when as many connections wait for a lock."""
+    async with asyncio.timeout(30), engine.connect() as connection:
+        while (await connection.execute(WAITING)).scalar_one() < count:
+            await connection.rollback()

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from sqlalchemy import BigInteger, LargeBinary, Text, any_, bindparam, select, text, tuple_
+from sqlalchemy import (
+    BigInteger,
+    Interval,
+    LargeBinary,
+    Text,
+    any_,
+    bindparam,
+    select,
+    text,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -50,7 +60,9 @@ OURS = text("coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)")
 # The oldest entries in the order they are read; what is left is read from the horizon on.
 PRUNE = text("""
     WITH oldest AS (
-        SELECT xid, id, created_at FROM journal ORDER BY xid, id LIMIT :limit
+        SELECT xid, id, created_at FROM journal
+        WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+        ORDER BY xid, id LIMIT :limit
     ), gone AS (
         DELETE FROM journal USING oldest
         WHERE journal.id = oldest.id AND oldest.created_at < now() - :age
@@ -62,7 +74,7 @@ PRUNE = text("""
         WHERE (stored.xid, stored.id) < (excluded.xid, excluded.id)
     )
     SELECT count(*) FROM gone
-""")
+""").bindparams(bindparam("age", type_=Interval))
 
 
 class JournalStatements:

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.model.cluster import Cluster
+from federation.model.echoes import Owner
+from federation.model.reservations import PromiseCertificate, Share
+from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.services.journal import (
+    BindingChanged,
+    Change,
+    ClusterChanged,
+    ClusterShares,
+    Entry,
+    Position,
+    ReportAdvanced,
+)
+from federation.services.values import AgentFacts
+from federation.store.journal import CHANNEL
+from federation.store.postgres import PostgresStore, PostgresTransaction
+from tests.databases import connect
+from tests.stores import until_waiting
+
+SMALL = ReplicaRequirements(request={"cpu": 250}, node_claim=NodeClaim(node_selector={"a": "b"}))
+LARGE = ReplicaRequirements(request={"cpu": 4000, "memory": 2**40}, namespace="shop")
+DECIDED = BindingChanged(
+    namespace="shop",
+    name="web",
+    uid="uid-1",
+    owner=Owner("apps/v1", "Deployment", "shop", "web"),
+    decision="d1",
+    clusters={
+        "a": ClusterShares(
+            version=7,
+            shares=(
+                Share(requirements=SMALL, replicas=2),
+                Share(
+                    component="worker",
+                    requirements=LARGE,
+                    replicas=1,
+                    certificate=PromiseCertificate.STRICT,
+                ),
+            ),
+            adopted={"": 2},
+        ),
+        "b": ClusterShares(version=1, shares=(Share(requirements=SMALL, replicas=0),)),
+        "c": ClusterShares(version=9),
+    },
+)
+EVERY_KIND: tuple[Change, ...] = (
+    DECIDED,
+    BindingChanged(namespace="", name="node-agent", deleted=True),
+    ReportAdvanced(cluster="a", version=8, epoch=2**40, sequence=3),
+    ClusterChanged(cluster="a", deleted=True),
+    ClusterChanged(cluster="b", emptied=4),
+)
+
+
+def named(name: str) -> Change:
+    return ClusterChanged(cluster=name)
+
+
+def names_of(entries: Sequence[Entry]) -> list[str]:
+    changes = [each.change for each in entries]
+    return [each.cluster for each in changes if isinstance(each, ClusterChanged)]
+
+
+async def add_clusters(store: PostgresStore, *names: str) -> None:
+    async with store.transaction() as tx:
+        for name in names:
+            await tx.clusters.add(Cluster(name=name), AgentFacts())
+
+
+async def append(store: PostgresStore, *changes: Change) -> None:
+    async with store.transaction() as tx:
+        await tx.journal.append(changes)
+
+
+async def read(store: PostgresStore, after: Position, limit: int = 100) -> Sequence[Entry]:
+    async with store.reading() as tx:
+        return await tx.journal.read(after, limit)
+
+
+async def test_every_kind_of_change_comes_back_in_order_as_it_was_put(
+    store: PostgresStore,
+) -> None:
+    await append(store, *EVERY_KIND)
+    await append(store, named("later"))
+    entries = await read(store, Position())
+    assert [each.change for each in entries] == [*EVERY_KIND, named("later")]
+    assert [each.position for each in entries] == sorted({each.position for each in entries})
+
+
+async def test_reading_goes_on_from_where_it_ended(store: PostgresStore) -> None:
+    for name in "abcde":
+        await append(store, named(name), named(name * 2))
+    seen: list[str] = []
+    position = Position()
+    while entries := await read(store, position, 3):
+        assert len(entries) <= 3
+        position = entries[-1].position
+        seen.extend(names_of(entries))
+    assert seen == ["a", "aa", "b", "bb", "c", "cc", "d", "dd", "e", "ee"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+async def test_whoever_commits_late_is_not_skipped(
+    store: PostgresStore, order: tuple[int, ...]
+) -> None:
+    """Ids are given when rows are written; rows are seen when their transaction ends."""
+    seen: list[str] = []
+    position = Position()
+
+    async def catch_up() -> None:
+        nonlocal position
+        for entry in await read(store, position):
+            position = entry.position
+            seen.extend(names_of([entry]))
+
+    writers: list[AsyncExitStack] = []
+    for number in range(3):
+        writer = AsyncExitStack()
+        tx = await writer.enter_async_context(store.transaction())
+        await tx.journal.append([named(f"first-{number}")])
+        writers.append(writer)
+        await tx.journal.append([named(f"second-{number}")])
+    for number in order:
+        await writers[number].aclose()
+        await append(store, named(f"after-{number}"))
+        await catch_up()
+    await catch_up()
+    expected = [f"{place}-{number}" for number in range(3) for place in ("first", "second")]
+    assert sorted(seen) == sorted(expected + [f"after-{number}" for number in range(3)])
+    assert [name for name in seen if not name.startswith("after")] == expected
+
+
+async def test_what_was_rolled_back_holds_nobody_up(store: PostgresStore) -> None:
+    writer = AsyncExitStack()
+    tx = await writer.enter_async_context(store.transaction())
+    await tx.journal.append([named("never")])
+    await append(store, named("a"))
+    assert await read(store, Position()) == []
+    await writer.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert names_of(await read(store, Position())) == ["a"]
+
+
+async def test_reading_ahead_sees_all_that_is_committed_and_nothing_of_its_own(
+    store: PostgresStore,
+) -> None:
+    await append(store, named("known"))
+    position = (await read(store, Position()))[-1].position
+    async with store.transaction() as slow:
+        await slow.journal.append([named("slow")])
+        await append(store, named("quick"))
+        async with store.transaction() as tx:
+            assert await tx.journal.read(position, 100) == []
+            assert await tx.journal.read_ahead(position) == [named("quick")]
+            await tx.journal.append([named("own")])
+            assert await tx.journal.read_ahead(position) == [named("quick")]
+
+
+async def test_under_the_lock_of_a_cluster_its_last_change_is_read_ahead(
+    store: PostgresStore, engine: AsyncEngine
+) -> None:
+    await add_clusters(store, "a", "b")
+    position = Position()
+
+    async def follow() -> tuple[int, Sequence[Change]]:
+        async with store.transaction() as tx:
+            versions = await tx.journal.lock(["a"])
+            return versions["a"], await tx.journal.read_ahead(position)
+
+    async with store.transaction() as tx:
+        versions = await tx.journal.lock(["a", "b"])
+        assert versions == {"a": 1, "b": 1}
+        follower = asyncio.create_task(follow())
+        await until_waiting(engine)
+        await tx.journal.advance({"a": 2, "b": 5})
+        await tx.journal.append([ReportAdvanced(cluster="a", version=2, epoch=1, sequence=1)])
+    version, ahead = await follower
+    assert version == 2
+    assert ahead == [ReportAdvanced(cluster="a", version=2, epoch=1, sequence=1)]
+    async with store.reading() as tx:
+        found = {each.cluster.name: each.ledger_version for each in await tx.clusters.all()}
+    assert found == {"a": 2, "b": 5}
+
+
+async def test_clusters_that_do_not_exist_are_not_locked(store: PostgresStore) -> None:
+    await add_clusters(store, "a")
+    async with store.transaction() as tx:
+        assert await tx.journal.lock(["nobody", "a"]) == {"a": 1}
+        assert await tx.journal.lock([]) == {}
+        await tx.journal.advance({"nobody": 7})
+        await tx.journal.advance({})
+        await tx.journal.append([])
+
+
+async def test_two_who_lock_in_opposite_orders_do_not_wait_for_each_other(
+    store: PostgresStore,
+) -> None:
+    names = [f"member{number}" for number in range(20)]
+    await add_clusters(store, *reversed(names))
+
+    async def lock_and_advance(order: list[str]) -> None:
+        for _ in range(10):
+            async with store.transaction() as tx:
+                versions = await tx.journal.lock(order)
+                await tx.journal.advance({name: each + 1 for name, each in versions.items()})
+
+    await asyncio.gather(*(lock_and_advance(order) for order in (names, names[::-1], names[5:])))
+    async with store.reading() as tx:
+        found = {each.cluster.name: each.ledger_version for each in await tx.clusters.all()}
+    assert found == {name: 21 if name in names[:5] else 31 for name in names}
+
+
+async def test_from_a_position_on_nothing_is_missed(store: PostgresStore) -> None:
+    await append(store, named("before"))
+    async with store.transaction() as slow:
+        await slow.journal.append([named("slow")])
+        await append(store, named("quick"))
+        async with store.reading() as tx:
+            position = await tx.journal.position()
+        assert await read(store, position) == []
+    await append(store, named("after"))
+    assert names_of(await read(store, position)) == ["slow", "quick", "after"]
+
+
+async def forget(store: PostgresStore, limit: int) -> int:
+    async with store.transaction() as tx:
+        return await tx.journal.prune(0, limit)
+
+
+async def oldest(store: PostgresStore) -> Position:
+    async with store.reading() as tx:
+        return await tx.journal.oldest()
+
+
+async def test_the_oldest_are_forgotten_first_and_it_is_known_how_many(
+    store: PostgresStore,
+) -> None:
+    for name in "abcd":
+        await append(store, named(name))
+    positions = [entry.position for entry in await read(store, Position())]
+    assert await oldest(store) == Position()
+    async with store.transaction() as tx:
+        assert await tx.journal.prune(3600, 100) == 0
+    assert await forget(store, 1) == 1
+    assert await oldest(store) == positions[0]
+    assert await forget(store, 2) == 2
+    assert await oldest(store) == positions[2]
+    # Who knows the newest that was forgotten misses nothing.
+    assert names_of(await read(store, positions[2])) == ["d"]
+    assert await forget(store, 10) == 1
+    assert await forget(store, 10) == 0
+    assert await oldest(store) == positions[3]
+    await append(store, named("e"))
+    assert names_of(await read(store, await oldest(store))) == ["e"]
+
+
+async def test_what_cannot_be_read_yet_is_not_forgotten(store: PostgresStore) -> None:
+    async with store.transaction() as slow:
+        await slow.journal.append([named("slow")])
+        await append(store, named("quick"))
+        assert await forget(store, 10) == 0
+    assert names_of(await read(store, await oldest(store))) == ["slow", "quick"]
+
+
+async def test_listeners_are_told_once_a_commit_and_not_before(
+    store: PostgresStore, database_url: str
+) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    listener = await connect(database_url)
+    await listener.add_listener(CHANNEL, lambda *args: told.put_nowait(str(args[-1])))
+
+    async def append_twice(tx: PostgresTransaction) -> None:
+        await tx.journal.append([named("a"), named("b")])
+        await tx.journal.append([named("c")])
+
+    async with store.transaction() as tx:
+        await append_twice(tx)
+        await listener.execute(f"NOTIFY {CHANNEL}, 'before the commit'")
+    async with store.transaction() as tx:
+        await append_twice(tx)
+    await listener.execute(f"NOTIFY {CHANNEL}, 'end'")
+    heard = [await asyncio.wait_for(told.get(), 30) for _ in range(4)]
+    assert heard == ["before the commit", "", "", "end"]
+    await listener.close()
