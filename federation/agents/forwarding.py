@@ -30,10 +30,11 @@ CONNECT_SECONDS = 0.5
 # A peer that cannot be reached, or an agent that is not where it was said to be, costs nobody
 # else's time for so long.
 REMEMBERED_SECONDS = 1.0
-# Peers that come back are found again as soon as failures are forgotten.
+# Peers that come back are found again as soon as failures are forgotten. The least pause between
+# two tries is also what gRPC gives one of them.
 CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_SECONDS)),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
