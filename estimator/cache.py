@@ -31,9 +31,17 @@ class _Load:
 class ClusterCache:
     """Nodes and pods, and what the pods sum to on every node."""
 
-    def __init__(self, on_bound: Callable[[Pod], None] | None = None) -> None:
-        """``on_bound`` is told of every pod that was not known to hold room on its node."""
+    def __init__(
+        self,
+        on_bound: Callable[[Pod], None] | None = None,
+        on_change: Callable[[Pod | None, Pod | None], None] | None = None,
+    ) -> None:
+        """``on_bound`` is told of every pod that was not known to hold room on its node.
+
+        ``on_change`` is told before, of every pod, what it was and what it is: None, not there.
+        """
         self._on_bound = on_bound
+        self._on_change = on_change
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._on_node: dict[str, _Load] = {}
@@ -71,6 +79,8 @@ class ClusterCache:
             self._count(known, -1)
         self._pods[pod.uid] = pod
         self._count(pod, +1)
+        if self._on_change is not None:
+            self._on_change(known, pod)
         was_bound = known is not None and known.state is PodState.BOUND
         if pod.state is PodState.BOUND and not was_bound and self._on_bound is not None:
             self._on_bound(pod)
@@ -79,8 +89,11 @@ class ClusterCache:
         """Forget a pod that was deleted, or that the watch stopped telling us about."""
         self._assumed.pop(uid, None)
         known = self._pods.pop(uid, None)
-        if known is not None:
-            self._count(known, -1)
+        if known is None:
+            return
+        self._count(known, -1)
+        if self._on_change is not None:
+            self._on_change(known, None)
 
     def assume(self, pod: Pod, node: str) -> None:
         """Count a waiting pod as bound to ``node`` from now on: it is being bound there.
@@ -152,7 +165,7 @@ class ClusterCache:
         return pod
 
     def _count(self, pod: Pod, sign: int) -> None:
-        if pod.state is PodState.DONE:
+        if pod.state.is_over:
             return
         self._snapshot = None
         if pod.state is not PodState.BOUND:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from estimator.binpack.arrays import ReplicaRequest
+from federation.model.echoes import UNKNOWN_ORIGIN, PodOrigin
 from federation.model.resources import PODS
 from federation.model.workload import NodeClaim
 
@@ -19,6 +20,7 @@ class IncomingPod:
 
     ``unjudged`` names what it asks for that depends on more than one node's resources, labels
     and taints. ``held`` says why nobody may schedule it yet: it is gated, or being deleted.
+    ``origin`` is what promises find it by.
     """
 
     uid: str
@@ -33,6 +35,7 @@ class IncomingPod:
     labels: Mapping[str, str] = field(default_factory=dict)
     unjudged: tuple[str, ...] = ()
     held: str = ""
+    origin: PodOrigin = UNKNOWN_ORIGIN
 
     @property
     def amounts(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from federation.model.cluster import Taint
+from federation.model.echoes import UNKNOWN_ORIGIN, PodOrigin
 from federation.model.selectors import matches_requirements
 from federation.model.workload import Requirement
 
@@ -40,6 +41,12 @@ class PodState(StrEnum):
     WAITING = "has no node yet"
     DROPPED = "ended without ever having had a node"
     DONE = "has given its node's resources back"
+    SUCCEEDED = "has given them back, and its work is done"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it takes no resources and waits for none; what was DROPPED is counted apart."""
+        return self is PodState.DONE or self is PodState.SUCCEEDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +81,8 @@ class Pod:
     ``request`` is what it counts for, without its pod slot. ``nonzero`` holds cpu and memory as
     kube-scheduler's scoring counts them on the node: containers that ask for none count a default.
     ``revision`` is which of a Deployment's ReplicaSets it belongs to. Times are in Unix seconds;
-    ``unschedulable_since`` is None unless the scheduler has found no node for it.
+    ``unschedulable_since`` is None unless the scheduler has found no node for it. ``origin`` is
+    what promises find it by.
     """
 
     uid: str
@@ -89,3 +97,4 @@ class Pod:
     created_at: float = 0.0
     unschedulable_since: float | None = None
     repulsions: tuple[Repulsion, ...] = ()
+    origin: PodOrigin = UNKNOWN_ORIGIN

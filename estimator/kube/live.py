@@ -24,7 +24,8 @@ from estimator.kube.translate import node_from_raw, pod_from_raw
 from estimator.kube.watch import Watcher
 from estimator.nodes import Node, Pod
 
-NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+# Pods that succeeded are seen: those of a Job are what its promise was for.
+NOT_FAILED: Final = "status.phase!=Failed"
 
 Value = TypeVar("Value")
 
@@ -84,7 +85,7 @@ class LiveCluster:
             on_contact=lambda lost: self._contact("pods", lost=lost),
         )
         # Karmada counts pods that ended without a node, so there they must be seen.
-        selector = NOT_ENDED if self._node_set is NodeSet.SCHEDULABLE else None
+        selector = NOT_FAILED if self._node_set is NodeSet.SCHEDULABLE else None
         watched = Watched(
             name="pods",
             method=lambda: self._core_api().list_pod_for_all_namespaces,

@@ -30,6 +30,7 @@ class Metadata(RawObject, frozen=True):
 
 
 class OwnerReference(RawObject, frozen=True):
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     controller: bool | None = None

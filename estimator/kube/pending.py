@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from kubernetes import client
 
 from estimator.incoming import IncomingPod
 from estimator.kube.access import connect
 from estimator.kube.incoming import RawIncoming, incoming_from_raw
-from estimator.kube.live import NOT_ENDED
 from estimator.kube.loop import LoopSink, run_watchers
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
 from estimator.kube.watch import Watcher
+
+NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class PodAudience(Protocol):

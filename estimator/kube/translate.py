@@ -12,14 +12,14 @@ from typing import Final
 from estimator.kube.objects import (
     Affinity,
     NodeStatus,
-    PodMetadata,
     PodStatus,
     RawNode,
     RawPod,
     RawRequirement,
 )
+from estimator.kube.origins import origin_of, owner_of
 from estimator.kube.shapes import pod_shape
-from estimator.nodes import Node, Owner, Pod, PodState, Repulsion
+from estimator.nodes import Node, Pod, PodState, Repulsion
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.quantity import QuantityError, parse_quantity
 from federation.model.resources import base_units_down
@@ -29,8 +29,8 @@ from federation.model.workload import Operator, Requirement
 NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect=TaintEffect.NO_SCHEDULE)
 UNREACHABLE: Final = Taint(key="node.kubernetes.io/unreachable", effect=TaintEffect.NO_SCHEDULE)
 
-_TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
-_TERMINAL: Final = frozenset({"Succeeded", "Failed"})
+_SUCCEEDED: Final = "Succeeded"
+_TERMINAL: Final = frozenset({_SUCCEEDED, "Failed"})
 
 
 class Untranslatable(ValueError):
@@ -80,13 +80,15 @@ def pod_from_raw(raw: RawPod) -> Pod:
     """A pod with its request; what has ended without a node asks for what it would have had."""
     node = raw.spec.node_name or ""
     is_over = raw.status.phase in _TERMINAL
-    if node:
-        state = PodState.DONE if is_over else PodState.BOUND
+    if node and is_over:
+        state = PodState.SUCCEEDED if raw.status.phase == _SUCCEEDED else PodState.DONE
+    elif node:
+        state = PodState.BOUND
     else:
         state = PodState.DROPPED if is_over else PodState.WAITING
     try:
         shape = pod_shape(raw.spec, raw.status)
-        owner, revision = _owner(raw.metadata)
+        owner, revision = owner_of(raw.metadata)
         created_at = unix_seconds(raw.metadata.creation_timestamp)
         unschedulable_since = _unschedulable_since(raw.status) if not node else None
         repulsions = tuple(_repulsions(raw)) if raw.spec.affinity is not None else ()
@@ -106,6 +108,7 @@ def pod_from_raw(raw: RawPod) -> Pod:
         created_at=created_at,
         unschedulable_since=unschedulable_since,
         repulsions=repulsions,
+        origin=origin_of(raw.metadata),
     )
 
 
@@ -139,20 +142,6 @@ def _repulsions(raw: RawPod) -> Iterator[Repulsion]:
             namespaces=named if term.namespace_selector is None else None,
             requirements=labels + requirements(selector.match_expressions),
         )
-
-
-def _owner(metadata: PodMetadata) -> tuple[Owner | None, str]:
-    """The pod's owner and revision: a Deployment's ReplicaSets are named after it and a hash."""
-    for reference in metadata.owner_references or ():
-        if reference.controller:
-            kind, name = reference.kind, reference.name
-            revision = (metadata.labels or {}).get(_TEMPLATE_HASH_LABEL, "")
-            if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
-                kind, name = "Deployment", name.removesuffix(f"-{revision}")
-            else:
-                revision = ""
-            return Owner(kind=kind, namespace=metadata.namespace or "", name=name), revision
-    return None, ""
 
 
 def _unschedulable_since(status: PodStatus) -> float | None:

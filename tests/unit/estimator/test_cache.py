@@ -179,7 +179,7 @@ def assert_counted(snapshot: Snapshot, known_pods: Iterable[Pod]) -> None:
     counted = int(snapshot.requested_n(PODS).sum())
     for total in (snapshot.waiting, snapshot.dropped, snapshot.homeless):
         counted += total.get(PODS, 0)
-    assert counted == sum(each.state is not PodState.DONE for each in known_pods)
+    assert counted == sum(not each.state.is_over for each in known_pods)
 
 
 def test_assumed_pod_counts_until_it_is_seen_bound() -> None:

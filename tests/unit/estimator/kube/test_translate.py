@@ -76,7 +76,7 @@ def test_a_cordoned_node_counts_as_tainted_once() -> None:
         ("a", "Running", PodState.BOUND),
         ("a", "Pending", PodState.BOUND),
         ("a", "Unknown", PodState.BOUND),
-        ("a", "Succeeded", PodState.DONE),
+        ("a", "Succeeded", PodState.SUCCEEDED),
         ("a", "Failed", PodState.DONE),
         ("", "Pending", PodState.WAITING),
         ("", "", PodState.WAITING),

@@ -13,7 +13,7 @@ import pytest
 from kubernetes import client
 
 from estimator.kube.access import connect
-from estimator.kube.live import NOT_ENDED
+from estimator.kube.live import NOT_FAILED
 from estimator.kube.objects import RawPod
 from estimator.kube.reading import PAGE_SIZE, Change, Watched
 from estimator.kube.translate import pod_from_raw
@@ -92,7 +92,7 @@ async def following(server: KubeApiServer, tmp_path: Path) -> AsyncIterator[Seen
         method=lambda: client.CoreV1Api(connect(kubeconfig)).list_pod_for_all_namespaces,
         raw=RawPod,
         translate=pod_from_raw,
-        field_selector=NOT_ENDED,
+        field_selector=NOT_FAILED,
     )
     watcher = Watcher(watched, seen, lambda _ceiling: 0.0)
     thread = threading.Thread(target=watcher.run)
@@ -183,11 +183,14 @@ async def test_a_server_that_ignores_watch_list_is_asked_for_pages(
     assert [asked.verb for asked in server.requests] == ["watch", "list", "watch"]
 
 
-async def test_ended_pods_are_not_told_of(server: KubeApiServer, tmp_path: Path) -> None:
+async def test_failed_pods_are_not_told_of_and_those_that_succeeded_are(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
     server.cluster.put(pod("a", on="n1"))
     server.cluster.put(pod("b", on="n1", phase="Succeeded"))
+    server.cluster.put(pod("c", on="n1", phase="Failed"))
     async with following(server, tmp_path) as seen:
-        assert await seen.next() == ("replace", ["a"])
+        assert await seen.next() == ("replace", ["a", "b"])
         server.cluster.put(pod("a", on="n1", phase="Failed"))
         assert await seen.next() == ("remove", "a")
 

@@ -1,0 +1,86 @@
+"""Whom pods run for, found without reading any object but the pods themselves.
+
+Pure. A Deployment's ReplicaSets are named after it and a hash that is also a label of the pods; a
+CronJob's Jobs are named after it and a number. Any other owner of a pod's controller is not known:
+a custom resource that makes Deployments or Jobs is found by the binding's label alone.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from estimator.kube.objects import PodMetadata
+from estimator.nodes import Owner
+from federation.model import echoes
+from federation.model.echoes import BINDING_LABEL, COMPONENT_LABEL, DECISION_LABEL, PodOrigin
+
+# A cluster has about as many as it has ReplicaSets and Jobs.
+REMEMBERED_ORIGINS: Final = 32_768
+
+_TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
+# The CronJob controller writes the scheduled time, in minutes, behind the name.
+_CRON_JOBS_NAME: Final = re.compile(r"(.+)-[0-9]+", re.ASCII)
+
+
+def owner_of(metadata: PodMetadata) -> tuple[Owner | None, str]:
+    """The pod's owner, a Deployment rather than its ReplicaSet, and which ReplicaSet that is."""
+    for reference in metadata.owner_references or ():
+        if reference.controller:
+            template_hash = (metadata.labels or {}).get(_TEMPLATE_HASH_LABEL, "")
+            return _owner(reference.kind, metadata.namespace or "", reference.name, template_hash)
+    return None, ""
+
+
+def origin_of(metadata: PodMetadata) -> PodOrigin:
+    """What promises find the pod by; shared between pods that say the same."""
+    labels = metadata.labels or {}
+    marks = (
+        labels.get(BINDING_LABEL, ""),
+        labels.get(COMPONENT_LABEL),
+        labels.get(DECISION_LABEL),
+    )
+    namespace = metadata.namespace or ""
+    for reference in metadata.owner_references or ():
+        if reference.controller:
+            template_hash = labels.get(_TEMPLATE_HASH_LABEL, "")
+            return _origin(
+                marks, reference.api_version, reference.kind, namespace, reference.name,
+                template_hash,
+            )  # fmt: skip
+    return PodOrigin(*marks, (echoes.Owner("v1", "Pod", namespace, metadata.name),))
+
+
+@lru_cache(maxsize=REMEMBERED_ORIGINS)
+def _owner(kind: str, namespace: str, name: str, template_hash: str) -> tuple[Owner, str]:
+    deployment = _deployment(kind, name, template_hash)
+    if deployment:
+        return Owner(kind="Deployment", namespace=namespace, name=deployment), template_hash
+    return Owner(kind=kind, namespace=namespace, name=name), ""
+
+
+@lru_cache(maxsize=REMEMBERED_ORIGINS)
+def _origin(
+    marks: tuple[str, str | None, str | None],
+    api_version: str,
+    kind: str,
+    namespace: str,
+    name: str,
+    template_hash: str,
+) -> PodOrigin:
+    owner = echoes.Owner(api_version, kind, namespace, name)
+    owners: tuple[echoes.Owner, ...] = (owner,)
+    deployment = _deployment(kind, name, template_hash)
+    if deployment:
+        owners = (owner._replace(kind="Deployment", name=deployment),)
+    elif kind == "Job" and (cron_job := _CRON_JOBS_NAME.fullmatch(name)):
+        owners = (owner, owner._replace(kind="CronJob", name=cron_job[1]))
+    return PodOrigin(*marks, owners)
+
+
+def _deployment(kind: str, name: str, template_hash: str) -> str:
+    """The name of the Deployment whose ReplicaSet this is; empty: it is none's."""
+    ending = f"-{template_hash}"
+    is_deployments = kind == "ReplicaSet" and template_hash and name.endswith(ending)
+    return name.removesuffix(ending) if is_deployments else ""
