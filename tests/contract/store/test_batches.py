@@ -1,0 +1,261 @@
+"""Many bindings and decisions in a statement: what the statements for one of them do, for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.model.errors import InvalidRequest
+from federation.model.placement import Binding, EvictionTask, Placement
+from federation.model.reservations import PromiseCertificate
+from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.services.ports import NewDecision, Settled, StoredBinding
+from federation.services.values import ClusterPromise, ReportEvidence, Verdict
+from federation.store.postgres import PostgresStore
+from tests.decisions import make_decision
+from tests.stores import until_waiting
+
+Key = tuple[str, str]
+
+
+def binding(name: str, namespace: str = "shop") -> Binding:
+    return Binding(
+        namespace=namespace,
+        name=name,
+        uid=f"uid-{name}",
+        labels={"app": name},
+        replicas=3,
+        requirements=ReplicaRequirements(request={"cpu": 250}),
+        clusters=(TargetCluster(name="a", replicas=1),),
+        placement=Placement(workload_affinity_key="app"),
+        eviction_tasks=(EvictionTask(from_cluster="c", replicas=1),),
+        last_scheduled_time=11.25,
+        fresh=True,
+    )
+
+
+def key_of(given: Binding) -> Key:
+    return given.namespace, given.name
+
+
+def verdict(*shares: tuple[str, int]) -> Verdict:
+    promises = tuple(
+        ClusterPromise(
+            cluster=name,
+            certificate=PromiseCertificate.STRICT,
+            report_epoch=2**40,
+            report_sequence=7,
+            note="no placer of ours",
+        )
+        for name, _ in shares
+    )
+    return Verdict(
+        decision=make_decision(*shares),
+        evidence=ReportEvidence(sequences=(7, 0), age_seconds=(0.25, 0.0)),
+        promises=promises,
+    )
+
+
+async def add(store: PostgresStore, *bindings: Binding) -> dict[Key, StoredBinding]:
+    async with store.transaction() as tx:
+        return dict(await tx.bindings.add_all(bindings))
+
+
+async def find(store: PostgresStore, *keys: Key) -> dict[Key, StoredBinding]:
+    async with store.reading() as read:
+        return dict(await read.bindings.find(keys))
+
+
+@asynccontextmanager
+async def statements(engine: AsyncEngine) -> AsyncIterator[list[str]]:
+    """What is sent to the database meanwhile."""
+    sent: list[str] = []
+
+    def remember(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        sent.append(statement)
+
+    event.listen(engine.sync_engine, "before_cursor_execute", remember)
+    yield sent
+    event.remove(engine.sync_engine, "before_cursor_execute", remember)
+
+
+async def test_added_bindings_are_answered_as_they_are_stored(store: PostgresStore) -> None:
+    given = [binding("b"), binding("a"), binding("a", namespace=""), binding("ümlaut")]
+    added = await add(store, *given)
+    assert added == {
+        key_of(each): StoredBinding(
+            id=added[key_of(each)].id, binding=replace(each, resource_version=1, fresh=False)
+        )
+        for each in given
+    }
+    assert await find(store, *map(key_of, given), ("shop", "nobody")) == added
+    assert await find(store) == {}
+
+
+async def test_taken_names_are_left_out_and_stay(store: PostgresStore) -> None:
+    first = await add(store, binding("a"))
+    again = await add(store, replace(binding("a"), replicas=9), binding("b"))
+    assert list(again) == [("shop", "b")]
+    assert await find(store, ("shop", "a"), ("shop", "b")) == first | again
+    assert await add(store) == {}
+
+
+async def test_put_bindings_are_answered_as_they_are_stored(store: PostgresStore) -> None:
+    added = await add(store, binding("a"), binding("b"), binding("c"))
+    ids = [str(uuid4()) for _ in "ab"]
+    async with store.transaction() as tx:
+        decided_at = await tx.decisions.add_all(
+            [
+                NewDecision(
+                    id=decision_id,
+                    binding_id=added["shop", name].id,
+                    binding=binding(name),
+                    verdict=verdict(("a", 3)),
+                )
+                for decision_id, name in zip(ids, "ab", strict=True)
+            ]
+        )
+        moved = (TargetCluster(name="b", replicas=3),)
+        put = await tx.bindings.put_all(
+            [
+                (
+                    added["shop", "b"].id,
+                    replace(binding("b"), generation=2, labels={}),
+                    Settled(decision_id=ids[1], placed=False, observed_affinity=""),
+                ),
+                (
+                    added["shop", "a"].id,
+                    replace(binding("a"), clusters=moved),
+                    Settled(decision_id=ids[0], placed=True, observed_affinity="near"),
+                ),
+            ]
+        )
+        assert await tx.bindings.put_all([]) == {}
+    assert await find(store, ("shop", "a"), ("shop", "b")) == put
+    assert await find(store, ("shop", "c")) == {("shop", "c"): added["shop", "c"]}
+    placed, kept = put["shop", "a"], put["shop", "b"]
+    assert placed == StoredBinding(
+        id=added["shop", "a"].id,
+        binding=replace(
+            added["shop", "a"].binding,
+            clusters=moved,
+            resource_version=2,
+            last_scheduled_time=decided_at,
+        ),
+        decision_id=ids[0],
+        observed_affinity="near",
+    )
+    assert kept.decision_id == ids[1]
+    assert (kept.binding.generation, kept.binding.resource_version) == (2, 2)
+    assert kept.binding.last_scheduled_time == 11.25
+
+
+async def test_decisions_are_kept_under_their_ids_with_their_promises(
+    store: PostgresStore,
+) -> None:
+    given = [
+        NewDecision(
+            id=str(uuid4()), binding_id=7, binding=binding(name), verdict=verdict(("a", share))
+        )
+        for share, name in enumerate("abc")
+    ]
+    async with store.transaction() as tx:
+        at = await tx.decisions.add_all(given)
+        alone = await tx.decisions.add(7, binding("d"), verdict(("b", 1)))
+    assert alone.created_at == at
+    assert alone.promises == verdict(("b", 1)).promises
+    async with store.reading() as read:
+        for new in given:
+            record = await read.decisions.get(new.id)
+            assert record is not None
+            assert (record.id, record.created_at, record.name) == (new.id, at, new.binding.name)
+            assert record.decision.to_plain() == new.verdict.decision.to_plain()
+            assert record.evidence == new.verdict.evidence
+            assert record.promises == new.verdict.promises
+        stored = await read.decisions.get(alone.id)
+    assert stored is not None
+    assert stored.promises == alone.promises
+
+
+async def test_what_cannot_be_stored_is_a_bad_request(store: PostgresStore) -> None:
+    with pytest.raises(InvalidRequest):
+        await add(store, binding("a"), replace(binding("b"), annotations={"note": "\0"}))
+    assert await find(store, ("shop", "a")) == {}
+
+
+async def test_locked_bindings_are_held_until_the_end(
+    store: PostgresStore, engine: AsyncEngine
+) -> None:
+    added = await add(store, binding("a"), binding("b"))
+
+    async def lock() -> dict[Key, StoredBinding]:
+        async with store.transaction() as tx:
+            return dict(await tx.bindings.lock_all([("shop", "b"), ("shop", "nobody")]))
+
+    async with store.transaction() as tx:
+        assert await tx.bindings.lock_all([*added]) == added
+        waiting = asyncio.create_task(lock())
+        await until_waiting(engine)
+        await tx.bindings.delete(added["shop", "b"].id)
+    assert await waiting == {}
+
+
+async def test_batches_over_the_same_bindings_do_not_wait_for_each_other(
+    store: PostgresStore,
+) -> None:
+    """Both lock, and add what is not there, in the order of the names, whatever they ask for."""
+    names = [f"binding-{number:02}" for number in range(30)]
+
+    async def batch(order: list[str]) -> None:
+        for _ in range(5):
+            async with store.transaction() as tx:
+                found = await tx.bindings.lock_all([("shop", name) for name in order])
+                missing = [name for name in order if ("shop", name) not in found]
+                await tx.bindings.add_all([binding(name) for name in missing])
+
+    await asyncio.gather(batch(names), batch(names[::-1]), batch(names[10:]), batch(names[:20]))
+    assert len(await find(store, *(("shop", name) for name in names))) == 30
+
+
+@pytest.mark.parametrize("count", [1, 50])
+async def test_a_batch_is_one_statement_however_large(
+    store: PostgresStore, engine: AsyncEngine, count: int
+) -> None:
+    given = [binding(f"binding-{number:02}") for number in range(count)]
+    keys = [key_of(each) for each in given]
+    new_ids = {key: str(uuid4()) for key in keys}
+    async with store.transaction() as tx, statements(engine) as sent:
+        await tx.bindings.lock_all(keys)
+        added = await tx.bindings.add_all(given)
+        await tx.decisions.add_all(
+            [
+                NewDecision(
+                    id=new_ids[key_of(each)],
+                    binding_id=added[key_of(each)].id,
+                    binding=each,
+                    verdict=verdict(("a", 3)),
+                )
+                for each in given
+            ]
+        )
+        await tx.bindings.put_all(
+            [
+                (
+                    stored.id,
+                    stored.binding,
+                    Settled(decision_id=new_ids[key], placed=True, observed_affinity=""),
+                )
+                for key, stored in added.items()
+            ]
+        )
+    assert [statement.split()[0] for statement in sent] == ["SELECT", "INSERT", "WITH", "UPDATE"]
+    async with engine.connect() as connection:
+        rows = await connection.execute(text("SELECT count(*) FROM decision"))
+    assert rows.scalar_one() == count

@@ -1,0 +1,160 @@
+"""What is packed comes back as it was, whatever repeats in it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Row
+
+from federation.model.echoes import Owner
+from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.workload import (
+    NodeClaim,
+    NodeSelectorTerm,
+    Operator,
+    ReplicaRequirements,
+    Requirement,
+    Toleration,
+    TolerationOperator,
+)
+from federation.services.journal import (
+    BindingChanged,
+    Change,
+    ClusterChanged,
+    ClusterShares,
+    ReportAdvanced,
+    StoredReservations,
+)
+from federation.store.distinct import Distinct
+from federation.store.journal_rows import change_of, packed_change
+from federation.store.reservation_rows import clusters_of, packed_reservations, reservations_of
+
+names = st.text("abc-", min_size=1, max_size=4)
+counts = st.integers(0, 2**62)
+claims = st.builds(
+    NodeClaim,
+    node_selector=st.dictionaries(names, names, max_size=1),
+    required_terms=st.sampled_from(
+        [
+            (),
+            (
+                NodeSelectorTerm(
+                    match_expressions=(
+                        Requirement(key="zone", operator=Operator.IN, values=("a", "b")),
+                    )
+                ),
+            ),
+        ]
+    ),
+    tolerations=st.sampled_from(
+        [(), (Toleration(operator=TolerationOperator.EXISTS, toleration_seconds=5),)]
+    ),
+)
+requirements = st.builds(
+    ReplicaRequirements,
+    request=st.dictionaries(st.sampled_from(["cpu", "memory", "x/gpu"]), counts),
+    node_claim=st.none() | claims,
+    namespace=st.sampled_from(["", "shop"]),
+)
+owners = st.none() | st.builds(Owner, names, names, names, names)
+certificates = st.sampled_from(PromiseCertificate)
+ids = st.lists(names, max_size=3).map(tuple)
+
+
+@st.composite
+def stored_reservations(draw: st.DrawFn) -> StoredReservations:
+    """Few distinct requirements and decisions, some of them equal and not the same."""
+    bare = StoredReservations(
+        namespace=draw(st.sampled_from(["", "shop"])),
+        name=draw(names),
+        uid=draw(st.text(max_size=3)),
+        owner=draw(owners),
+    )
+    reservations = st.builds(
+        Reservation,
+        binding=st.just(bare.key),
+        cluster=names,
+        component=st.sampled_from(["", "worker"]),
+        requirements=st.sampled_from(draw(st.lists(requirements, min_size=1, max_size=3))),
+        replicas=counts,
+        decisions=st.sampled_from(draw(st.lists(ids, min_size=1, max_size=3))),
+        certificate=certificates,
+        interest_version=counts,
+        adopted=counts,
+        finished=counts,
+    )
+    return StoredReservations(
+        namespace=bare.namespace,
+        name=bare.name,
+        uid=bare.uid,
+        owner=bare.owner,
+        reservations=draw(st.lists(reservations, max_size=8).map(tuple)),
+    )
+
+
+def row_of(value: StoredReservations) -> Row[Any]:
+    """The columns as the database gives them."""
+    columns = SimpleNamespace(
+        namespace=value.namespace,
+        name=value.name,
+        uid=value.uid,
+        body=packed_reservations(value),
+        lease_expires_at=None,
+    )
+    return cast(Row[Any], columns)
+
+
+shares = st.builds(
+    Share,
+    component=st.sampled_from(["", "worker"]),
+    requirements=requirements,
+    replicas=counts,
+    certificate=certificates,
+)
+cluster_shares = st.builds(
+    ClusterShares,
+    version=counts,
+    shares=st.lists(shares, max_size=3).map(tuple),
+    adopted=st.dictionaries(st.sampled_from(["", "worker"]), counts),
+)
+changes: st.SearchStrategy[Change] = st.one_of(
+    st.builds(
+        BindingChanged,
+        namespace=st.sampled_from(["", "shop"]),
+        name=names,
+        uid=names,
+        owner=owners,
+        decision=names,
+        clusters=st.dictionaries(names, cluster_shares, max_size=4),
+        deleted=st.booleans(),
+    ),
+    st.builds(ReportAdvanced, cluster=names, version=counts, epoch=counts, sequence=counts),
+    st.builds(ClusterChanged, cluster=names, deleted=st.booleans(), emptied=counts),
+)
+
+
+@given(stored_reservations())
+def test_reservations_come_back(value: StoredReservations) -> None:
+    assert reservations_of(row_of(value)) == value
+
+
+@given(stored_reservations())
+def test_every_cluster_is_named_once(value: StoredReservations) -> None:
+    found = clusters_of(value)
+    assert sorted(found) == sorted({each.cluster for each in value.reservations})
+
+
+@given(changes)
+def test_changes_come_back(change: Change) -> None:
+    assert change_of(*packed_change(change)) == change
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=2)))
+def test_equal_values_have_one_place(values: list[list[int]]) -> None:
+    distinct: Distinct[list[int]] = Distinct()
+    places = [distinct.place(list(value)) for value in values]
+    assert [distinct.values[place] for place in places] == values
+    assert len(distinct.values) == len({tuple(value) for value in values})
