@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from federation.model.errors import Unavailable
 from federation.store.engine import driver_target
-from federation.store.migrate import current, pending, scripts_directory, upgrade
+from federation.store.migrate import current, one_at_a_time, pending, scripts_directory, upgrade
 from federation.store.tables import metadata
 from tests.databases import Databases
 
@@ -33,9 +36,26 @@ KEYS = text("""
     FROM pg_constraint WHERE contype <> 'c' AND connamespace = 'public'::regnamespace
     AND conrelid <> 'alembic_version'::regclass
 """)
+PERSISTENCE = text("""
+    SELECT relname, relpersistence::text FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND relname <> 'alembic_version'
+""")
 INDEXES = text("""
     SELECT tablename, indexname, indexdef FROM pg_indexes
     WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+""")
+
+OF_BEFORE = text("""
+    INSERT INTO cluster (name, uid, spec, facts, kubernetes_version, generation, version)
+    VALUES ('a', '', '{}', '{}', '', 1, 1), ('b', '', '{}', '{}', '', 1, 1)
+""")
+REPORTED = text("""
+    INSERT INTO cluster_capacity (cluster_id, version, epoch, sequence, received_at)
+    SELECT id, 7, 2, 3, now() FROM cluster WHERE name = 'a'
+""")
+VERSIONS = text("""
+    SELECT name, cluster_capacity.version, epoch, sequence, received_at IS NOT NULL
+    FROM cluster JOIN cluster_capacity ON cluster_id = cluster.id ORDER BY name
 """)
 
 
@@ -52,6 +72,7 @@ async def catalog(url: str) -> dict[str, set[tuple[object, ...]]]:
             "columns": await connection.execute(COLUMNS),
             "keys": await connection.execute(KEYS),
             "indexes": await connection.execute(INDEXES),
+            "persistence": await connection.execute(PERSISTENCE),
         }
         answer = {kind: {tuple(row) for row in rows} for kind, rows in found.items()}
     await engine.dispose()
@@ -67,7 +88,7 @@ async def test_the_migrated_catalog_is_the_declared_one(
         await connection.run_sync(metadata.create_all)
     await engine.dispose()
     migrated, declared = await catalog(database_url), await catalog(empty_database_url)
-    for kind in ("columns", "checks", "keys", "indexes"):
+    for kind in ("columns", "checks", "keys", "indexes", "persistence"):
         assert migrated[kind], kind
         assert migrated[kind] == declared[kind], kind
 
@@ -114,6 +135,43 @@ def test_several_programs_may_upgrade_at_once(empty_database_url: str) -> None:
         _, complaint = started.communicate(timeout=60)
         assert started.returncode == 0, complaint
     assert pending(empty_database_url) == []
+
+
+async def test_clusters_of_before_get_a_version_and_keep_their_reports(
+    empty_database_url: str,
+) -> None:
+    await asyncio.to_thread(run_alembic, empty_database_url, command.upgrade, "0002")
+    engine = engine_of(empty_database_url)
+    async with engine.begin() as connection:
+        await connection.execute(OF_BEFORE)
+        await connection.execute(REPORTED)
+    await asyncio.to_thread(upgrade, empty_database_url)
+    async with engine.begin() as connection:
+        rows = (await connection.execute(VERSIONS)).all()
+    assert [tuple(row) for row in rows] == [("a", 7, 2, 3, True), ("b", 1, 0, 0, False)]
+    await asyncio.to_thread(run_alembic, empty_database_url, command.downgrade, "0002")
+    async with engine.begin() as connection:
+        rows = (await connection.execute(VERSIONS)).all()
+    assert [tuple(row) for row in rows] == [("a", 7, 2, 3, True)]
+    await engine.dispose()
+
+
+def run_alembic(url: str, act: Callable[[Config, str], None], revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(scripts_directory()).replace("%", "%%"))
+
+    async def on_connection() -> None:
+        engine = engine_of(url)
+        async with engine.connect() as connection:
+            await connection.run_sync(run)
+        await engine.dispose()
+
+    def run(connection: Connection) -> None:
+        config.attributes["connection"] = connection
+        act(config, revision)
+
+    with one_at_a_time:
+        asyncio.run(on_connection())
 
 
 async def test_upgrading_works_while_a_loop_runs(empty_database_url: str) -> None:

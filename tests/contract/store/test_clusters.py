@@ -46,7 +46,7 @@ async def test_a_cluster_comes_back_as_it_was_put(store: PostgresStore) -> None:
     async with store.reading() as read:
         (found,) = await read.clusters.all()
     assert found == added
-    assert found.facts == FACTS
+    assert (found.facts, found.ledger_version) == (FACTS, 1)
     assert found.cluster == replace(
         FULL, api_enablements=FACTS.api_enablements, generation=1, resource_version=1
     )
@@ -108,11 +108,17 @@ async def test_a_row_that_becomes_another_cluster_keeps_its_spec_alone(
     assert added is not None
     async with store.transaction() as tx:
         taken_over = await tx.clusters.put_uid(added.id, "uid-2")
+        # What is promised and reported there starts anew, in the same ledger.
+        assert await tx.journal.lock(["member1"]) == {"member1": 2}
+        locked = await tx.clusters.lock("member1")
+        assert locked is not None
+        assert locked.ledger_version == 2
     async with store.reading() as read:
         (found,) = await read.clusters.all()
     assert found.cluster == taken_over
     assert taken_over == replace(FULL, uid="uid-2", generation=1, resource_version=2)
     assert (found.facts, found.report, found.id) == (AgentFacts(), None, added.id)
+    assert (found.received_at, found.ledger_version) == (None, 2)
 
 
 async def test_a_deleted_cluster_is_gone_and_others_stay(store: PostgresStore) -> None:

@@ -19,9 +19,12 @@ from federation.model.cluster import (
     TaintEffect,
 )
 from federation.model.errors import InvalidRequest
+from federation.model.shapes import Echo
+from federation.services.journal import Position, ReportAdvanced
 from federation.services.ports import NamedReport, ReportVerdict
 from federation.services.values import AgentFacts
 from federation.store.postgres import PostgresStore
+from tests.stores import until_waiting
 
 
 def report(epoch: int, sequence: int, **allocatable: int) -> CapacityReport:
@@ -137,6 +140,64 @@ async def test_of_concurrent_senders_the_highest_sequence_wins(
         # Every acceptance moved the version by one from 1, and nothing else did.
         moves = await connection.execute(text("SELECT sum(version - 1) FROM cluster_capacity"))
         assert moves.scalar_one() == accepted
+
+
+async def test_reports_that_moved_are_in_the_journal_at_their_versions(
+    store: PostgresStore,
+) -> None:
+    await add_clusters(store, "old", "new", "moved")
+    await advance(store, old=report(1, 5), moved=report(1, 1))
+    async with store.reading() as read:
+        position = (await read.journal.read(Position(), 9))[-1].position
+    verdicts = await advance(
+        store, old=report(1, 4), new=report(7, 1), moved=report(2, 2), nobody=report(1, 1)
+    )
+    versions = {name: verdict.ledger_version for name, verdict in verdicts.items()}
+    assert versions == {"old": 0, "new": 2, "moved": 3, "nobody": 0}
+    async with store.reading() as read:
+        changes = [entry.change for entry in await read.journal.read(position, 9)]
+        stored = {each.cluster.name: each.ledger_version for each in await read.clusters.all()}
+    assert sorted(changes, key=str) == [
+        ReportAdvanced(cluster="moved", version=3, epoch=2, sequence=2),
+        ReportAdvanced(cluster="new", version=2, epoch=7, sequence=1),
+    ]
+    assert stored == {"old": 2, "new": 2, "moved": 3}
+
+
+async def test_reports_wait_for_who_locked_their_clusters(
+    store: PostgresStore, engine: AsyncEngine
+) -> None:
+    await add_clusters(store, "a")
+    async with store.transaction() as tx:
+        await tx.journal.lock(["a"])
+        reporting = asyncio.create_task(advance(store, a=report(1, 1)))
+        await until_waiting(engine)
+        await tx.journal.advance({"a": 2})
+    assert (await reporting)["a"].ledger_version == 3
+
+
+async def test_the_newest_reports_are_given_by_name(store: PostgresStore) -> None:
+    await add_clusters(store, "a", "b", "c")
+    echo = Echo(binding="uid-1", component="worker", shape=(("cpu", 250),), bound=2, unbound=1)
+    given = replace(report(1, 2), interest_version=7, echoes=(echo,))
+    await advance(store, a=report(1, 1), b=report(1, 1))
+    received_at = (await advance(store, a=given))["a"].received_at
+    async with store.reading() as read:
+        assert await read.reports.get(["a", "c", "nobody"]) == {"a": (given, received_at)}
+        assert await read.reports.get([]) == {}
+
+
+async def test_another_cluster_by_that_name_reports_from_the_start(store: PostgresStore) -> None:
+    await add_clusters(store, "a")
+    await advance(store, a=report(9, 9))
+    async with store.transaction() as tx:
+        (known,) = await tx.clusters.all()
+        await tx.clusters.put_uid(known.id, "uid-2")
+        assert await tx.reports.get(["a"]) == {}
+        other = NamedReport(cluster="a", cluster_uid="uid-2", report=report(1, 1))
+        (verdict,) = await tx.reports.advance([other])
+    assert verdict.received_at is not None
+    assert verdict.ledger_version == 4
 
 
 async def test_what_cannot_be_stored_is_a_bad_request_and_stores_nothing(
