@@ -1,0 +1,208 @@
+"""Background work under leases: who does it, who takes over, and that the past cannot write."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.services.duties import PRUNING, Duties, Duty
+from federation.services.journal import ClusterChanged, Position
+from federation.services.ports import Clock, Transaction
+from federation.services.replicas import Replicas
+from federation.services.secrets import parse_secret
+from federation.services.values import PrincipalKind
+from federation.store.postgres import PostgresStore
+
+LEASE_SECONDS = 10.0
+
+
+@dataclass
+class Work:
+    """Pieces that are done one after the other, each written down in its transaction."""
+
+    pieces: int = 1
+    done: list[str] = field(default_factory=list)
+
+    def by(self, replica: str, *, every_seconds: float = 0.0) -> Duty:
+        async def do(tx: Transaction) -> int:
+            if not self.pieces:
+                return 0
+            self.pieces -= 1
+            await tx.journal.append([ClusterChanged(cluster=replica)])
+            self.done.append(replica)
+            return 1
+
+        return Duty(name="work", work=do, every_seconds=every_seconds)
+
+
+def duties(store: PostgresStore, clock: Clock, replica: str, *given: Duty) -> Duties:
+    return Duties(store, replica, given, clock, lease_seconds=LEASE_SECONDS)
+
+
+async def run_out(engine: AsyncEngine) -> None:
+    """The lease of the work, by the database's clock."""
+    older = "UPDATE duty SET expires_at = now() - interval '1 second' WHERE name = 'work'"
+    async with engine.begin() as connection:
+        await connection.execute(text(older))
+
+
+async def written(store: PostgresStore) -> list[str]:
+    async with store.reading() as read:
+        return [entry.change.cluster for entry in await read.journal.read(Position(), 100)]  # type: ignore[union-attr]
+
+
+async def test_one_does_the_work_and_the_others_look_on(store: PostgresStore, clock: Clock) -> None:
+    work = Work(pieces=3)
+    a, b = (duties(store, clock, name, work.by(name)) for name in "ab")
+    await a.do_round()
+    work.pieces = 3
+    await b.do_round()
+    assert a.held == {"work"}
+    assert not b.held
+    assert work.done == ["a"] * 3
+    await a.do_round()
+    assert work.done == ["a"] * 6
+
+
+async def test_another_takes_over_when_the_lease_has_run_out(
+    store: PostgresStore, clock: Clock, engine: AsyncEngine
+) -> None:
+    work = Work()
+    a, b = (duties(store, clock, name, work.by(name)) for name in "ab")
+    await a.do_round()
+    await run_out(engine)
+    work.pieces = 1
+    await b.do_round()
+    assert b.held == {"work"}
+    assert work.done == ["a", "b"]
+    await a.do_round()
+    assert not a.held
+
+
+async def test_a_holder_that_slept_over_its_lease_writes_nothing(
+    store: PostgresStore, clock: Clock, engine: AsyncEngine
+) -> None:
+    """Between its renewal and its work the lease runs out and another takes over."""
+    work = Work(pieces=0)
+    other = duties(store, clock, "b", work.by("b"))
+
+    async def sleep(_: Transaction) -> int:
+        await run_out(engine)
+        await other.do_round()
+        return 0
+
+    a = duties(store, clock, "a", Duty(name="nap", work=sleep), work.by("a"))
+    work.pieces = 1
+    await a.do_round()
+    assert work.done == ["b"]
+    assert await written(store) == ["b"]
+    assert a.held == {"nap"}
+
+
+async def test_while_a_piece_is_done_nobody_can_take_over(
+    store: PostgresStore, clock: Clock, engine: AsyncEngine
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def do(tx: Transaction) -> int:
+        begun.set()
+        await go_on.wait()
+        await tx.journal.append([ClusterChanged(cluster="a")])
+        return 0
+
+    work = Work()
+    a = duties(store, clock, "a", Duty(name="work", work=do))
+    b = duties(store, clock, "b", work.by("b"))
+    doing = asyncio.create_task(a.do_round())
+    await begun.wait()
+    taking = asyncio.create_task(b.do_round())
+    go_on.set()
+    await asyncio.gather(doing, taking)
+    assert (await written(store))[0] == "a"
+    await run_out(engine)
+    await b.do_round()
+    assert await written(store) == ["a", "b"]
+
+
+async def test_leaving_hands_over_at_once(store: PostgresStore, clock: Clock) -> None:
+    work = Work()
+    a, b = (duties(store, clock, name, work.by(name)) for name in "ab")
+    await a.do_round()
+    await a.leave()
+    assert not a.held
+    work.pieces = 1
+    await b.do_round()
+    assert work.done == ["a", "b"]
+
+
+async def test_work_that_fails_is_tried_again_and_writes_nothing(
+    store: PostgresStore, clock: Clock
+) -> None:
+    failures = [RuntimeError("first time")]
+
+    async def do(tx: Transaction) -> int:
+        await tx.journal.append([ClusterChanged(cluster="a")])
+        if failures:
+            raise failures.pop()
+        return 0
+
+    a = duties(store, clock, "a", Duty(name="work", work=do))
+    with suppress(RuntimeError):
+        await a.do_round()
+    assert await written(store) == []
+    await a.do_round()
+    assert await written(store) == ["a"]
+
+
+async def test_what_was_done_rests_for_its_time(store: PostgresStore, clock: Clock) -> None:
+    work = Work()
+    a = duties(store, clock, "a", work.by("a", every_seconds=60.0))
+    await a.do_round()
+    work.pieces = 1
+    await a.do_round()
+    assert work.done == ["a"]
+    clock.time += 60.0  # type: ignore[attr-defined]
+    await a.do_round()
+    assert work.done == ["a", "a"]
+
+
+async def test_old_entries_requests_and_credentials_are_pruned(
+    store: PostgresStore, clock: Clock, engine: AsyncEngine
+) -> None:
+    async with store.transaction() as tx:
+        await tx.journal.append([ClusterChanged(cluster="old")])
+        await tx.requests.add("admin", "old", bytes(32), b"{}")
+        for name, kind in (("old", PrincipalKind.REPLICA), ("admin", PrincipalKind.ADMIN)):
+            await tx.credentials.add(
+                credential_id=name,
+                secret_hash=bytes(32),
+                kind=kind,
+                cluster_id=None,
+                ttl_seconds=1,
+            )
+    async with engine.begin() as connection:
+        for statement in (
+            "UPDATE journal SET created_at = now() - interval '61 minutes'",
+            "UPDATE request SET created_at = now() - interval '25 hours'",
+            "UPDATE credential SET expires_at = now() - interval '1 second'",
+        ):
+            await connection.execute(text(statement))
+    replicas = Replicas(store, clock, "a")
+    await replicas.keep_credential()
+    async with store.transaction() as tx:
+        await tx.journal.append([ClusterChanged(cluster="new")])
+        await tx.requests.add("admin", "new", bytes(32), b"{}")
+    await duties(store, clock, "a", *PRUNING).do_round()
+    assert await written(store) == ["new"]
+    async with store.reading() as read:
+        assert await read.requests.get("admin", "old") is None
+        assert await read.requests.get("admin", "new") is not None
+    secret = parse_secret(replicas.bearer)
+    assert secret is not None
+    async with engine.connect() as connection:
+        left = await connection.scalars(text("SELECT id FROM credential ORDER BY id"))
+        assert sorted(left) == sorted(["admin", secret.id])
