@@ -6,79 +6,70 @@ snapshots may go to any thread.
 
 from __future__ import annotations
 
-import hashlib
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from federation.model.capacity import FleetCapacity
-from federation.model.cluster import CapacityReport, Cluster, ClusterState, ReportedPools
+from federation.model.cluster import CapacityReport, Cluster, ClusterState
+from federation.model.echoes import Owner
 from federation.model.errors import NotFound
 from federation.model.grades import ResourceModel
-from federation.model.pools.fleet_cells import FleetCells
+from federation.model.ledger import ClusterLedger
 from federation.model.pools.values import Pools
 from federation.model.reported_pools import pools_of
-from federation.scheduler.fleet import Fleet
+from federation.model.reservations import Reservation
+from federation.scheduler.room import ReportId, Room
+from federation.services.fleet_snapshot import ClusterPicture, FleetSnapshot
+from federation.services.journal import (
+    BindingChanged,
+    Change,
+    ClusterChanged,
+    Position,
+    ReportAdvanced,
+    StoredReservations,
+)
 from federation.services.known_estimates import KnownEstimates
+from federation.services.ledgers import FIRST_VERSION, Given, Happening, Ledgers, Reported
 from federation.services.ports import ModelObserver, Store
-from federation.services.values import AgentFacts, AgentPresence, ClusterView
+from federation.services.values import AgentFacts, AgentPresence, ClusterView, Placer
 
 NO_MODEL = ResourceModel()
-STALE = "is stale: its agent is silent"
+
+# Told of every change after it was applied; again when a part of it had to wait for its turn.
+ChangeObserver = Callable[[Change], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FleetSnapshot:
-    """All clusters at one instant, by ascending name.
+class _Roomed(NamedTuple):
+    """A room, and the ledger version whose outstanding it holds."""
 
-    ``generation`` names the set of clusters and thereby their order: the same clusters give the
-    same generation in every process. ``positions`` finds a name's place on the arrays' axis c.
-    ``silent_after_c`` is when each cluster becomes stale unless its agent is heard, Unix seconds.
-    """
-
-    generation: str
-    names: tuple[str, ...]
-    positions: Mapping[str, int]
-    fleet: Fleet
-    capacity: FleetCapacity
-    cells: FleetCells
-    silent_after_c: npt.NDArray[np.float64]
-
-    def fleet_at(self, now: float) -> Fleet:
-        """The fleet for decisions made at ``now``: stale clusters get no new replicas."""
-        return self.fleet.without(self.silent_after_c < now, STALE)
-
-    @property
-    def states(self) -> tuple[ClusterState, ...]:
-        return self.capacity.states
-
-    def names_after(self, after: str, limit: int) -> tuple[str, ...]:
-        """At most ``limit`` names that come after ``after``."""
-        start = bisect_right(self.names, after)
-        return self.names[start : start + limit]
+    version: int
+    room: Room
 
 
 class FleetOwner:
-    """The clusters as last committed, with their newest reports and their agents.
+    """The clusters as last committed, with their newest reports, their promises and their agents.
 
     A change marks its cluster; the next reader of ``snapshot`` pays for all marked clusters at
-    once, and for those only. ``known_estimates`` are shared by all who ask what fits.
+    once, and for those only. ``known_estimates`` are shared by all who ask what fits. Everything
+    before ``position`` in the journal was applied.
     """
 
     def __init__(self, store: Store, *, modeling_enabled: bool = True) -> None:
         self.known_estimates = KnownEstimates()
+        self.position = Position()
         self._store = store
         self._modeling_enabled = modeling_enabled
         self._states: dict[str, ClusterState] = {}
         self._presences: dict[str, AgentPresence] = {}
         self._pools: dict[str, Pools] = {}
-        self._pooled: set[str] = set()
-        self._observers: list[ModelObserver] = []
+        self._ledgers = Ledgers()
+        self._rooms: dict[str, _Roomed] = {}
+        self._owners: dict[str, Owner] = {}
+        self._uids: dict[str, str] = {}
+        self._model_observers: list[ModelObserver] = []
+        self._observers: list[ChangeObserver] = []
         self._changed: set[str] = set()
-        self._respecified = False
         self._snapshot = self._built_anew()
 
     async def load(self, *, grace_until: float) -> None:
@@ -87,18 +78,48 @@ class FleetOwner:
         Nobody was heard while nobody listened: until ``grace_until`` (Unix seconds) no cluster is
         stale.
         """
+        await self.reload()
+        for name, presence in self._presences.items():
+            self.put_presence(name, replace(presence, silent_after=grace_until))
+
+    async def reload(self) -> None:
+        """Take over what the store holds in place of what is known; presences stay.
+
+        What is committed meanwhile may be missed, but for what the journal holds from ``position``
+        on: applying that leads to the same ledgers.
+        """
         async with self._store.reading() as read:
+            position = await read.journal.position()
             stored = await read.clusters.all()
+            rows = await read.reservations.all()
+        for name in self._states.keys() - {each.cluster.name for each in stored}:
+            self.remove(name)
+        self._owners.clear()
+        self._uids.clear()
+        self._identify(rows)
+        held = _by_cluster(rows)
         for each in stored:
+            name = each.cluster.name
             self.put_cluster(each.cluster)
-            self.put_facts(each.cluster.name, each.facts)
-            presence = replace(self._presences[each.cluster.name], silent_after=grace_until)
-            self.put_presence(each.cluster.name, presence)
-            if each.report is not None and each.received_at is not None:
-                self.put_report(each.cluster.name, each.report, each.received_at)
+            self.put_facts(name, each.facts)
+            self.restore(
+                name,
+                each.ledger_version,
+                held.pop(name, {}),
+                each.report,
+                each.received_at or 0.0,
+            )
+        self.position = position
 
     def observe_models(self, observer: ModelObserver) -> None:
         """From now on tell ``observer`` of every cluster whose model in force changed."""
+        self._model_observers.append(observer)
+
+    def observe(self, observer: ChangeObserver) -> None:
+        """From now on tell ``observer`` of every change after it was applied.
+
+        It may be told twice of one that makes no version of any ledger.
+        """
         self._observers.append(observer)
 
     @property
@@ -106,8 +127,6 @@ class FleetOwner:
         if self._changed:
             self._snapshot = self._brought_up_to_date()
             self._changed.clear()
-            self._pooled.clear()
-            self._respecified = False
         return self._snapshot
 
     def view(self, name: str) -> ClusterView:
@@ -115,7 +134,12 @@ class FleetOwner:
         state = self._states.get(name)
         if state is None:
             raise NotFound(f"There is no cluster {name!r}.")
-        return ClusterView(state=state, presence=self._presences[name])
+        room = self._room(name)
+        return ClusterView(
+            state=state,
+            presence=self._presences[name],
+            overcommitted=sum(each.unplaced for each in room.overcommitted) if room else 0,
+        )
 
     @property
     def size(self) -> int:
@@ -130,6 +154,34 @@ class FleetOwner:
         state = self._states.get(name)
         return state is not None and state.cluster.uid == uid
 
+    def ledger(self, name: str) -> ClusterLedger:
+        """What is promised in a cluster that exists."""
+        return self._ledgers.of(name)
+
+    def holdings(self, key: str) -> tuple[str, ...]:
+        """The clusters where a binding holds something, ascending."""
+        return self._ledgers.holdings(key)
+
+    def reservations_of(self, key: str) -> tuple[Reservation, ...]:
+        """All that a binding holds, by ascending cluster."""
+        return tuple(
+            each for name in self.holdings(key) for each in self.ledger(name).of_binding(key)
+        )
+
+    @property
+    def owners(self) -> Mapping[str, Owner]:
+        """The workloads of the bindings that hold something, where known."""
+        return self._owners
+
+    @property
+    def uids(self) -> Mapping[str, str]:
+        """The uids of the bindings that hold something, where known."""
+        return self._uids
+
+    def behind(self) -> list[str]:
+        """Clusters of which a change came before an earlier one."""
+        return self._ledgers.behind()
+
     def model_in_force(self, name: str) -> ResourceModel:
         """The model that reports are graded by; without grades when modelling is off."""
         cluster = self.view(name).cluster
@@ -142,6 +194,7 @@ class FleetOwner:
         before = self._states.get(name)
         if before is None:
             self._presences[name] = AgentPresence()
+            self._ledgers.put(ClusterLedger(cluster=name, version=FIRST_VERSION))
             self._put_state(name, ClusterState(cluster=cluster))
             return
         if cluster.resource_version < before.cluster.resource_version:
@@ -155,11 +208,14 @@ class FleetOwner:
         cluster = replace(cluster, api_enablements=before.cluster.api_enablements)
         self._put_state(name, replace(before, cluster=cluster))
         if self.model_in_force(name) != model_before:
-            for observer in self._observers:
+            for observer in self._model_observers:
                 observer(name)
 
     def put_facts(self, name: str, facts: AgentFacts) -> None:
         """What the agent says of itself and of the cluster's APIs, as committed."""
+        if facts.placer is not self._presences[name].placer:
+            self._rooms.pop(name, None)
+            self._changed.add(name)
         self._presences[name] = replace(
             self._presences[name],
             agent_version=facts.agent_version,
@@ -181,74 +237,230 @@ class FleetOwner:
         if self._states.pop(name, None) is not None:
             del self._presences[name]
             self._pools.pop(name, None)
-            self._respecified = True
+            self._rooms.pop(name, None)
+            self._forget(self._ledgers.remove(name))
             self._changed.add(name)
 
-    def put_report(self, name: str, report: CapacityReport, received_at: float) -> None:
+    def put_report(
+        self,
+        name: str,
+        report: CapacityReport,
+        received_at: float,
+        ledger_version: int | None = None,
+    ) -> None:
         """A report as committed, or the known one confirmed; an older one changes nothing.
 
-        Its pools are kept as arrays, beside the report.
+        It is taken when the cluster's ledger is next to come to ``ledger_version``; at once when
+        that is not said, for fleets without a store.
         """
-        state = self._states[name]
-        known = state.report
-        if known and (report.epoch, report.sequence) < (known.epoch, known.sequence):
+        known = self._states[name].report
+        order = (report.epoch, report.sequence)
+        if known is not None and order <= (known.epoch, known.sequence):
+            if order == (known.epoch, known.sequence):
+                self._put_known(name, report, received_at)
             return
-        if known is None or (report.epoch, report.sequence) != (known.epoch, known.sequence):
-            self._put_pools(name, report.pools)
-        bare = replace(report, pools=None)
-        self._put_state(name, replace(state, report=bare, received_at=received_at))
+        if ledger_version is None:
+            ledger_version = self.ledger(name).version + 1
+        happening = Reported(version=ledger_version, report=report, received_at=received_at)
+        self._tell(self._advance(name, ledger_version, happening))
 
-    def _put_pools(self, name: str, reported: ReportedPools | None) -> None:
-        if reported is not None:
-            self._pools[name] = pools_of(reported)
+    def apply(self, change: Change, rooms: Mapping[str, Room] | None = None) -> None:
+        """A change as committed; what is known of it already changes nothing.
+
+        In every cluster it waits until all earlier ones were applied. ``rooms`` by cluster are
+        those that its promises were packed into: taken over where nothing else happened since.
+        The body of a newer report comes by ``put_report``; one that was never seen is passed over.
+        """
+        told: list[Change] = []
+        match change:
+            case BindingChanged():
+                for name, given in change.clusters.items():
+                    is_next = self.has(name) and self.ledger(name).version == given.version - 1
+                    happening = Given(change=change, given=given)
+                    told += self._advance(name, given.version, happening)
+                    room = (rooms or {}).get(name)
+                    if is_next and room is not None and self._is_current(name, room):
+                        self._rooms[name] = _Roomed(given.version, room)
+                if not change.clusters:
+                    told.append(change)
+            case ReportAdvanced():
+                passed = Reported(version=change.version)
+                told += self._advance(change.cluster, change.version, passed)
+            case ClusterChanged():
+                self._empty(change.cluster, change.emptied)
+                told.append(change)
+        self._tell(told)
+
+    def restore(
+        self,
+        name: str,
+        version: int,
+        reservations: Mapping[str, Sequence[Reservation]],
+        report: CapacityReport | None,
+        received_at: float,
+    ) -> None:
+        """A cluster's promises (by binding) and newest report as stored, in place of all known."""
+        ledger = ClusterLedger.restored(
+            name,
+            version,
+            reservations,
+            report.interest_version if report else 0,
+            report.echoes if report else (),
+        )
+        self._forget(self._ledgers.put(ledger))
+        self._rooms.pop(name, None)
+        self._changed.add(name)
+        if report is not None:
+            self._take_report(name, report, received_at)
+
+    def restore_rows(
+        self,
+        name: str,
+        version: int,
+        rows: Sequence[StoredReservations],
+        report: CapacityReport | None,
+        received_at: float,
+    ) -> None:
+        """The same from rows, of which only that cluster's part counts."""
+        self._identify(rows)
+        held = _by_cluster(rows).get(name, {})
+        self.restore(name, version, held, report, received_at)
+
+    def _advance(self, name: str, version: int, happening: Happening) -> list[Change]:
+        """What happened in a cluster because of this, in order."""
+        told: list[Change] = []
+        for each in self._ledgers.advance(name, version, happening):
+            self._changed.add(name)
+            if isinstance(each, Given):
+                self._note_holder(each.change)
+                told.append(each.change)
+            elif each.report is not None:
+                self._take_report(name, each.report, each.received_at)
+                told.append(
+                    ReportAdvanced(
+                        cluster=name,
+                        version=each.version,
+                        epoch=each.report.epoch,
+                        sequence=each.report.sequence,
+                    )
+                )
+        return told
+
+    def _tell(self, changes: Iterable[Change]) -> None:
+        """Each once, whatever number of clusters it was about."""
+        for change in {id(each): each for each in changes}.values():
+            for observer in self._observers:
+                observer(change)
+
+    def _note_holder(self, change: BindingChanged) -> None:
+        key = change.key
+        if not self._ledgers.holds(key):
+            self._forget([key])
+            return
+        if change.uid:
+            self._uids[key] = change.uid
+        if change.owner is not None:
+            self._owners[key] = change.owner
+
+    def _identify(self, rows: Iterable[StoredReservations]) -> None:
+        for row in rows:
+            if row.uid:
+                self._uids[row.key] = row.uid
+            if row.owner is not None:
+                self._owners[row.key] = row.owner
+
+    def _forget(self, bindings: Iterable[str]) -> None:
+        """Who held something holds nothing now."""
+        for key in bindings:
+            self._uids.pop(key, None)
+            self._owners.pop(key, None)
+
+    def _empty(self, name: str, version: int) -> None:
+        if not self.has(name) or version <= self.ledger(name).version:
+            return
+        empty = ClusterLedger(cluster=name, version=version, interest_version=version)
+        self._forget(self._ledgers.put(empty))
+        self._put_state(name, replace(self._states[name], report=None, received_at=None))
+
+    def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:
+        """Its pools are kept as arrays, beside the report, and its echoes in the ledger."""
+        if report.pools is not None:
+            self._pools[name] = pools_of(report.pools)
         else:
             self._pools.pop(name, None)
-        self._pooled.add(name)
+        self._rooms.pop(name, None)
+        self._put_known(name, report, received_at)
+
+    def _put_known(self, name: str, report: CapacityReport, received_at: float) -> None:
+        bare = replace(report, pools=None, echoes=())
+        self._put_state(name, replace(self._states[name], report=bare, received_at=received_at))
 
     def _put_state(self, name: str, state: ClusterState) -> None:
-        before = self._states.get(name)
         self._states[name] = state
         self._changed.add(name)
         if state.report is None:
-            self._put_pools(name, None)
-        if before is None or before.cluster != state.cluster:
-            self._respecified = True
+            self._pools.pop(name, None)
+            self._rooms.pop(name, None)
+
+    def _is_current(self, name: str, room: Room) -> bool:
+        report = self._states[name].report
+        return report is not None and room.report == (report.epoch, report.sequence)
+
+    def _room(self, name: str) -> Room | None:
+        """The cluster's room with all that is outstanding now."""
+        pools, report = self._pools.get(name), self._states[name].report
+        if pools is None or report is None:
+            return None
+        ledger, known = self.ledger(name), self._rooms.get(name)
+        if known is not None and known.version == ledger.version:
+            return known.room
+        room = known.room if known is not None else None
+        empty = Room.of(
+            ReportId(report.epoch, report.sequence),
+            pools,
+            follows_claims=self._presences[name].placer is not Placer.NONE,
+        )
+        room = _room_with(room or empty, ledger)
+        self._rooms[name] = _Roomed(ledger.version, room)
+        return room
 
     def _brought_up_to_date(self) -> FleetSnapshot:
-        old = self._snapshot
-        if old.positions.keys() != self._states.keys():
+        if self._snapshot.positions.keys() != self._states.keys():
             return self._built_anew()
-        changes = {old.positions[name]: self._states[name] for name in self._changed}
-        capacity = old.capacity.with_clusters(changes)
-        fleet = old.fleet
-        if self._respecified:
-            fleet = Fleet.of([state.cluster for state in capacity.states])
-        cells = old.cells
-        if self._pooled:
-            newer = {old.positions[name]: self._pools.get(name) for name in self._pooled}
-            cells = cells.with_clusters(newer)
-        silent_after_c = old.silent_after_c.copy()
-        for name in self._changed:
-            silent_after_c[old.positions[name]] = self._presences[name].silent_after
-        return replace(
-            old, capacity=capacity, cells=cells, fleet=fleet, silent_after_c=silent_after_c
-        )
+        return self._snapshot.with_pictures({name: self._picture(name) for name in self._changed})
 
     def _built_anew(self) -> FleetSnapshot:
-        names = tuple(sorted(self._states))
-        states: Sequence[ClusterState] = [self._states[name] for name in names]
-        return FleetSnapshot(
-            generation=_generation(names),
-            names=names,
-            positions={name: position for position, name in enumerate(names)},
-            fleet=Fleet.of([state.cluster for state in states]),
-            capacity=FleetCapacity.of(states, modeling_enabled=self._modeling_enabled),
-            cells=FleetCells.of(self._pools.get(name) for name in names),
-            silent_after_c=np.array(
-                [self._presences[name].silent_after for name in names], dtype=np.float64
-            ),
+        return FleetSnapshot.of(
+            ((name, self._picture(name)) for name in self._states),
+            modeling_enabled=self._modeling_enabled,
+        )
+
+    def _picture(self, name: str) -> ClusterPicture:
+        return ClusterPicture(
+            state=self._states[name],
+            ledger=self.ledger(name),
+            room=self._room(name),
+            silent_after=self._presences[name].silent_after,
         )
 
 
-def _generation(names: tuple[str, ...]) -> str:
-    return hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
+def _room_with(room: Room, ledger: ClusterLedger) -> Room:
+    """The room with what is outstanding by the ledger, which mostly is what it had and more."""
+    had, wanted = room.outstanding, ledger.outstanding()
+    if wanted[: len(had)] == had:
+        made = room.with_all(wanted[len(had) :])
+        if not made.overcommitted:
+            return made
+    return Room.of(room.report, room.pools, wanted, follows_claims=room.follows_claims)
+
+
+def _by_cluster(
+    rows: Iterable[StoredReservations],
+) -> dict[str, dict[str, list[Reservation]]]:
+    """What is held, by cluster and binding."""
+    held: defaultdict[str, dict[str, list[Reservation]]] = defaultdict(dict)
+    for row in rows:
+        key = row.key
+        for each in row.reservations:
+            held[each.cluster].setdefault(key, []).append(each)
+    return held

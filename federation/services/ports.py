@@ -264,6 +264,10 @@ class Clusters(Protocol):
 
     async def all(self) -> Sequence[StoredCluster]: ...
 
+    async def find(self, names: Collection[str]) -> Mapping[str, StoredCluster]:
+        """Those of the names that exist, without their reports."""
+        ...
+
     async def lock(self, name: str) -> StoredCluster | None:
         """The cluster, without its report, held until the end of the transaction."""
         ...

@@ -231,7 +231,9 @@ class Reporting:
             # The cluster may be gone, or have been replaced, since the report was written.
             is_current = self._fleet.is_of(cluster, waiting.named.cluster_uid)
             if verdict.received_at is not None and is_current:
-                self._fleet.put_report(cluster, waiting.named.report, verdict.received_at)
+                self._fleet.put_report(
+                    cluster, waiting.named.report, verdict.received_at, verdict.ledger_version
+                )
             if not waiting.verdict.done():
                 waiting.verdict.set_result(verdict)
 

@@ -151,10 +151,14 @@ class WelcomeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """A cluster, its newest report, and its agent."""
+    """A cluster, its newest report, and its agent.
+
+    ``overcommitted`` promised replicas find no room in that report.
+    """
 
     state: ClusterState
     presence: AgentPresence
+    overcommitted: int = 0
 
     @property
     def cluster(self) -> Cluster:

@@ -5,11 +5,12 @@ Must not touch reports, beyond reading the newest one along with its cluster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import delete, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Row, Select, Text, any_, bindparam, delete, func, select, update
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.cluster import Cluster
@@ -48,17 +49,15 @@ class ClusterStatements:
             for row in await self._connection.execute(statement)
         ]
 
+    async def find(self, names: Collection[str]) -> Mapping[str, StoredCluster]:
+        named = table.c.name == any_(bindparam("names", list(names), ARRAY(Text)))
+        rows = await self._connection.execute(_bare().where(named))
+        return {row.name: _without_report(row) for row in rows}
+
     async def lock(self, name: str) -> StoredCluster | None:
-        statement = (
-            select(table, cluster_capacity.c.version.label("ledger_version"))
-            .outerjoin(cluster_capacity, cluster_capacity.c.cluster_id == table.c.id)
-            .where(table.c.name == name)
-            .with_for_update(of=table)
-        )
+        statement = _bare().where(table.c.name == name).with_for_update(of=table)
         row = (await self._connection.execute(statement)).one_or_none()
-        if row is None:
-            return None
-        return replace(cluster_of(row), ledger_version=row.ledger_version or 0)
+        return None if row is None else _without_report(row)
 
     async def add(self, cluster: Cluster, facts: AgentFacts) -> StoredCluster | None:
         statement = (
@@ -123,6 +122,16 @@ class ClusterStatements:
 
     async def delete(self, cluster_id: int) -> None:
         await self._connection.execute(delete(table).where(table.c.id == cluster_id))
+
+
+def _bare() -> Select[Any]:
+    return select(table, cluster_capacity.c.version.label("ledger_version")).outerjoin(
+        cluster_capacity, cluster_capacity.c.cluster_id == table.c.id
+    )
+
+
+def _without_report(row: Row[Any]) -> StoredCluster:
+    return replace(cluster_of(row), ledger_version=row.ledger_version or 0)
 
 
 def _facts(facts: AgentFacts) -> dict[str, object]:

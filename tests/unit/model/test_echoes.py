@@ -109,7 +109,7 @@ def test_agents_claim_nodes_for_what_is_promised_by_plan() -> None:
     careful = Share(requirements=ReplicaRequirements(request=OTHER), replicas=1)
     ledger = ClusterLedger(cluster="member1").decided("default/web", "d1", [planned])
     ledger = ledger.decided("default/db", "d2", [careful])
-    web, db = interests_of(ledger, {}, {})
+    db, web = interests_of(ledger, {}, {})
     assert [each.planned for each in web.shapes] == [planned]
     assert [each.planned for each in db.shapes] == [None]
 

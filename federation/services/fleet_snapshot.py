@@ -1,0 +1,122 @@
+"""The fleet at one instant, as arrays by position; made anew, or from the one before.
+
+Plain values, safe in any thread. Must not change once made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.model.capacity import FleetCapacity
+from federation.model.cluster import ClusterState
+from federation.model.ledger import ClusterLedger
+from federation.model.pools.fleet_cells import FleetCells
+from federation.scheduler.fleet import Fleet
+from federation.scheduler.reserve import FleetRooms
+from federation.scheduler.room import Room
+
+STALE = "is stale: its agent is silent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClusterPicture:
+    """One cluster in a snapshot: ``room`` is what its report has beside what is outstanding."""
+
+    state: ClusterState
+    ledger: ClusterLedger
+    room: Room | None
+    silent_after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetSnapshot:
+    """All clusters at one instant, by ascending name.
+
+    ``generation`` names the set of clusters and thereby their order: the same clusters give the
+    same generation in every process. ``positions`` finds a name's place on the arrays' axis c.
+    ``rooms`` hold what is outstanding by ``ledgers``. ``silent_after_c`` is when each cluster
+    becomes stale unless its agent is heard, Unix seconds.
+    """
+
+    generation: str
+    names: tuple[str, ...]
+    positions: Mapping[str, int]
+    fleet: Fleet
+    capacity: FleetCapacity
+    rooms: FleetRooms
+    ledgers: tuple[ClusterLedger, ...]
+    silent_after_c: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls, pictures: Iterable[tuple[str, ClusterPicture]], *, modeling_enabled: bool
+    ) -> FleetSnapshot:
+        by_name = dict(sorted(pictures))
+        names, every = tuple(by_name), tuple(by_name.values())
+        states = [each.state for each in every]
+        return cls(
+            generation=_generation(names),
+            names=names,
+            positions={name: position for position, name in enumerate(names)},
+            fleet=Fleet.of([state.cluster for state in states]),
+            capacity=FleetCapacity.of(states, modeling_enabled=modeling_enabled),
+            rooms=FleetRooms.of(each.room for each in every),
+            ledgers=tuple(each.ledger for each in every),
+            silent_after_c=np.array([each.silent_after for each in every], dtype=np.float64),
+        )
+
+    def with_pictures(self, changes: Mapping[str, ClusterPicture]) -> FleetSnapshot:
+        """The same clusters, some of them changed; only what changed is made again."""
+        by_position = {self.positions[name]: each for name, each in changes.items()}
+        states, rooms = {}, {}
+        ledgers, silent_after_c = list(self.ledgers), self.silent_after_c.copy()
+        respecified = False
+        for position, each in by_position.items():
+            before = self.states[position]
+            if each.state is not before:
+                states[position] = each.state
+            respecified |= each.state.cluster != before.cluster
+            if each.room is not self.rooms.rooms[position]:
+                rooms[position] = each.room
+            ledgers[position] = each.ledger
+            silent_after_c[position] = each.silent_after
+        capacity = self.capacity.with_clusters(states) if states else self.capacity
+        fleet = self.fleet
+        if respecified:
+            fleet = Fleet.of([state.cluster for state in capacity.states])
+        return replace(
+            self,
+            fleet=fleet,
+            capacity=capacity,
+            rooms=self.rooms.with_rooms(rooms) if rooms else self.rooms,
+            ledgers=tuple(ledgers),
+            silent_after_c=silent_after_c,
+        )
+
+    def fleet_at(self, now: float) -> Fleet:
+        """The fleet for decisions made at ``now``: stale clusters get no new replicas."""
+        return self.fleet.without(self.silent_after_c < now, STALE)
+
+    @property
+    def cells(self) -> FleetCells:
+        """What is left of every cluster's cells beside all that is outstanding."""
+        return self.rooms.filled
+
+    @property
+    def states(self) -> tuple[ClusterState, ...]:
+        return self.capacity.states
+
+    def names_after(self, after: str, limit: int) -> tuple[str, ...]:
+        """At most ``limit`` names that come after ``after``."""
+        start = bisect_right(self.names, after)
+        return self.names[start : start + limit]
+
+
+def _generation(names: tuple[str, ...]) -> str:
+    return hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,172 @@
+"""Following the journal: what any control plane committed, applied to the fleet in memory.
+
+Must not miss anything, whatever happens to the store meanwhile; nor write. Belongs to the fleet's
+event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from federation.model.errors import FederationError
+from federation.services.fleet import FleetOwner
+from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
+from federation.services.journal_ports import ChangeSignal
+from federation.services.ports import Store, Transaction
+
+# Who is not woken up, as the connection that wakes is away, looks by itself.
+POLL_SECONDS = 1.0
+ENTRIES_AT_ONCE = 500
+# Changes of one cluster may come in another order than they were made, by a moment.
+OUT_OF_ORDER_SECONDS = 1.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 15.0
+
+logger = logging.getLogger(__name__)
+
+
+class Following:
+    """Keeps one fleet up with the journal."""
+
+    def __init__(self, store: Store, fleet: FleetOwner, signal: ChangeSignal) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._signal = signal
+        self._behind_since: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                await self.follow()
+            except Exception as error:
+                if isinstance(error, FederationError):
+                    # The store is away: what happens meanwhile is in the journal.
+                    fields = {"why": str(error)}
+                    logger.warning("the journal cannot be read", extra={"fields": fields})
+                else:
+                    # Without it this control plane would decide on a fleet of the past for ever.
+                    logger.exception("the journal is not followed")
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            else:
+                pause = FIRST_PAUSE_SECONDS
+                await self._signal.wait(POLL_SECONDS)
+
+    async def follow(self) -> None:
+        """Apply what can be read now. Raises Unavailable."""
+        while await self._read_some():
+            pass
+        await self._close_gaps()
+
+    async def catch_up(self, tx: Transaction, versions: Mapping[str, int]) -> None:
+        """Bring clusters' ledgers to these versions, at which the transaction holds them.
+
+        Clusters that are not in the fleet stay out of it.
+        """
+        if self._off(versions):
+            await self._take(tx, await tx.journal.read_ahead(self._fleet.position))
+        for name in self._off(versions):
+            await self._read_again(tx, name, versions[name])
+
+    def _off(self, versions: Mapping[str, int]) -> list[str]:
+        return [
+            name
+            for name, version in versions.items()
+            if self._fleet.has(name) and self._fleet.ledger(name).version != version
+        ]
+
+    async def _read_some(self) -> bool:
+        """Whether there may be more to read."""
+        before = self._fleet.position
+        async with self._store.reading() as read:
+            entries = await read.journal.read(before, ENTRIES_AT_ONCE)
+            if await read.journal.oldest() > before:
+                logger.warning("what was to be read of the journal is gone: reading everything")
+                await self._fleet.reload()
+                return True
+            if not entries:
+                return False
+            changes = [entry.change for entry in entries]
+            clusters = [each for each in changes if isinstance(each, ClusterChanged)]
+            await self._read_clusters(read, clusters)
+            await self._take(read, changes)
+        for name in sorted({each.cluster for each in clusters if each.deleted}):
+            await self._read_anew(name)
+        for each in changes:
+            if not _makes_versions(each):
+                self._fleet.apply(each)
+        self._fleet.position = entries[-1].position
+        return True
+
+    async def _read_clusters(self, read: Transaction, changes: Sequence[ClusterChanged]) -> None:
+        """What people and agents say of clusters now."""
+        names = {each.cluster for each in changes}
+        if not names:
+            return
+        for stored in (await read.clusters.find(names)).values():
+            self._fleet.put_cluster(stored.cluster)
+            self._fleet.put_facts(stored.cluster.name, stored.facts)
+
+    async def _take(self, read: Transaction, changes: Iterable[Change]) -> None:
+        """Apply those that make versions of ledgers, with the reports that they tell of."""
+        changes = [each for each in changes if _makes_versions(each)]
+        newer = {
+            each.cluster
+            for each in changes
+            if isinstance(each, ReportAdvanced) and self._is_news(each)
+        }
+        reports = await read.reports.get(newer) if newer else {}
+        for each in changes:
+            if isinstance(each, ReportAdvanced) and each.cluster in reports:
+                report, received_at = reports[each.cluster]
+                if (report.epoch, report.sequence) == (each.epoch, each.sequence):
+                    self._fleet.put_report(each.cluster, report, received_at, each.version)
+            self._fleet.apply(each)
+
+    def _is_news(self, advanced: ReportAdvanced) -> bool:
+        name = advanced.cluster
+        return self._fleet.has(name) and self._fleet.ledger(name).version < advanced.version
+
+    async def _close_gaps(self) -> None:
+        """Read what is missing of clusters whose changes have waited for one that does not come."""
+        now = asyncio.get_running_loop().time()
+        behind = self._fleet.behind()
+        self._behind_since = {name: self._behind_since.get(name, now) for name in behind}
+        for name in behind:
+            if now - self._behind_since[name] >= OUT_OF_ORDER_SECONDS:
+                async with self._store.transaction() as tx:
+                    await self.catch_up(tx, await tx.journal.lock([name]))
+
+    async def _read_anew(self, name: str) -> None:
+        """A cluster that was deleted, or another one that has got its name since."""
+        async with self._store.transaction() as tx:
+            stored = await tx.clusters.lock(name)
+            if stored is None:
+                self._fleet.remove(name)
+                return
+            self._fleet.put_cluster(stored.cluster)
+            self._fleet.put_facts(name, stored.facts)
+            for version in (await tx.journal.lock([name])).values():
+                await self._read_again(tx, name, version)
+
+    async def _read_again(self, tx: Transaction, name: str, version: int) -> None:
+        """A cluster's promises and report, in place of what was known. Its ledger is locked."""
+        rows = await tx.reservations.in_cluster(name)
+        reports = await tx.reports.get([name])
+        report, received_at = reports.get(name, (None, 0.0))
+        self._fleet.restore_rows(name, version, rows, report, received_at)
+        logger.info("ledger read again", extra={"fields": {"cluster": name, "version": version}})
+
+
+def _makes_versions(change: Change) -> bool:
+    match change:
+        case BindingChanged():
+            return bool(change.clusters)
+        case ReportAdvanced():
+            return True
+        case ClusterChanged():
+            return change.emptied > 0
