@@ -32,6 +32,7 @@ class _Held(NamedTuple):
     interest_version: int
     adopted: int
     finished: int
+    grown_version: int = 0
 
 
 class _Body(NamedTuple):
@@ -67,6 +68,7 @@ def packed_reservations(row: StoredReservations) -> bytes:
             each.interest_version,
             each.adopted,
             each.finished,
+            each.grown_version,
         )
         for each in row.reservations
     ]
@@ -108,6 +110,7 @@ def _unpacked(binding: str, body: _Body) -> tuple[Reservation, ...]:
             interest_version=each.interest_version,
             adopted=each.adopted,
             finished=each.finished,
+            grown_version=each.grown_version,
         )
         for each in body.held
     )

@@ -43,7 +43,8 @@ BINDING_COLUMNS = (
     "fresh",
     "last_scheduled_time",
 )
-TRACE_COMPRESSION = 6
+# Traces repeat themselves: level 6 saves another 7 % for twice the time.
+TRACE_COMPRESSION = 1
 
 
 def document_of(value: object) -> Any:
