@@ -11,9 +11,10 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+from federation.agents.interests import Interests
 from federation.agents.messages import beat_from_message, hello_from_message, welcome_to_message
 from federation.agents.sessions import Session, Sessions, Write, goodbye
-from federation.codec import ranges
+from federation.codec.echoes import echo_bytes
 from federation.codec.reports import report_from_message
 from federation.codec.violations import Violations
 from federation.model.cluster import CapacityReport
@@ -42,8 +43,11 @@ from federation.v1.agents_pb2 import (
 Requests = AsyncIterator[ConnectRequest]
 
 MAX_HASH_CHARACTERS = 128
-# Thousands of resource names; what is reported is part of every list of clusters.
+# Thousands of resource names; what is reported, but for echoes, is part of every list of clusters.
 MAX_REPORT_BYTES = 256 * 1024
+# Reading more than this takes longer than the loop may stand still.
+THREAD_BYTES = 64 * 1024
+THREAD_ECHOES = 500
 MAX_REFUSED_IN_A_ROW = 10
 FLUSH_SECONDS = 2.0
 TOLERATED_CLOCK_SECONDS = 5.0
@@ -91,9 +95,12 @@ class Inbox:
 class Conversations:
     """The agents' streams of this process."""
 
-    def __init__(self, sessions: Sessions, reporting: Reporting) -> None:
+    def __init__(
+        self, sessions: Sessions, reporting: Reporting, interests: Interests | None = None
+    ) -> None:
         self._sessions = sessions
         self._reporting = reporting
+        self._interests = interests
 
     def welcome_again(self, cluster: str) -> None:
         """Tell a connected agent that its cluster's resource model, or the pace, changed."""
@@ -144,7 +151,9 @@ class Conversations:
         writing = asyncio.create_task(session.write_all(write))
         listening = asyncio.create_task(self._listen(session, inbox, requests))
         ended = asyncio.create_task(session.ended.wait())
-        workers = (listening, storing, writing)
+        workers = [listening, storing, writing]
+        if self._interests is not None:
+            workers.append(asyncio.create_task(self._interests.tell(session)))
         try:
             await asyncio.wait({*workers, ended}, return_when=asyncio.FIRST_COMPLETED)
             if listening.done() and listening.exception() is None:
@@ -218,7 +227,7 @@ class Conversations:
         """Store reports one after the other; one that is refused or lost is asked for anew."""
         refused = 0
         while (message := await inbox.take()) is not None:
-            report = _report(session, message)
+            report = await _report(session, message)
             try:
                 await self._reporting.accept(session.cluster, report)
             except Conflict as error:
@@ -245,11 +254,19 @@ def _check_clock(hello: AgentHello, facts: WelcomeFacts, fields: dict[str, objec
         )
 
 
-def _report(session: Session, message: Report) -> CapacityReport:
+async def _report(session: Session, message: Report) -> CapacityReport:
     found = Violations()
-    ranges.size(message, "report", found, most_bytes=MAX_REPORT_BYTES)
+    size_bytes = message.ByteSize()
+    if size_bytes > MAX_REPORT_BYTES:
+        size_bytes -= await asyncio.to_thread(echo_bytes, message)
+    if size_bytes > MAX_REPORT_BYTES:
+        rule = f"has {size_bytes} bytes beside its echoes: at most {MAX_REPORT_BYTES} are kept"
+        found.add("report", rule)
     found.check()
-    report = report_from_message(message)
+    if size_bytes > THREAD_BYTES or len(message.echoes) > THREAD_ECHOES:
+        report = await asyncio.to_thread(report_from_message, message)
+    else:
+        report = report_from_message(message)
     if report.epoch != session.epoch:
         rule = f"must be the epoch of this stream's hello, {session.epoch}; it is {report.epoch}"
         found.add("epoch", rule)

@@ -147,6 +147,7 @@ def place_request_to_message(request_id: str, order: PlaceOrder) -> ConnectRespo
                 )
                 for share in order.shares
             ],
+            planned=order.planned,
         )
     )
 
@@ -196,6 +197,9 @@ def node_plan_from_message(cluster: str, order: PlaceOrder, message: PlaceReply)
     if message.unplaced < 0 or placed + message.unplaced != wanted:
         rule = f"nodes and unplaced must sum to the {wanted} replicas asked for"
         found.add("placeReply.unplaced", rule)
+    if message.claimed and (message.unplaced or not order.planned):
+        rule = "is for replicas that were to be planned and all have a node"
+        found.add("placeReply.claimed", rule)
     found.check()
     return NodePlan(
         cluster=cluster,
@@ -211,6 +215,7 @@ def node_plan_from_message(cluster: str, order: PlaceOrder, message: PlaceReply)
         unplaced=message.unplaced,
         message=message.message[:MAX_TEXT_CHARACTERS],
         strategy=message.strategy[:MAX_TEXT_CHARACTERS],
+        claimed=message.claimed,
     )
 
 

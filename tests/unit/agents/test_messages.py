@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -101,6 +103,26 @@ def test_an_order_is_written_with_its_quantities() -> None:
     (share,) = request.shares
     assert (share.component, share.replicas) == ("web", 3)
     assert share.replica_requirements.resource_request == {"cpu": "500m"}
+
+
+def test_an_order_by_plan_says_so_and_its_reply_may_say_that_nodes_are_claimed() -> None:
+    planned = replace(order(web=1), planned=True)
+    assert place_request_to_message("r1", planned).place_request.planned
+    assert not place_request_to_message("r1", order(web=1)).place_request.planned
+    node = NodeShareMessage(node="n1", component="web", replicas=1)
+    for claimed in (True, False):
+        reply = PlaceReply(nodes=[node], claimed=claimed)
+        assert node_plan_from_message("member1", planned, reply).claimed is claimed
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_nodes_are_claimed_for_all_that_was_to_be_planned_or_for_nothing(*, planned: bool) -> None:
+    node = NodeShareMessage(node="n1", component="web", replicas=1)
+    reply = PlaceReply(nodes=[node], unplaced=int(planned), claimed=True)
+    asked = replace(order(web=1 + planned), planned=planned)
+    with pytest.raises(InvalidRequest) as caught:
+        node_plan_from_message("member1", asked, reply)
+    assert fields_of(caught.value) == {"placeReply.claimed"}
 
 
 def test_a_reply_becomes_a_plan() -> None:

@@ -1,0 +1,137 @@
+"""Tells connected agents which pods to look for: everything once, and then what changed.
+
+Must not decide what an agent has to look for: the cluster's ledger does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from federation.agents.sessions import Session
+from federation.codec.interests import interest_messages
+from federation.model.echoes import InterestUpdate, Owner, interest_of
+from federation.model.errors import NotFound
+from federation.model.ledger import ClusterLedger
+from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
+from federation.v1.agents_pb2 import ConnectResponse
+
+# At most ten updates a second for each agent.
+PAUSE_SECONDS = 0.1
+# More bindings than this take longer to write than the loop may stand still.
+THREAD_BINDINGS = 100
+
+
+class Ledgers(Protocol):
+    """What is promised, and who the promises are for: owners and uids by binding, where known."""
+
+    def ledger(self, name: str) -> ClusterLedger:
+        """Raises NotFound."""
+        ...
+
+    @property
+    def owners(self) -> Mapping[str, Owner]: ...
+
+    @property
+    def uids(self) -> Mapping[str, str]: ...
+
+
+class _Feed:
+    """What one agent is still to be told. ``told`` is the version it was told last."""
+
+    def __init__(self) -> None:
+        self.wanted = asyncio.Event()
+        self.told = 0
+        self._whole = False
+        self._changed: set[str] = set()
+        self.want_whole()
+
+    def want(self, binding: str) -> None:
+        self._changed.add(binding)
+        self.wanted.set()
+
+    def want_whole(self) -> None:
+        self._whole = True
+        self.wanted.set()
+
+    def take(self) -> Collection[str] | None:
+        """The bindings that changed; None: everything is to be told."""
+        changed = None if self._whole else self._changed
+        self._whole, self._changed = False, set()
+        self.wanted.clear()
+        return changed
+
+
+class Interests:
+    """What the agents of this process are told. ``changed`` is to be called of every change."""
+
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers = ledgers
+        self._feeds: dict[str, _Feed] = {}
+
+    def changed(self, change: Change) -> None:
+        """A change that the ledgers know."""
+        match change:
+            case BindingChanged():
+                for cluster in change.clusters.keys() & self._feeds.keys():
+                    self._feeds[cluster].want(change.key)
+            case ClusterChanged():
+                if change.emptied and change.cluster in self._feeds:
+                    self._feeds[change.cluster].want_whole()
+            case ReportAdvanced():
+                self._catch_up(change.cluster)
+
+    async def tell(self, session: Session) -> None:
+        """Tell the agent of a session, whatever there is to tell, until cancelled."""
+        feed = _Feed()
+        self._feeds[session.cluster] = feed
+        try:
+            while True:
+                await feed.wanted.wait()
+                await self._tell(session, feed)
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            if self._feeds.get(session.cluster) is feed:
+                del self._feeds[session.cluster]
+
+    def _catch_up(self, cluster: str) -> None:
+        """Where a ledger was read anew nobody said what changed: then all of it is told."""
+        feed = self._feeds.get(cluster)
+        if feed is None or feed.wanted.is_set():
+            return
+        if self._ledgers.ledger(cluster).interest_version != feed.told:
+            feed.want_whole()
+
+    async def _tell(self, session: Session, feed: _Feed) -> None:
+        changed = feed.take()
+        try:
+            ledger = self._ledgers.ledger(session.cluster)
+        except NotFound:
+            # The stream of a cluster that was removed is about to end.
+            return
+        if changed is None or len(changed) > THREAD_BINDINGS:
+            messages = await asyncio.to_thread(self._messages, ledger, changed, feed.told)
+        else:
+            messages = self._messages(ledger, changed, feed.told)
+        feed.told = ledger.interest_version
+        for message in messages:
+            session.send(message)
+
+    def _messages(
+        self, ledger: ClusterLedger, changed: Collection[str] | None, told: int
+    ) -> Sequence[ConnectResponse]:
+        held = set(ledger.bindings()) if changed is None else {
+            binding for binding in changed if ledger.of_binding(binding)
+        }  # fmt: skip
+        owners, uids = self._ledgers.owners, self._ledgers.uids
+        update = InterestUpdate(
+            version=ledger.interest_version,
+            whole=changed is None,
+            interests=tuple(
+                interest_of(ledger, binding, owners.get(binding), uids.get(binding, ""))
+                for binding in sorted(held)
+            ),
+            removed=tuple(sorted(set(changed or ()) - held)),
+        )
+        return [ConnectResponse(interest=each) for each in interest_messages(update, told)]
