@@ -32,13 +32,12 @@ from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.reserve import (
-    Ask,
     FleetRooms,
     Promise,
     Refused,
     certificate_for,
     packable_c,
-    reserve,
+    promise,
 )
 from federation.scheduler.room import Room
 from tests.simulator_cluster import Order, SimulatedCluster, Snapshot
@@ -137,13 +136,10 @@ class ControlPlane:
         )
         changed = ledger.decided(uid, newest.decision, [share])
         self.ledger = Ledger(clusters={**self.ledger.clusters, cluster: changed})
-        room = self.room(cluster)
-        assert room is not None
-        reserved = reserve(
-            uid, [Ask(cluster=cluster, room=room, outstanding=changed.outstanding_of(uid))]
-        )
-        assert not isinstance(reserved, Refused)
-        self._change(reserved.rooms)
+        asks = {self.fleet.index[cluster]: changed.outstanding_of(uid)}
+        promised = promise(self.rooms, self.names, uid, asks)
+        assert not isinstance(promised, Refused)
+        self.rooms = promised.fleet
 
     def availability(self, binding: Binding) -> Estimates:
         """The smaller of what the cells prove and what can be packed beside all promises."""
@@ -196,29 +192,25 @@ class ControlPlane:
         }
         adopted = {target.name: {"": target.replicas} for target in candidate.clusters}
         ledger = self.ledger.decided(uid, decision, shares, adopted if is_new else None)
-        asks = [
-            Ask(
-                cluster=name,
-                room=self.room(name),
-                outstanding=ledger.of(name).outstanding_of(uid),
-            )
-            for name in shares
-        ]
-        reserved = reserve(uid, asks)
-        if isinstance(reserved, Refused):
-            self.refusals[uid] = str(reserved.reasons)
+        asks = {
+            self.fleet.index[name]: ledger.of(name).outstanding_of(uid) if name in shares else ()
+            for name in sorted(before | shares.keys())
+        }
+        promised = promise(self.rooms, self.names, uid, asks)
+        if isinstance(promised, Refused):
+            self.refusals[uid] = str(promised.reasons)
             return None
         self.decisions += 1
         self.refusals.pop(uid, None)
         self.ledger = ledger
         self.bindings[uid] = replace(candidate, clusters=clusters)
-        left = {name: self._without(name, uid) for name in before - shares.keys()}
-        self._change({**left, **reserved.rooms})
+        self.rooms = promised.fleet
+        kept = {name: self.room(name) for name in shares}
         return Decided(
             binding=self.bindings[uid],
             decision=decision,
-            promises=reserved.promises,
-            rooms=reserved.rooms,
+            promises=promised.promises,
+            rooms={name: room for name, room in kept.items() if room is not None},
         )
 
     def _without(self, cluster: str, uid: str) -> Room | None:

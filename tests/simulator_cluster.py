@@ -27,7 +27,8 @@ from federation.model.pools.values import Pools
 from federation.model.resources import PODS
 from federation.model.shapes import Echo
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.room import Holding, ReportId
+from federation.scheduler.held import Holding
+from federation.scheduler.room import ReportId
 from tests.fleets import CPU_ROW, GPU_ROW, MEMORY_ROW, PODS_ROW, RESOURCES, Int64Array, node_columns
 
 ZONE_LABEL = "topology.kubernetes.io/zone"

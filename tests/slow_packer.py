@@ -12,7 +12,7 @@ from federation.model.pools.matching import Verdict, pool_verdict
 from federation.model.pools.values import Pools
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.room import Holding
+from federation.scheduler.held import Holding
 
 # A node: its pool, and what it has left in the order of the cells' resources.
 Node = tuple[int, tuple[int, ...]]

@@ -17,6 +17,7 @@ from federation.model.pools.values import BoolArray, Int64Array, Pools
 from federation.model.quantity import divide_up
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
+from federation.scheduler.held import outstanding_alike
 
 # Sums of prices stay below this, else everything counts as lost: int64 holds twice as much.
 _SAFE: Final = 2.0**62
@@ -75,8 +76,13 @@ def contender(pools: Pools, outstanding: Outstanding) -> Contender:
 def contenders(pools: Pools, outstanding: Iterable[Outstanding]) -> list[Contender]:
     """All that is outstanding, with equal shapes and claims as one."""
     every: list[Contender] = []
-    for each in outstanding:
-        every = with_contender(every, contender(pools, each))
+    for alike in outstanding_alike(outstanding):
+        more = replace(
+            contender(pools, alike[0]),
+            replicas=sum(each.in_cells for each in alike),
+            is_strict=any(each.certificate is PromiseCertificate.STRICT for each in alike),
+        )
+        every = with_contender(every, more)
     return every
 
 

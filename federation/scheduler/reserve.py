@@ -5,70 +5,32 @@ Pure. Must not keep what it promises: the caller commits, or forgets the answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
-from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.level import simple_lower_bounds
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.shapes import Shape
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.arrays import BoolArray, IntArray
+from federation.scheduler.arrays import IntArray
+from federation.scheduler.fleet_rooms import FleetRooms
+from federation.scheduler.held import Holding
 from federation.scheduler.losses import contenders, strict_promises_hold
-from federation.scheduler.room import Holding, ReportId, Room
+from federation.scheduler.room import ReportId, Room
+from federation.scheduler.together import is_simple, promised_together, shortage_text
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FleetRooms:
-    """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
-
-    ``filled`` and ``spread`` are the cells of all rooms. ``special_c`` are clusters where more is
-    to be looked at than cells: over-committed ones, and ones that hold strict promises.
-    """
-
-    rooms: tuple[Room | None, ...]
-    filled: FleetCells
-    spread: FleetCells
-    planned_c: BoolArray
-    special_c: BoolArray
-
-    @classmethod
-    def of(cls, rooms: Iterable[Room | None]) -> FleetRooms:
-        rooms = tuple(rooms)
-        return cls(
-            rooms=rooms,
-            filled=FleetCells.of(room.filled if room else None for room in rooms),
-            spread=FleetCells.of(room.spread if room else None for room in rooms),
-            planned_c=np.array([_is_planned(room) for room in rooms], dtype=np.bool_),
-            special_c=np.array([_is_special(room) for room in rooms], dtype=np.bool_),
-        )
-
-    def with_rooms(self, changes: Mapping[int, Room | None]) -> FleetRooms:
-        """The same fleet with newer rooms at some positions; this one stays as it is."""
-        rooms = list(self.rooms)
-        planned_c, special_c = self.planned_c.copy(), self.special_c.copy()
-        for position, room in changes.items():
-            rooms[position] = room
-            planned_c[position] = _is_planned(room)
-            special_c[position] = _is_special(room)
-        return FleetRooms(
-            rooms=tuple(rooms),
-            filled=self.filled.with_clusters(
-                {c: room.filled if room else None for c, room in changes.items()}
-            ),
-            spread=self.spread.with_clusters(
-                {c: room.spread if room else None for c, room in changes.items()}
-            ),
-            planned_c=planned_c,
-            special_c=special_c,
-        )
-
-    def __len__(self) -> int:
-        return len(self.rooms)
+__all__ = [
+    "FleetRooms",
+    "Promise",
+    "Promised",
+    "Refused",
+    "certificate_for",
+    "packable_c",
+    "promise",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,26 +48,6 @@ class Promise:
     @property
     def certificate(self) -> PromiseCertificate:
         return self.holding.outstanding.certificate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ask:
-    """What a decision wants of one cluster: all that the binding has outstanding there after it.
-
-    ``room`` still holds what the binding had before; None where the cluster reported no pools.
-    """
-
-    cluster: str
-    room: Room | None
-    outstanding: tuple[Outstanding, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Reserved:
-    """Every ask is promised: the promises, and the rooms with them, by cluster name."""
-
-    promises: tuple[Promise, ...]
-    rooms: Mapping[str, Room]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,10 +92,9 @@ def packable_c(
     0 where the cells cannot tell. ``own`` has, for every cluster where the binding is, the room
     without it and how many of its replicas need some there: they come first.
     """
-    most_c: IntArray = simple_lower_bounds(fleet.filled, requirements)
+    most_c, spread_c = fleet.most_by_view(requirements)
     if asked is not Certificate.STRICT:
         careful_c = ~fleet.planned_c | (asked is Certificate.CAREFUL)
-        spread_c = simple_lower_bounds(fleet.spread, requirements)
         np.minimum(most_c, spread_c, out=most_c, where=careful_c)
     looked_at_c = fleet.special_c | (asked is Certificate.STRICT)
     for position in np.flatnonzero(looked_at_c & (most_c > 0)).tolist():
@@ -179,78 +120,89 @@ def promise(
     """Promise a binding all it asks for, by cluster position, or nothing.
 
     ``names`` are the fleet's clusters by position. ``asks`` are all that the binding has
-    outstanding in a cluster after the decision; nothing lets go of the cluster.
+    outstanding in a cluster after the decision; nothing lets go of the cluster. The binding's own
+    earlier outstanding is free for it. What does not grow is always promised again: it was, and
+    to refuse would not make it go away.
     """
-    reserved = reserve(
-        binding,
-        [
-            Ask(cluster=names[c], room=fleet.rooms[c], outstanding=outstanding)
-            for c, outstanding in asks.items()
-            if outstanding
-        ],
-        allow_unproven=allow_unproven,
-    )
-    if isinstance(reserved, Refused):
-        return reserved
-    changes: dict[int, Room] = {}
-    for position, outstanding in asks.items():
-        room = fleet.rooms[position]
-        if room is not None:
-            changes[position] = (
-                reserved.rooms[names[position]] if outstanding else room.without(binding)
-            )
-    return Promised(promises=reserved.promises, fleet=fleet.with_rooms(changes))
-
-
-def reserve(
-    binding: str, asks: Sequence[Ask], *, allow_unproven: bool = False
-) -> Reserved | Refused:
-    """Promise all asks of a binding, or none.
-
-    The binding's own earlier outstanding is free for it. What does not grow is always promised
-    again: it was, and to refuse would not make it go away.
-    """
-    promises: list[Promise] = []
-    rooms: dict[str, Room] = {}
-    reasons: dict[str, str] = {}
-    for ask in asks:
-        grown = _grown(binding, ask)
-        unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
-        if unproven and not allow_unproven:
-            reasons[ask.cluster] = "nothing shows whether there is room"
-        elif ask.room is None:
-            holdings = [Holding(outstanding=each, steps=()) for each in ask.outstanding]
-            promises += [
-                Promise(cluster=ask.cluster, report=None, holding=each) for each in holdings
-            ]
+    simple = {c: wanted for c, wanted in asks.items() if is_simple(fleet, c, binding, wanted)}
+    together = promised_together(fleet, simple)
+    reasons = dict(together.reasons)
+    holdings = dict(together.holdings)
+    rooms: dict[int, Room] = {}
+    for position in asks.keys() - simple.keys():
+        ask = _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position])
+        answer = _promised(ask, allow_unproven=allow_unproven)
+        if isinstance(answer, str):
+            reasons[position] = answer
+        elif isinstance(answer, Room):
+            rooms[position] = answer
+            holdings[position] = answer.holdings_of(binding)
         else:
-            room = _room_with(binding, ask.room, ask.outstanding, grown)
-            if isinstance(room, str):
-                reasons[ask.cluster] = room
-                continue
-            rooms[ask.cluster] = room
-            promises += [
-                Promise(cluster=ask.cluster, report=room.report, holding=each)
-                for each in room.holdings
-                if each.outstanding.binding == binding
-            ]
-    return Refused(reasons=reasons) if reasons else Reserved(promises=tuple(promises), rooms=rooms)
+            holdings[position] = answer
+    if reasons:
+        return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
+    return Promised(
+        promises=tuple(
+            Promise(cluster=names[c], report=fleet.report(c), holding=each)
+            for c in asks
+            for each in holdings[c]
+        ),
+        fleet=together.fleet.with_rooms(rooms) if rooms else together.fleet,
+    )
 
 
-def _room_with(
-    binding: str, room: Room, wanted: Sequence[Outstanding], grown: Sequence[Outstanding]
-) -> Room | str:
-    """The room with what the binding wants in place of what it had, or why it has none for that."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ask:
+    """What a binding wants of one cluster, whose ``room`` still has what it had before."""
+
+    binding: str
+    room: Room | None
+    wanted: tuple[Outstanding, ...]
+
+    @property
+    def grown(self) -> tuple[Outstanding, ...]:
+        """What it wants more of than it had, or a stricter promise of."""
+        had = self.had
+        grown = []
+        for each in self.wanted:
+            before = had.get((each.component, each.shape))
+            if before is None or not _covers(before, each):
+                grown.append(each)
+        return tuple(grown)
+
+    @property
+    def had(self) -> dict[tuple[str, Shape], Outstanding]:
+        every = self.room.holdings_of(self.binding) if self.room else ()
+        return {
+            (each.outstanding.component, each.outstanding.shape): each.outstanding for each in every
+        }
+
+
+def _promised(ask: _Ask, *, allow_unproven: bool) -> Room | tuple[Holding, ...] | str:
+    """The room with what is wanted, all of that where there is no room to show, or why not."""
+    grown = ask.grown
+    unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
+    if unproven and not allow_unproven:
+        return "nothing shows whether there is room"
+    if ask.room is None:
+        return tuple(Holding(outstanding=each) for each in ask.wanted)
+    if not ask.wanted:
+        return ask.room.without(ask.binding)
     if not grown:
-        return _confirmed(binding, room, wanted)
+        return _confirmed(ask, ask.room)
+    return _grown_room(ask, ask.room, grown)
+
+
+def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | str:
+    """The room with what the binding wants in place of what it had, or why it has none for that."""
     if room.overcommitted:
         return _overcommitted_text(room)
-    made = room.without(binding).with_all(each for each in wanted if each not in grown)
+    made = room.without(ask.binding).with_all(each for each in ask.wanted if each not in grown)
     for each in grown:
         if each.certificate is not PromiseCertificate.UNPROVEN:
             most = made.most(each.requirements, each.certificate, each.to_pack)
             if most < each.to_pack:
-                return f"{most} of {each.to_pack} replicas find room"
+                return shortage_text(most, each)
         made = made.with_one(each)
     # What is credited needs no room of its own, but may come before its place is free.
     if made.holds_strict and not strict_promises_hold(
@@ -260,16 +212,16 @@ def _room_with(
     return made
 
 
-def _confirmed(binding: str, room: Room, wanted: Sequence[Outstanding]) -> Room:
+def _confirmed(ask: _Ask, room: Room) -> Room:
     """The room with no more than it had for the binding, in the same places.
 
     Where packing less makes the rest fit worse, which it can, the room is left as it was.
     """
-    if [each for each in room.outstanding if each.binding == binding] == list(wanted):
+    left = {(each.component, each.shape): each for each in ask.wanted}
+    if ask.had == left:
         return room
-    left = {(each.component, each.shape): each for each in wanted}
     kept = [
-        left.get((each.component, each.shape)) if each.binding == binding else each
+        left.get((each.component, each.shape)) if each.binding == ask.binding else each
         for each in room.outstanding
     ]
     made = Room.of(
@@ -279,23 +231,6 @@ def _confirmed(binding: str, room: Room, wanted: Sequence[Outstanding]) -> Room:
         follows_claims=room.follows_claims,
     )
     return room if made.overcommitted and not room.overcommitted else made
-
-
-def _grown(binding: str, ask: Ask) -> tuple[Outstanding, ...]:
-    """What the binding wants more of than it had, or a stricter promise of."""
-    had: dict[tuple[str, Shape], Outstanding] = {}
-    if ask.room is not None:
-        had = {
-            (each.component, each.shape): each
-            for each in ask.room.outstanding
-            if each.binding == binding
-        }
-    grown = []
-    for each in ask.outstanding:
-        before = had.get((each.component, each.shape))
-        if before is None or not _covers(before, each):
-            grown.append(each)
-    return tuple(grown)
 
 
 def _covers(before: Outstanding, wanted: Outstanding) -> bool:
@@ -313,11 +248,3 @@ def _covers(before: Outstanding, wanted: Outstanding) -> bool:
 def _overcommitted_text(room: Room) -> str:
     without_room = sum(each.unplaced for each in room.overcommitted)
     return f"the cluster is over-committed: {without_room} promised replicas find no room"
-
-
-def _is_planned(room: Room | None) -> bool:
-    return room is not None and room.follows_claims
-
-
-def _is_special(room: Room | None) -> bool:
-    return room is not None and (bool(room.overcommitted) or room.holds_strict)

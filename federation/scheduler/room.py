@@ -6,23 +6,21 @@ Pure and immutable. Must not decide who gets room: ``federation.scheduler.reserv
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from federation.model.estimate import MAX_REPLICAS
-from federation.model.pools.bounds import fit_k, per_replica
+from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Verdict, pool_verdict
-from federation.model.pools.packing import pack, pack_demands, suiting_pools
-from federation.model.pools.values import BoolArray, Cells, Pools
+from federation.model.pools.packing import Packing, pack, room_by_segment
+from federation.model.pools.residues import Residues, View, cells_left, residues_of
+from federation.model.pools.values import BoolArray, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.workload import ReplicaRequirements
+from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.scheduler.held import Held, Holding, holdings_of, outstanding_alike
 from federation.scheduler.losses import contender, contenders, strict_promises_hold, with_contender
-from federation.scheduler.spreading import spread
-
-# Every packing splits a cell or two: beyond this equal ones are worth looking for.
-_CELLS_TO_COALESCE: Final = 64
 
 
 class ReportId(NamedTuple):
@@ -32,43 +30,20 @@ class ReportId(NamedTuple):
     sequence: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackingStep:
-    """``replicas`` on each of ``nodes`` nodes that surely have ``free``, in the pool at ``pool``.
-
-    ``free`` is in the order of the cells' resources, after all earlier steps.
-    """
-
-    pool: int
-    free: tuple[int, ...]
-    nodes: int
-    replicas: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
-    """Something outstanding, how it is packed, and how many replicas found no room."""
-
-    outstanding: Outstanding
-    steps: tuple[PackingStep, ...]
-    unplaced: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Room:
     """``pools`` as ``report`` has them, and what outstanding replicas leave of their cells.
 
-    ``filled`` is left when they go where they fit best, ``spread`` when they go where most is
-    free. ``follows_claims``: a placer of ours puts the cluster's pods where its agent plans them.
-    The steps of all ``holdings``, in order, are a packing of them into the report's minimums.
+    ``follows_claims``: a placer of ours puts the cluster's pods where its agent plans them.
+    ``left`` are the cells in two views: as they are when what is ``held`` goes where it fits
+    best, and when it goes where most is free.
     """
 
     report: ReportId
     pools: Pools
     follows_claims: bool
-    filled: Pools
-    spread: Pools
-    holdings: tuple[Holding, ...] = ()
+    left: Residues
+    held: Held = field(default_factory=Held)
 
     @classmethod
     def of(
@@ -81,106 +56,91 @@ class Room:
     ) -> Room:
         """The room that a report's cells have beside what is outstanding, packed in its order.
 
-        Where some of it finds none, the largest go first: another order may know better.
+        What is alike is packed as one. Where some finds no room, the largest go first: another
+        order may know better.
         """
         empty = cls(
-            report=report,
-            pools=pools,
-            follows_claims=follows_claims,
-            filled=pools,
-            spread=pools,
+            report=report, pools=pools, follows_claims=follows_claims, left=residues_of(pools)
         )
-        room = empty.with_all(outstanding)
+        alike = outstanding_alike(outstanding)
+        room = empty._with_groups(alike)
         if not room.overcommitted:
             return room
-        largest_first = sorted(outstanding, key=lambda each: -_share(pools.cells, each))
-        other = empty.with_all(largest_first)
+        largest_first = sorted(alike, key=lambda each: -_share(pools, each[0]))
+        other = empty._with_groups(largest_first)
         return min(room, other, key=lambda each: sum(h.unplaced for h in each.overcommitted))
 
     def with_all(self, outstanding: Iterable[Outstanding]) -> Room:
         """With more outstanding, one after the other."""
-        room = self
-        for each in outstanding:
-            room = room.with_one(each)
-        return room
+        return self._with_groups([each] for each in outstanding)
 
     def with_one(self, outstanding: Outstanding) -> Room:
         """With this outstanding as well; as much as fits where not all of it does."""
-        request = outstanding.requirements.request
-        suiting_p = self._suiting(outstanding)
-        packing = pack(self.filled.cells, suiting_p, request, outstanding.to_pack)
-        spreading = spread(self.spread.cells, suiting_p, request, outstanding.to_pack)
-        cells = self.filled.cells
-        steps = tuple(
-            PackingStep(
-                pool=int(cells.pool_k[take.cell]),
-                free=tuple(cells.min_rk[:, take.cell].tolist()),
-                nodes=take.nodes,
-                replicas=take.replicas,
-            )
-            for take in packing.takes
-        )
-        holding = Holding(
-            outstanding=outstanding,
-            steps=steps,
-            unplaced=outstanding.to_pack - packing.placed,
-        )
-        most = len(self.pools.cells) + _CELLS_TO_COALESCE
-        return replace(
-            self,
-            filled=_with_cells(self.filled, packing.left, most),
-            spread=_with_cells(self.spread, spreading.left, most),
-            holdings=(*self.holdings, holding),
-        )
+        return self._with_groups([[outstanding]])
 
     def without(self, binding: str) -> Room:
         """As if the binding had nothing outstanding."""
-        kept = [each for each in self.outstanding if each.binding != binding]
-        if len(kept) == len(self.holdings):
+        if not self.held.has(binding):
             return self
+        kept = [each for each in self.outstanding if each.binding != binding]
         return Room.of(self.report, self.pools, kept, follows_claims=self.follows_claims)
 
     @property
+    def filled(self) -> Pools:
+        """The pools with the cells that best fit leaves."""
+        return replace(self.pools, cells=cells_left(self.left, View.FILLED, self.pools.cells))
+
+    @property
+    def spread(self) -> Pools:
+        """The pools with the cells that spreading leaves."""
+        return replace(self.pools, cells=cells_left(self.left, View.SPREAD, self.pools.cells))
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        """Everything outstanding. All steps, in order, pack it into the report's minimums."""
+        return tuple(self.held)
+
+    def holdings_of(self, binding: str) -> tuple[Holding, ...]:
+        """What one binding holds."""
+        if not self.held.has(binding):
+            return ()
+        return tuple(each for each in self.held if each.outstanding.binding == binding)
+
+    @property
     def outstanding(self) -> tuple[Outstanding, ...]:
-        return tuple(each.outstanding for each in self.holdings)
+        return tuple(each.outstanding for each in self.held)
 
     @property
     def overcommitted(self) -> tuple[Holding, ...]:
         """What finds no room any more; unproven promises never showed that they had any."""
-        return tuple(
-            each
-            for each in self.holdings
-            if each.unplaced and each.outstanding.certificate is not PromiseCertificate.UNPROVEN
-        )
+        if not self.held.is_overcommitted:
+            return ()
+        return tuple(each for each in self.held if each.is_broken)
+
+    @property
+    def holds_strict(self) -> bool:
+        """Whether something strict is outstanding, which later promises must leave its room."""
+        return self.held.is_strict
 
     def can_tell(self, requirements: ReplicaRequirements) -> bool:
         """Whether the pools carry what the node claim names; else nothing can be packed."""
-        return all(
-            pool_verdict(pool, self.pools.label_keys, requirements.node_claim)
-            is not Verdict.UNKNOWN
-            for pool in self.pools.pools
-        )
+        return Verdict.UNKNOWN not in self._verdicts(requirements.node_claim)
 
     def most(
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
     ) -> int:
         """The most replicas, up to ``limit``, that can be promised beside what is outstanding."""
-        if self.overcommitted or not self.can_tell(requirements):
+        if self.held.is_overcommitted or not self.can_tell(requirements):
             return 0
-        most = min(limit, _fits(self.filled, requirements))
+        suiting_p = self._suiting(requirements.node_claim, Verdict.YES)
+        filled, spread = room_by_segment(self.left, requirements.request, suiting_p).tolist()
+        most: int = min(limit, filled, MAX_REPLICAS)
         if certificate is PromiseCertificate.CAREFUL:
-            most = min(most, _fits(self.spread, requirements))
+            most = min(most, spread)
         is_strict = certificate is PromiseCertificate.STRICT
         if is_strict or self.holds_strict:
             most = self._strict_most(requirements, certificate, most)
         return most
-
-    @property
-    def holds_strict(self) -> bool:
-        """Whether something strict is outstanding, which later promises must leave its room."""
-        return any(
-            each.outstanding.certificate is PromiseCertificate.STRICT for each in self.holdings
-        )
 
     def _strict_most(
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
@@ -206,32 +166,39 @@ class Room:
             low, high = (middle, high) if holds(middle) else (low, middle - 1)
         return low
 
-    def _suiting(self, outstanding: Outstanding) -> BoolArray:
-        claim = outstanding.requirements.node_claim
-        if outstanding.certificate is not PromiseCertificate.UNPROVEN:
-            return suiting_pools(self.pools, claim)
-        # It may land wherever nothing says that it cannot: others had better not count on that.
-        verdicts = [pool_verdict(pool, self.pools.label_keys, claim) for pool in self.pools.pools]
-        return np.array([verdict is not Verdict.NO for verdict in verdicts], dtype=np.bool_)
+    def _with_groups(self, groups: Iterable[Sequence[Outstanding]]) -> Room:
+        """With more outstanding, group after group; those of a group differ in nothing but whose
+        they are and how many.
+        """
+        left = self.left
+        more: list[Holding] = []
+        for group in groups:
+            packing = self._packed(left, group)
+            left = packing.left
+            placed = int(packing.placed_s[View.FILLED])
+            more += holdings_of(group, placed, packing.takes, self.pools)
+        return replace(self, left=left, held=self.held.with_more(more))
+
+    def _packed(self, left: Residues, alike: Sequence[Outstanding]) -> Packing:
+        claim = alike[0].requirements.node_claim
+        # What is unproven may land wherever nothing says that it cannot: others had better not
+        # count on that.
+        is_unproven = alike[0].certificate is PromiseCertificate.UNPROVEN
+        suiting_p = self._suiting(claim, Verdict.UNKNOWN if is_unproven else Verdict.YES)
+        replicas = sum(each.to_pack for each in alike)
+        return pack(left, alike[0].requirements.request, np.array([replicas]), suiting_p)
+
+    def _suiting(self, claim: NodeClaim | None, least: Verdict) -> BoolArray:
+        return np.array([verdict >= least for verdict in self._verdicts(claim)] or [False])
+
+    def _verdicts(self, claim: NodeClaim | None) -> list[Verdict]:
+        return [pool_verdict(pool, self.pools.label_keys, claim) for pool in self.pools.pools]
 
 
-def _fits(pools: Pools, requirements: ReplicaRequirements) -> int:
-    """Replicas that the minimums of the cells hold."""
-    cells = pools.cells
-    suiting_p = suiting_pools(pools, requirements.node_claim)
-    fits_k = fit_k(cells, per_replica(requirements.request)) * cells.count_k
-    return min(int(fits_k[suiting_p[cells.pool_k]].sum()), MAX_REPLICAS)
-
-
-def _with_cells(pools: Pools, cells: Cells, most: int) -> Pools:
-    changed = replace(pools, cells=cells)
-    return changed if len(cells) <= most else pack_demands(changed, ()).pools
-
-
-def _share(cells: Cells, outstanding: Outstanding) -> float:
+def _share(pools: Pools, outstanding: Outstanding) -> float:
     """The largest share of a resource of the cluster that one replica takes."""
     demanded = per_replica(outstanding.requirements.request)
-    total_r = (cells.min_rk.astype(np.float64) * cells.count_k).sum(axis=1)
-    totals = dict(zip(cells.resources, total_r.tolist(), strict=True))
+    total_r = (pools.cells.min_rk.astype(np.float64) * pools.cells.count_k).sum(axis=1)
+    totals = dict(zip(pools.cells.resources, total_r.tolist(), strict=True))
     shares = [amount / max(totals.get(name, 0.0), 1.0) for name, amount in demanded.items()]
     return float(max(shares))

@@ -17,8 +17,9 @@ from federation.model.pools.bounds import lower_k, per_replica, tighter_lower_k,
 from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.level import pools_level, simple_lower_bounds
-from federation.model.pools.packing import Demand, pack_demands
+from federation.model.pools.packing import pack
 from federation.model.pools.refreshing import refresh_pools
+from federation.model.pools.residues import Residues, residues_of
 from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import NodeColumns, Pools
 from federation.model.workload import Component, ReplicaRequirements
@@ -70,14 +71,15 @@ def print_one_cluster() -> None:
     show("refresh them, median", statistics.median(refreshes))
     pools = build_pools(every[3], BUDGET)
     random = np.random.default_rng(7)
-    demands = [
-        Demand(
-            requirements=ReplicaRequirements(request={"cpu": int(cpu), "memory": 2 * GIB}),
-            replicas=10,
-        )
-        for cpu in random.integers(100, 4000, 100)
-    ]
-    show("pack 100 reservations", median_millis(lambda: pack_demands(pools, demands)))
+    shapes = [{"cpu": int(cpu), "memory": 2 * GIB} for cpu in random.integers(100, 4000, 100)]
+
+    def pack_each() -> Residues:
+        residues = residues_of(pools)
+        for shape in shapes:
+            residues = pack(residues, shape, np.array([10])).left
+        return residues
+
+    show("pack 100 reservations of as many shapes", median_millis(pack_each))
     parts = [
         Component(
             name="manager", replicas=1, requirements=ReplicaRequirements(request={"cpu": 1000})

@@ -13,13 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.model.pools.bounds import lower_k, per_replica, tighter_lower_k, upper_k
-from federation.model.pools.packing import Demand, pack, pack_demands, smallest_first
+from federation.model.pools.packing import pack, smallest_first
+from federation.model.pools.residues import (
+    Residues,
+    View,
+    cells_left,
+    joined,
+    picked,
+    residues_of,
+)
 from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.workload import Component, ReplicaRequirements
+from tests.packed_nodes import nodes_in_turn
 
 RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")
-EVERY_POOL = np.ones(1, np.bool_)
 
 node_amounts = st.tuples(
     st.integers(0, 30), st.integers(0, 30), st.integers(0, 12), st.sampled_from([0, 0, 0, 2])
@@ -43,6 +51,10 @@ def table(groups: Sequence[Sequence[tuple[int, ...]]]) -> Cells:
     )
 
 
+def fresh(cells: Cells) -> Residues:
+    return residues_of(Pools(label_keys=(), pools=(NodePool(),), cells=cells))
+
+
 def amounts_of(request: Mapping[str, int]) -> tuple[int, ...]:
     demanded = per_replica(request)
     return tuple(demanded.get(name, 0) for name in RESOURCES)
@@ -59,13 +71,9 @@ def minimums(cells: Cells) -> Counter[tuple[int, ...]]:
     return nodes
 
 
-def one_at_a_time(cells: Cells, request: Mapping[str, int], replicas: int) -> list[list[int]]:
+def one_at_a_time(residues: Residues, request: Mapping[str, int], replicas: int) -> list[list[int]]:
     """Every node of exactly its cell's minimum, after each replica took the first with room."""
-    nodes = [
-        list(cells.min_rk[:, k].tolist())
-        for k in smallest_first(cells, per_replica(request)).tolist()
-        for _ in range(int(cells.count_k[k]))
-    ]
+    nodes = [list(free) for _, free in nodes_in_turn(residues, View.FILLED, request)]
     amounts = amounts_of(request)
     for _ in range(replicas):
         node = next((each for each in nodes if fit(each, amounts) > 0), None)
@@ -81,14 +89,19 @@ def one_at_a_time(cells: Cells, request: Mapping[str, int], replicas: int) -> li
 def test_packing_in_closed_form_is_packing_one_at_a_time(
     groups: list[list[tuple[int, ...]]], shapes: list[tuple[dict[str, int], int]]
 ) -> None:
-    cells = table(groups)
+    report = table(groups)
+    residues = fresh(report)
     for request, replicas in shapes:
-        packing = pack(cells, EVERY_POOL, request, replicas)
-        nodes = one_at_a_time(cells, request, replicas)
-        assert minimums(packing.left) == Counter(map(tuple, nodes))
-        assert packing.placed == min(replicas, int(lower_k(cells, per_replica(request)).sum()))
-        assert packing.placed == sum(take.nodes * take.replicas for take in packing.takes)
-        cells = packing.left
+        before = cells_left(residues, View.FILLED, report)
+        packing = pack(residues, request, np.array([replicas]))
+        nodes = one_at_a_time(residues, request, replicas)
+        residues = packing.left
+        left = cells_left(residues, View.FILLED, report)
+        assert minimums(left) == Counter(map(tuple, nodes))
+        placed = int(packing.placed_s[View.FILLED])
+        assert placed == min(replicas, int(lower_k(before, per_replica(request)).sum()))
+        takes = packing.takes.of(0, RESOURCES)
+        assert placed == sum(take.nodes * take.replicas for take in takes)
 
 
 @settings(max_examples=200, deadline=None)
@@ -107,44 +120,59 @@ def test_a_packing_replays_on_any_nodes_of_the_cells(
     seed: int,
 ) -> None:
     random = np.random.default_rng(seed)
-    packing = pack(table(groups), EVERY_POOL, request, replicas)
+    report = table(groups)
+    packing = pack(fresh(report), request, np.array([replicas]))
+    left = cells_left(packing.left, View.FILLED, report)
     untouched = [[list(node) for node in random.permutation(group)] for group in groups]
+    cells_by_free: dict[tuple[int, ...], list[int]] = {}
+    for cell, column in enumerate(report.min_rk.T.tolist()):
+        cells_by_free.setdefault(tuple(column), []).append(cell)
     after = []
     amounts = amounts_of(request)
-    for take in packing.takes:
+    for take in packing.takes.of(0, RESOURCES):
         for _ in range(take.nodes):
-            node = untouched[take.cell].pop()
-            left = [free - take.replicas * q for free, q in zip(node, amounts, strict=True)]
-            assert min(left) >= 0
-            after.append(left)
+            # Of cells with equal minimums any will do.
+            alike = [untouched[cell] for cell in cells_by_free[take.free] if untouched[cell]]
+            node = alike[0].pop()
+            rest = [free - take.replicas * q for free, q in zip(node, amounts, strict=True)]
+            assert min(rest) >= 0
+            after.append(rest)
     after += [node for group in untouched for node in group]
     demanded = per_replica(probe)
     truth = sum(fit(node, amounts_of(probe)) for node in after)
-    assert lower_k(packing.left, demanded).sum() <= tighter_lower_k(packing.left, demanded).sum()
-    assert tighter_lower_k(packing.left, demanded).sum() <= truth
-    assert truth <= upper_k(packing.left, demanded).sum()
+    assert lower_k(left, demanded).sum() <= tighter_lower_k(left, demanded).sum()
+    assert tighter_lower_k(left, demanded).sum() <= truth
+    assert truth <= upper_k(left, demanded).sum()
 
 
-@settings(max_examples=100, deadline=None)
-@given(groups=node_groups, shapes=st.lists(st.tuples(requests, st.integers(0, 40)), max_size=5))
-def test_demands_leave_what_packing_them_in_turn_leaves(
-    groups: list[list[tuple[int, ...]]], shapes: list[tuple[dict[str, int], int]]
+rounds = st.tuples(requests, st.lists(st.integers(0, 60), min_size=3, max_size=3))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    clusters=st.lists(node_groups, min_size=3, max_size=3),
+    shapes=st.lists(rounds, max_size=12),
+    order=st.permutations(range(3)),
+)
+def test_many_clusters_at_once_are_packed_like_one_after_the_other(
+    clusters: list[list[list[tuple[int, ...]]]],
+    shapes: list[tuple[dict[str, int], list[int]]],
+    order: list[int],
 ) -> None:
-    pools = Pools(label_keys=(), pools=(NodePool(),), cells=table(groups))
-    packed = pack_demands(
-        pools,
-        [
-            Demand(requirements=ReplicaRequirements(request=request), replicas=replicas)
-            for request, replicas in shapes
-        ],
-    )
-    cells = pools.cells
-    for (request, replicas), unplaced in zip(shapes, packed.unplaced, strict=True):
-        packing = pack(cells, EVERY_POOL, request, replicas)
-        assert unplaced == replicas - packing.placed
-        cells = packing.left
-    assert minimums(packed.pools.cells) == minimums(cells)
-    assert len(packed.pools.cells) == len(minimums(cells))
+    alone = [fresh(table(groups)) for groups in clusters]
+    together = picked(joined(alone), order)
+    for request, replicas in shapes:
+        packing = pack(together, request, np.array([replicas[c] for c in order]))
+        together = packing.left
+        for place, c in enumerate(order):
+            single = pack(alone[c], request, np.array([replicas[c]]))
+            alone[c] = single.left
+            assert packing.takes.of(place, RESOURCES) == single.takes.of(0, RESOURCES)
+            span = slice(place * len(View), (place + 1) * len(View))
+            assert packing.placed_s[span].tolist() == single.placed_s.tolist()
+            left = picked(together, [place])
+            assert left.table_xk.tolist() == alone[c].table_xk.tolist()
+            assert left.used_s.tolist() == alone[c].used_s.tolist()
 
 
 def sets_one_at_a_time(cells: Cells, components: Sequence[Component], most: int) -> int:

@@ -13,19 +13,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.model.pools.bounds import per_replica
-from federation.model.pools.packing import smallest_first
+from federation.model.pools.packing import pack
+from federation.model.pools.residues import View, cells_left, residues_of
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from federation.scheduler.losses import contenders, strict_promises_hold
 from federation.scheduler.room import ReportId, Room
-from federation.scheduler.spreading import spread
+from tests.packed_nodes import nodes_in_turn
 from tests.slow_packer import Node, after_one, broken_promise, fits_one_at_a_time, nodes_of
 
 RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")
 REPORT = ReportId(1, 1)
-EVERY_POOL = np.ones(2, np.bool_)
 POOLS = (NodePool(labels={"zone": "a"}), NodePool(labels={"zone": "b"}))
 
 node_amounts = st.tuples(
@@ -85,14 +84,9 @@ def minimums(cells: Cells) -> Counter[tuple[int, ...]]:
 def test_spreading_in_closed_form_is_spreading_one_at_a_time(
     drawn: list[tuple[int, int, tuple[int, ...]]], shapes: list[tuple[dict[str, int], int]]
 ) -> None:
-    cells = table(drawn).cells
+    residues = residues_of(table(drawn))
     for request, replicas in shapes:
-        largest_first = smallest_first(cells, per_replica(request))[::-1]
-        nodes: list[Node] = [
-            (int(cells.pool_k[k]), tuple(cells.min_rk[:, k].tolist()))
-            for k in largest_first.tolist()
-            for _ in range(int(cells.count_k[k]))
-        ]
+        nodes = nodes_in_turn(residues, View.SPREAD, request)
         left, has_room = replicas, True
         while left and has_room:
             has_room = False
@@ -100,11 +94,12 @@ def test_spreading_in_closed_form_is_spreading_one_at_a_time(
                 after = after_one(node, RESOURCES, request)
                 if after is not None and left:
                     nodes[place], left, has_room = after, left - 1, True
-        spreading = spread(cells, EVERY_POOL, request, replicas)
-        assert spreading.placed == replicas - left
-        assert minimums(spreading.left) == Counter(free for _, free in nodes)
-        assert (spreading.left.min_rk <= spreading.left.max_rk).all()
-        cells = spreading.left
+        packing = pack(residues, request, np.array([replicas]))
+        assert packing.placed_s[View.SPREAD] == replicas - left
+        residues = packing.left
+        spread = cells_left(residues, View.SPREAD, table(drawn).cells)
+        assert minimums(spread) == Counter(free for _, free in nodes)
+        assert (spread.min_rk <= spread.max_rk).all()
 
 
 @settings(max_examples=150, deadline=None)

@@ -40,7 +40,7 @@ def tighter_lower_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
     one holds min(x // amount, B): a staircase in x. A convex line below it, at the mean of x, is
     at most the mean of the staircase (Jensen), and so is the number that is rounded up here.
     """
-    rows = _rows(cells, demanded)
+    rows = _rows(cells.resources, demanded)
     if rows is None:
         return np.zeros(len(cells), dtype=np.int64)
     amounts = list(demanded.values())
@@ -61,10 +61,10 @@ def tighter_lower_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
 
 def upper_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
     """UB: nodes times what the maximum of the cell holds, at most what each sum is good for."""
-    rows = _rows(cells, demanded)
+    rows = _rows(cells.resources, demanded)
     if rows is None:
         return np.zeros(len(cells), dtype=np.int64)
-    bound_k = _fit_k(cells, cells.max_rk, demanded)
+    bound_k = fit_in_k(cells.resources, cells.max_rk, demanded)
     np.multiply(bound_k, cells.count_k, out=bound_k)
     all_exact = bool(cells.sum_exact_k.all())
     for row, amount in zip(rows, demanded.values(), strict=True):
@@ -77,24 +77,27 @@ def upper_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
 
 def fit_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
     """Replicas that every node of a cell surely holds, 0..MAX_REPLICAS."""
-    return _fit_k(cells, cells.min_rk, demanded)
+    return fit_in_k(cells.resources, cells.min_rk, demanded)
 
 
-def _rows(cells: Cells, demanded: Mapping[str, int]) -> list[int] | None:
-    """The rows of what is demanded; None when no node has one of the resources."""
-    if not demanded.keys() <= set(cells.resources):
-        return None
-    return [cells.resources.index(name) for name in demanded]
-
-
-def _fit_k(cells: Cells, amount_rk: Int64Array, demanded: Mapping[str, int]) -> Int64Array:
-    rows = _rows(cells, demanded)
+def fit_in_k(
+    resources: Sequence[str], amount_rk: Int64Array, demanded: Mapping[str, int]
+) -> Int64Array:
+    """Replicas that a node with so much of each resource holds, 0..MAX_REPLICAS."""
+    rows = _rows(resources, demanded)
     if rows is None:
-        return np.zeros(len(cells), dtype=np.int64)
-    fits_k = np.full(len(cells), MAX_REPLICAS, dtype=np.int64)
+        return np.zeros(amount_rk.shape[1], dtype=np.int64)
+    fits_k = np.full(amount_rk.shape[1], MAX_REPLICAS, dtype=np.int64)
     for row, amount in zip(rows, demanded.values(), strict=True):
         np.minimum(fits_k, _quotient(amount_rk[row], amount), out=fits_k)
     return fits_k
+
+
+def _rows(resources: Sequence[str], demanded: Mapping[str, int]) -> list[int] | None:
+    """The rows of what is demanded; None when no node has one of the resources."""
+    if not demanded.keys() <= set(resources):
+        return None
+    return [resources.index(name) for name in demanded]
 
 
 def _quotient(amount_k: Int64Array, divisor: int) -> Int64Array:

@@ -12,16 +12,16 @@ from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.scheduler.held import PackingStep
 from federation.scheduler.reserve import (
-    Ask,
     FleetRooms,
+    Promised,
     Refused,
-    Reserved,
     certificate_for,
     packable_c,
-    reserve,
+    promise,
 )
-from federation.scheduler.room import PackingStep, ReportId, Room
+from federation.scheduler.room import ReportId, Room
 from tests.slow_packer import broken_promise
 
 REPORT = ReportId(1, 7)
@@ -69,26 +69,32 @@ def wanted(
     )
 
 
-def asked(room: Room | None, *outstanding: Outstanding) -> Ask:
-    return Ask(cluster="member1", room=room, outstanding=outstanding)
+def asked(
+    room: Room | None, *outstanding: Outstanding, allow_unproven: bool = False
+) -> Promised | Refused:
+    """Ask one cluster, for the binding of what is asked for."""
+    (binding,) = {each.binding for each in outstanding}
+    fleet = FleetRooms.of([room])
+    return promise(fleet, ["member1"], binding, {0: outstanding}, allow_unproven=allow_unproven)
 
 
-def taken(answer: Reserved | Refused) -> Room:
-    assert isinstance(answer, Reserved)
-    room = answer.rooms["member1"]
+def taken(answer: Promised | Refused) -> Room:
+    assert isinstance(answer, Promised)
+    room = answer.fleet.rooms[0]
+    assert room is not None
     assert broken_promise(room.pools, room.holdings) == ""
     return room
 
 
-def why(answer: Reserved | Refused) -> str:
+def why(answer: Promised | Refused) -> str:
     assert isinstance(answer, Refused)
     return answer.reasons["member1"]
 
 
 def test_a_promise_names_its_report_and_shows_where_it_fits() -> None:
     room = Room.of(REPORT, pools((2, 25), (1, 40)))
-    answer = reserve("web", [asked(room, wanted(5))])
-    assert isinstance(answer, Reserved)
+    answer = asked(room, wanted(5))
+    assert isinstance(answer, Promised)
     (promise,) = answer.promises
     assert (promise.cluster, promise.report, promise.certificate) == ("member1", REPORT, CAREFUL)
     assert promise.holding.steps == (
@@ -99,16 +105,14 @@ def test_a_promise_names_its_report_and_shows_where_it_fits() -> None:
 
 def test_all_or_nothing_over_clusters() -> None:
     small, large = Room.of(REPORT, pools((1, 10))), Room.of(REPORT, pools((1, 90)))
-    asks = [
-        Ask(cluster="large", room=large, outstanding=(wanted(4),)),
-        Ask(cluster="member1", room=small, outstanding=(wanted(4),)),
-    ]
-    assert why(reserve("web", asks)) == "1 of 4 replicas find room"
+    fleet = FleetRooms.of([large, small])
+    asks = {0: (wanted(4),), 1: (wanted(4),)}
+    assert why(promise(fleet, ["large", "member1"], "web", asks)) == "1 of 4 replicas find room"
 
 
 def test_components_cannot_have_the_same_room() -> None:
     room = Room.of(REPORT, pools((1, 40)))
-    answer = reserve("web", [asked(room, wanted(3), wanted(1, 20))])
+    answer = asked(room, wanted(3), wanted(1, 20))
     assert why(answer) == "0 of 1 replicas find room"
 
 
@@ -118,8 +122,8 @@ def test_the_own_reservation_is_free_for_its_binding() -> None:
     own = {0: (room.without("web"), 6)}
     assert packable_c(fleet, cpu(10), None, own).tolist() == [2]
     assert packable_c(fleet, cpu(10), None, {}).tolist() == [2]
-    assert taken(reserve("web", [asked(room, wanted(8))])).overcommitted == ()
-    assert why(reserve("web", [asked(room, wanted(9))])) == "8 of 9 replicas find room"
+    assert taken(asked(room, wanted(8))).overcommitted == ()
+    assert why(asked(room, wanted(9))) == "8 of 9 replicas find room"
 
 
 def test_more_fits_of_a_smaller_shape_in_the_place_of_the_own_larger_one() -> None:
@@ -134,12 +138,12 @@ def test_what_does_not_grow_is_confirmed_in_an_over_committed_cluster_and_more_i
     (short,) = room.overcommitted
     assert (short.outstanding.binding, short.unplaced) == ("other", 3)
     assert room.outstanding == (wanted(4), wanted(4, binding="other"))
-    assert taken(reserve("web", [asked(room, wanted(4))])) is room
-    scaled_down = taken(reserve("web", [asked(room, wanted(1))]))
+    assert taken(asked(room, wanted(4))).outstanding == room.outstanding
+    scaled_down = taken(asked(room, wanted(1)))
     assert scaled_down.overcommitted == ()
     text = "the cluster is over-committed: 3 promised replicas find no room"
-    assert why(reserve("web", [asked(room, wanted(5))])) == text
-    assert why(reserve("new", [asked(room, wanted(1, binding="new"))])) == text
+    assert why(asked(room, wanted(5))) == text
+    assert why(asked(room, wanted(1, binding="new"))) == text
     assert packable_c(FleetRooms.of([room]), cpu(1), None, {}).tolist() == [0]
 
 
@@ -151,8 +155,8 @@ def test_another_order_is_tried_before_a_cluster_counts_as_over_committed() -> N
 
 def test_credited_replicas_need_no_room() -> None:
     room = Room.of(REPORT, pools((1, 20)))
-    assert taken(reserve("web", [asked(room, wanted(5, credited=3))])).overcommitted == ()
-    assert why(reserve("web", [asked(room, wanted(5, credited=2))])) == "2 of 3 replicas find room"
+    assert taken(asked(room, wanted(5, credited=3))).overcommitted == ()
+    assert why(asked(room, wanted(5, credited=2))) == "2 of 3 replicas find room"
 
 
 def test_careful_promises_what_both_placers_leave() -> None:
@@ -173,7 +177,7 @@ def test_strict_promises_what_any_placer_leaves() -> None:
 def test_nobody_takes_what_a_strict_promise_may_need() -> None:
     room = Room.of(REPORT, pools((4, 40)), [wanted(2, 40, binding="db", certificate=STRICT)])
     assert room.most(cpu(1), CAREFUL, 99) == 2
-    answer = reserve("web", [asked(room, wanted(3, 1))])
+    answer = asked(room, wanted(3, 1))
     assert why(answer) == "2 of 3 replicas find room"
     fleet = FleetRooms.of([room])
     assert packable_c(fleet, cpu(1), None, {}).tolist() == [2]
@@ -182,7 +186,7 @@ def test_nobody_takes_what_a_strict_promise_may_need() -> None:
 
 def test_credited_replicas_may_come_before_their_place_is_free() -> None:
     room = Room.of(REPORT, pools((4, 40)), [wanted(2, 40, binding="db", certificate=STRICT)])
-    answer = reserve("web", [asked(room, wanted(3, 1, credited=2))])
+    answer = asked(room, wanted(3, 1, credited=2))
     assert why(answer) == "strict promises would no longer be sure of their room"
 
 
@@ -190,7 +194,7 @@ def test_a_stricter_promise_is_a_new_one() -> None:
     room = Room.of(REPORT, pools((2, 40)), [wanted(2, 40), wanted(1, 1, binding="other")])
     assert room.overcommitted
     room = Room.of(REPORT, pools((3, 40)), [wanted(3, 1, binding="other"), wanted(1, 40)])
-    answer = reserve("web", [asked(room, wanted(1, 40, certificate=STRICT))])
+    answer = asked(room, wanted(1, 40, certificate=STRICT))
     assert why(answer) == "0 of 1 replicas find room"
 
 
@@ -222,10 +226,10 @@ def test_certificates(
 
 def test_nothing_is_proven_of_a_cluster_without_pools() -> None:
     assert certificate_for(None, None, cpu(1)) is UNPROVEN
-    ask = asked(None, wanted(1, certificate=UNPROVEN))
-    assert why(reserve("web", [ask])) == "nothing shows whether there is room"
-    answer = reserve("web", [ask], allow_unproven=True)
-    assert isinstance(answer, Reserved)
+    unproven = wanted(1, certificate=UNPROVEN)
+    assert why(asked(None, unproven)) == "nothing shows whether there is room"
+    answer = asked(None, unproven, allow_unproven=True)
+    assert isinstance(answer, Promised)
     assert [(each.report, each.certificate) for each in answer.promises] == [(None, UNPROVEN)]
     assert packable_c(FleetRooms.of([None]), cpu(1), None, {}).tolist() == [0]
 
@@ -233,8 +237,8 @@ def test_nothing_is_proven_of_a_cluster_without_pools() -> None:
 def test_what_is_unproven_keeps_others_away_and_is_no_over_commitment() -> None:
     room = Room.of(REPORT, pools((1, 40)))
     unproven = wanted(9, 10, "blind", UNPROVEN, claim=RACK)
-    assert why(reserve("blind", [asked(room, unproven)])) == "nothing shows whether there is room"
-    room = taken(reserve("blind", [asked(room, unproven)], allow_unproven=True))
+    assert why(asked(room, unproven)) == "nothing shows whether there is room"
+    room = taken(asked(room, unproven, allow_unproven=True))
     assert room.overcommitted == ()
     assert room.most(cpu(1), CAREFUL, 9) == 0
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from federation.model.pools.bounds import per_replica, upper_k
-from federation.model.pools.packing import Demand, Take, pack, pack_demands
+from federation.model.pools.packing import Take, pack, suiting_pools
+from federation.model.pools.residues import Residues, View, cells_left, residues_of
 from federation.model.pools.sets import SetEstimate, sets_that_fit
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.resources import MAX_AMOUNT
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
 
 RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")
-EVERY_POOL = np.ones(1, np.bool_)
 
 
 def cells_of(*cells: tuple[int, tuple[int, ...]], pool: Sequence[int] = ()) -> Cells:
@@ -32,8 +33,32 @@ def cells_of(*cells: tuple[int, tuple[int, ...]], pool: Sequence[int] = ()) -> C
     )
 
 
+def pools_of(cells: Cells) -> Pools:
+    return Pools(label_keys=(), pools=(NodePool(),), cells=cells)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """Where best fit packs replicas into one cluster, and the cells it leaves."""
+
+    placed: int
+    takes: list[Take]
+    left: Cells
+
+
+def packed(cells: Cells, request: Mapping[str, int], replicas: int) -> Packed:
+    packing = pack(residues_of(pools_of(cells)), request, np.array([replicas]))
+    return Packed(
+        placed=int(packing.placed_s[View.FILLED]),
+        takes=packing.takes.of(0, cells.resources),
+        left=cells_left(packing.left, View.FILLED, cells),
+    )
+
+
 def left_of(cells: Cells) -> list[tuple[int, tuple[int, ...]]]:
-    return [(int(cells.count_k[k]), tuple(cells.min_rk[:, k].tolist())) for k in range(len(cells))]
+    return sorted(
+        (int(cells.count_k[k]), tuple(cells.min_rk[:, k].tolist())) for k in range(len(cells))
+    )
 
 
 def component(replicas: int, request: Mapping[str, int], zone: str = "") -> Component:
@@ -47,41 +72,49 @@ def component(replicas: int, request: Mapping[str, int], zone: str = "") -> Comp
 
 def test_the_smallest_cell_that_takes_one_comes_first() -> None:
     cells = cells_of((2, (8, 8, 9, 0)), (3, (3, 3, 9, 0)), (4, (1, 9, 9, 0)))
-    packing = pack(cells, EVERY_POOL, {"cpu": 2}, 4)
-    assert packing.takes == (Take(cell=1, nodes=3, replicas=1), Take(cell=0, nodes=1, replicas=1))
+    packing = packed(cells, {"cpu": 2}, 4)
+    assert packing.takes == [
+        Take(pool=0, free=(3, 3, 9, 0), nodes=3, replicas=1),
+        Take(pool=0, free=(8, 8, 9, 0), nodes=1, replicas=1),
+    ]
     assert packing.placed == 4
     assert left_of(packing.left) == [
         (1, (6, 8, 8, 0)),
+        (1, (8, 8, 9, 0)),
         (3, (1, 3, 8, 0)),
         (4, (1, 9, 9, 0)),
-        (1, (8, 8, 9, 0)),
     ]
 
 
 def test_a_partly_used_node_becomes_its_own_cell() -> None:
-    packing = pack(cells_of((5, (7, 9, 9, 0))), EVERY_POOL, {"cpu": 2}, 8)
-    assert packing.takes == (Take(cell=0, nodes=2, replicas=3), Take(cell=0, nodes=1, replicas=2))
-    assert left_of(packing.left) == [(2, (1, 9, 6, 0)), (1, (3, 9, 7, 0)), (2, (7, 9, 9, 0))]
+    packing = packed(cells_of((5, (7, 9, 9, 0))), {"cpu": 2}, 8)
+    assert packing.takes == [
+        Take(pool=0, free=(7, 9, 9, 0), nodes=2, replicas=3),
+        Take(pool=0, free=(7, 9, 9, 0), nodes=1, replicas=2),
+    ]
+    assert left_of(packing.left) == [(1, (3, 9, 7, 0)), (2, (1, 9, 6, 0)), (2, (7, 9, 9, 0))]
 
 
 def test_nodes_with_devices_are_for_those_who_ask() -> None:
     cells = cells_of((1, (2, 2, 9, 1)), (1, (90, 90, 90, 0)))
-    assert [take.cell for take in pack(cells, EVERY_POOL, {"cpu": 1}, 91).takes] == [1, 0]
-    with_device = pack(cells, EVERY_POOL, {"cpu": 1, "nvidia.com/gpu": 1}, 5)
-    assert (with_device.placed, with_device.takes) == (1, (Take(cell=0, nodes=1, replicas=1),))
+    takes = packed(cells, {"cpu": 1}, 91).takes
+    assert [take.free for take in takes] == [(90, 90, 90, 0), (2, 2, 9, 1)]
+    with_device = packed(cells, {"cpu": 1, "nvidia.com/gpu": 1}, 5)
+    assert with_device.placed == 1
+    assert with_device.takes == [Take(pool=0, free=(2, 2, 9, 1), nodes=1, replicas=1)]
 
 
 def test_nothing_is_packed_where_nothing_fits() -> None:
     cells = cells_of((3, (1, 1, 1, 0)))
     for request, replicas in (({"cpu": 2}, 5), ({"unheard.of/device": 1}, 5), ({"cpu": 1}, 0)):
-        packing = pack(cells, EVERY_POOL, request, replicas)
-        assert (packing.placed, packing.takes) == (0, ())
-        assert packing.left is cells
+        packing = packed(cells, request, replicas)
+        assert (packing.placed, packing.takes) == (0, [])
+        assert left_of(packing.left) == left_of(cells)
 
 
 def test_a_million_replicas_are_packed_at_once() -> None:
     cells = cells_of((100_000, (64_000, 64_000, 110, 0)))
-    packing = pack(cells, EVERY_POOL, {"cpu": 500}, 1_000_000)
+    packing = packed(cells, {"cpu": 500}, 1_000_000)
     assert packing.placed == 1_000_000
     assert len(packing.left) == 3
 
@@ -97,7 +130,7 @@ def test_pieces_of_a_cell_of_unlike_nodes_have_the_least_sums() -> None:
         max_rk=np.array([[8], [4], [9], [0]]),
         sum_exact_k=np.ones(1, np.bool_),
     )
-    left = pack(cells, EVERY_POOL, {"cpu": 4}, 1).left
+    left = packed(cells, {"cpu": 4}, 1).left
     # One node has at most 8 of the 18, so the other two have at least 10; and one at least 4.
     assert left.sum_rk[0].tolist() == [4 - 4, 10]
     assert left.max_rk[0].tolist() == [4, 8]
@@ -115,7 +148,7 @@ def test_an_enormous_sum_is_not_taken_for_what_is_left_of_it() -> None:
         max_rk=np.full((3, 1), MAX_AMOUNT),
         sum_exact_k=np.zeros(1, np.bool_),
     )
-    left = pack(cells, EVERY_POOL, {"cpu": MAX_AMOUNT}, 2).left
+    left = packed(cells, {"cpu": MAX_AMOUNT}, 2).left
     assert left.min_rk[0].tolist() == [0, MAX_AMOUNT]
     assert upper_k(left, per_replica({"cpu": MAX_AMOUNT})).tolist() == [0, 1]
 
@@ -128,26 +161,30 @@ def two_zones() -> Pools:
     )
 
 
-def test_demands_are_packed_in_turn_into_the_pools_that_suit_them() -> None:
-    in_a = ReplicaRequirements(
-        request={"cpu": 3}, node_claim=NodeClaim(node_selector={"zone": "a"})
-    )
-    packed = pack_demands(
-        two_zones(),
-        [
-            Demand(requirements=in_a, replicas=3),
-            Demand(requirements=ReplicaRequirements(request={"cpu": 1}), replicas=2),
-        ],
-    )
-    assert packed.unplaced == (1, 0)
-    assert packed.pools.cells.pool_k.tolist() == [0, 1]
-    assert left_of(packed.pools.cells) == [(2, (0, 4, 7, 0)), (2, (4, 4, 9, 0))]
+def test_only_pools_that_suit_are_packed_into() -> None:
+    pools = two_zones()
+    in_a = suiting_pools(pools, NodeClaim(node_selector={"zone": "a"}))
+    packing = pack(residues_of(pools), {"cpu": 3}, np.array([3]), in_a)
+    assert packing.placed_s.tolist() == [2, 2]
+    left = cells_left(packing.left, View.FILLED, pools.cells)
+    assert dict(zip(left.pool_k.tolist(), left_of(left), strict=True)) == {
+        0: (2, (1, 4, 8, 0)),
+        1: (2, (4, 4, 9, 0)),
+    }
 
 
 def test_nothing_is_promised_on_a_label_that_pools_do_not_carry() -> None:
-    claim = NodeClaim(node_selector={"disk": "ssd"})
-    demand = Demand(requirements=ReplicaRequirements(node_claim=claim), replicas=1)
-    assert pack_demands(two_zones(), [demand]).unplaced == (1,)
+    assert not suiting_pools(two_zones(), NodeClaim(node_selector={"disk": "ssd"})).any()
+
+
+def test_cells_that_become_equal_again_are_one() -> None:
+    cells = cells_of((40, (6, 9, 9, 0)))
+    residues: Residues = residues_of(pools_of(cells))
+    for _ in range(30):
+        residues = pack(residues, {"cpu": 2}, np.array([4])).left
+    assert residues.table_xk.shape[1] <= 4 * 8
+    left = cells_left(residues, View.FILLED, cells)
+    assert left_of(left) == [(40, (0, 9, 6, 0))]
 
 
 def test_sets_need_room_for_every_component() -> None:

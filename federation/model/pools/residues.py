@@ -1,0 +1,278 @@
+"""What is left of the cells of several clusters, side by side in one table, in two views.
+
+Pure values. Must not pack: ``packing`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.model.pools.values import BoolArray, Cells, Int64Array, Pools
+from federation.model.resources import MAX_AMOUNT
+
+
+class View(IntEnum):
+    """Who places the pods: one that fills small holes first, or one that likes empty nodes."""
+
+    FILLED = 0
+    SPREAD = 1
+
+
+# The rows of a table before its amounts: nodes, free amounts as one number, the pool by its
+# position in the cluster, the cell of the report, and the pool among all kinds of them.
+COUNT: Final = 0
+SIZE: Final = 1
+POOL: Final = 2
+ORIGIN: Final = 3
+KIND: Final = 4
+AMOUNTS: Final = 5
+
+# One packing divides at most one cell of a segment into three.
+PIECES: Final = 2
+# Sums below this are safe in int64.
+_SAFE: Final = 2.0**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Residues:
+    """The cells of clusters (axis c), each cluster as two segments (axis s): its views in order.
+
+    The cells of segment s are columns of ``table_xk`` from ``first_s[s]``, ``used_s[s]`` of them;
+    the columns from there to ``first_s[s + 1]`` are spare and all zero, at least one. The rows are
+    named above, the last ones are the least that every node of the cell has of ``resources``.
+    ``weight_rc`` makes sizes of amounts: shares of what the report shows in all, at most 1 a cell.
+    Arrays are read-only.
+    """
+
+    resources: tuple[str, ...]
+    table_xk: Int64Array
+    first_s: Int64Array
+    used_s: Int64Array
+    weight_rc: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.used_s) // len(View)
+
+    @property
+    def amount_rk(self) -> Int64Array:
+        return self.table_xk[AMOUNTS:]
+
+    @property
+    def capacity_s(self) -> Int64Array:
+        return np.diff(self.first_s)
+
+
+def residues_of(pools: Pools) -> Residues:
+    """The cells of one cluster before anything is packed: both views are the same."""
+    cells = pools.cells
+    weight_rc = weight_r1(cells)
+    table_xk = np.zeros((AMOUNTS + len(cells.resources), len(cells)), dtype=np.int64)
+    table_xk[COUNT] = cells.count_k
+    table_xk[SIZE] = size_k(cells.min_rk, weight_rc)
+    table_xk[POOL] = table_xk[KIND] = cells.pool_k
+    table_xk[ORIGIN] = np.arange(len(cells))
+    table_xk[AMOUNTS:] = cells.min_rk
+    table_xk = table_xk[:, table_xk[COUNT] > 0]
+    # Cells that are nearly in the order of their sizes are sorted in next to no time.
+    spaced_xk = _spaced(table_xk[:, np.argsort(table_xk[SIZE], kind="stable")])
+    capacity = spaced_xk.shape[1]
+    return Residues(
+        resources=cells.resources,
+        table_xk=np.concatenate([spaced_xk, spaced_xk], axis=1),
+        first_s=np.array([0, capacity, 2 * capacity], dtype=np.int64),
+        used_s=np.full(len(View), table_xk.shape[1], dtype=np.int64),
+        weight_rc=weight_rc,
+    )
+
+
+def weight_r1(cells: Cells) -> npt.NDArray[np.float64]:
+    """What makes shares of what the cells hold in all; all shares of a node are at most 1."""
+    total_r = (cells.min_rk.astype(np.float64) * cells.count_k).sum(axis=1)
+    weight_r: npt.NDArray[np.float64] = 1.0 / (np.maximum(total_r, 1.0) * max(len(total_r), 1))
+    return weight_r[:, np.newaxis]
+
+
+def size_k(amount_rk: Int64Array, weight_rk: npt.NDArray[np.float64]) -> Int64Array:
+    """Free amounts as one number below 2**30 that is larger where more is free."""
+    size = (amount_rk * weight_rk).sum(axis=0).astype(np.float32)
+    # The bits of floats that are not negative are in the order of the floats.
+    size_k: Int64Array = size.view(np.int32).astype(np.int64)
+    return size_k
+
+
+def joined(parts: Sequence[Residues]) -> Residues:
+    """The clusters of all parts, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    resources = tuple(dict.fromkeys(name for each in parts for name in each.resources))
+    parts = [_aligned(each, resources) for each in parts]
+    capacity_s = np.concatenate([each.capacity_s for each in parts])
+    return Residues(
+        resources=resources,
+        table_xk=np.concatenate([each.table_xk for each in parts], axis=1),
+        first_s=_starts(capacity_s),
+        used_s=np.concatenate([each.used_s for each in parts]),
+        weight_rc=np.concatenate([each.weight_rc for each in parts], axis=1),
+    )
+
+
+def picked(residues: Residues, clusters: Sequence[int]) -> Residues:
+    """Some of the clusters."""
+    table_xk = residues.table_xk
+    if list(clusters) != list(range(len(residues))):
+        begin_c = residues.first_s[: -1 : len(View)].tolist()
+        end_c = residues.first_s[len(View) :: len(View)].tolist()
+        parts = [table_xk[:, begin_c[each] : end_c[each]] for each in clusters]
+        table_xk = np.concatenate(parts, axis=1)
+    place_c = np.asarray(clusters, dtype=np.intp)
+    segment_s = (place_c[:, np.newaxis] * len(View) + np.arange(len(View))).ravel()
+    return Residues(
+        resources=residues.resources,
+        table_xk=table_xk,
+        first_s=_starts(residues.capacity_s[segment_s]),
+        used_s=residues.used_s[segment_s],
+        weight_rc=residues.weight_rc[:, place_c],
+    )
+
+
+def only(residues: Residues, cluster: int) -> Residues:
+    """One of the clusters by itself, where its pools are all the kinds there are."""
+    segment = cluster * len(View)
+    first_s = residues.first_s[segment : segment + len(View) + 1]
+    table_xk = residues.table_xk[:, first_s[0] : first_s[-1]].copy()
+    table_xk[KIND] = table_xk[POOL]
+    return Residues(
+        resources=residues.resources,
+        table_xk=table_xk,
+        first_s=first_s - first_s[0],
+        used_s=residues.used_s[segment : segment + len(View)],
+        weight_rc=residues.weight_rc[:, cluster : cluster + 1],
+    )
+
+
+def with_kinds(residues: Residues, kind_p: Int64Array) -> Residues:
+    """The only cluster, with the kind of each of its pools."""
+    table_xk = residues.table_xk.copy()
+    table_xk[KIND] = kind_p[table_xk[POOL]]
+    return replace(residues, table_xk=table_xk)
+
+
+def with_spare_columns(residues: Residues) -> Residues:
+    """The same with room for the pieces of one more packing in every segment.
+
+    Where there is none, equal cells become one first. How much is added grows with the segment:
+    so copying costs little on the whole.
+    """
+    capacity_s = residues.capacity_s
+    short = np.flatnonzero(capacity_s - residues.used_s < PIECES).tolist()
+    if not short:
+        return residues
+    first, used = residues.first_s.tolist(), residues.used_s.copy()
+    parts, done = [], 0
+    for segment in short:
+        start, stop = first[segment], first[segment + 1]
+        cells_xk = _coalesced(residues.table_xk[:, start : start + int(used[segment])])
+        spaced_xk = _spaced(cells_xk)
+        parts += [residues.table_xk[:, done:start], spaced_xk]
+        used[segment], capacity_s[segment] = cells_xk.shape[1], spaced_xk.shape[1]
+        done = stop
+    parts.append(residues.table_xk[:, done:])
+    return replace(
+        residues,
+        table_xk=np.concatenate(parts, axis=1),
+        first_s=_starts(capacity_s),
+        used_s=used,
+    )
+
+
+def cells_left(residues: Residues, view: View, report: Cells) -> Cells:
+    """The cells of the only cluster in a view, out of the ``report`` that they come from.
+
+    Which of its nodes are in a cell is not known, so their sum is the least it can be.
+    """
+    start, used = int(residues.first_s[view]), int(residues.used_s[view])
+    columns_xk = _coalesced(residues.table_xk[:, start : start + used])
+    row_r = [AMOUNTS + residues.resources.index(name) for name in report.resources]
+    origin_k, count_k, min_rk = columns_xk[ORIGIN], columns_xk[COUNT], columns_xk[row_r]
+    taken_rk = report.min_rk[:, origin_k] - min_rk
+    sum_rk, sum_exact_k = _least_sums(report, origin_k, count_k, taken_rk)
+    return Cells(
+        resources=report.resources,
+        pool_k=columns_xk[POOL].astype(np.int32),
+        count_k=count_k,
+        min_rk=min_rk,
+        sum_rk=sum_rk,
+        max_rk=report.max_rk[:, origin_k] - taken_rk,
+        sum_exact_k=sum_exact_k,
+    )
+
+
+def _least_sums(
+    report: Cells, origin_k: Int64Array, count_k: Int64Array, taken_rk: Int64Array
+) -> tuple[Int64Array, BoolArray]:
+    """What ``count_k`` nodes of the cells ``origin_k`` surely add up to, less what was taken of
+    each; and whether that is exact.
+    """
+    most = (report.max_rk.astype(np.float64) * report.count_k).max(initial=0.0)
+    kind = np.int64 if most < _SAFE else object
+    least_rk, most_rk, total_rk, taken_rk = (
+        amounts_rk.astype(kind)
+        for amounts_rk in (
+            report.min_rk[:, origin_k],
+            report.max_rk[:, origin_k],
+            report.sum_rk[:, origin_k],
+            taken_rk,
+        )
+    )
+    others_k = report.count_k[origin_k] - count_k
+    low_rk = np.maximum(count_k * least_rk, total_rk - others_k * most_rk)
+    high_rk = np.minimum(count_k * most_rk, total_rk - others_k * least_rk)
+    sum_rk = np.minimum(low_rk - count_k * taken_rk, MAX_AMOUNT).astype(np.int64)
+    return sum_rk, report.sum_exact_k[origin_k] & (low_rk == high_rk).astype(np.bool_).all(axis=0)
+
+
+def _coalesced(cells_xk: Int64Array) -> Int64Array:
+    """Columns in the order of their sizes, those of the same nodes with the same left as one."""
+    keys_xk = np.concatenate([cells_xk[AMOUNTS:], cells_xk[ORIGIN : ORIGIN + 1], cells_xk[[SIZE]]])
+    sorted_xk = cells_xk[:, np.lexsort(keys_xk)]
+    is_new_k = np.ones(sorted_xk.shape[1], dtype=np.bool_)
+    is_new_k[1:] = (sorted_xk[SIZE:, 1:] != sorted_xk[SIZE:, :-1]).any(axis=0)
+    if is_new_k.all():
+        return sorted_xk
+    (first_g,) = np.nonzero(is_new_k)
+    merged_xk = sorted_xk[:, first_g]
+    merged_xk[COUNT] = np.add.reduceat(sorted_xk[COUNT], first_g)
+    return merged_xk
+
+
+def _spaced(cells_xk: Int64Array) -> Int64Array:
+    """The columns and spare ones."""
+    rows, used = cells_xk.shape
+    spare_xk = np.zeros((rows, max(4 * PIECES, used // 4)), dtype=np.int64)
+    return np.concatenate([cells_xk, spare_xk], axis=1)
+
+
+def _aligned(residues: Residues, resources: tuple[str, ...]) -> Residues:
+    """The same with a row for each of ``resources``."""
+    if residues.resources == resources:
+        return residues
+    row_r = [resources.index(name) for name in residues.resources]
+    size = residues.table_xk.shape[1]
+    table_xk = np.zeros((AMOUNTS + len(resources), size), dtype=np.int64)
+    table_xk[:AMOUNTS] = residues.table_xk[:AMOUNTS]
+    table_xk[[AMOUNTS + row for row in row_r]] = residues.amount_rk
+    weight_rc = np.zeros((len(resources), len(residues)), dtype=np.float64)
+    weight_rc[row_r] = residues.weight_rc
+    return replace(residues, resources=resources, table_xk=table_xk, weight_rc=weight_rc)
+
+
+def _starts(capacity_s: Int64Array) -> Int64Array:
+    first_s = np.zeros(len(capacity_s) + 1, dtype=np.int64)
+    np.cumsum(capacity_s, out=first_s[1:])
+    return first_s

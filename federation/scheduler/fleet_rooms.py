@@ -1,0 +1,294 @@
+"""The rooms of a fleet's clusters: dense arrays of all that is left, cheap to change a few of.
+
+Pure and immutable. Must not decide who gets room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.model.estimate import MAX_REPLICAS
+from federation.model.pools.fleet_cells import FleetCells
+from federation.model.pools.matching import Verdict
+from federation.model.pools.packing import room_by_segment
+from federation.model.pools.residues import (
+    COUNT,
+    KIND,
+    Residues,
+    View,
+    joined,
+    only,
+    picked,
+    with_kinds,
+)
+from federation.model.pools.values import Pools
+from federation.model.workload import ReplicaRequirements
+from federation.scheduler.arrays import BoolArray, IntArray
+from federation.scheduler.held import Held, Holding
+from federation.scheduler.pool_kinds import PoolKinds
+from federation.scheduler.room import ReportId, Room
+
+_Positions: TypeAlias = npt.NDArray[np.intp]
+
+# Layers are asked one by one and copied when they grow: with four times as many clusters in each
+# as in the next, both cost about the same.
+_GROWTH: Final = 4
+_NOWHERE: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Site:
+    """What a room has that promises do not change. ``kind_p`` is the kind of each pool."""
+
+    report: ReportId
+    pools: Pools
+    follows_claims: bool
+    kind_p: IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Layer:
+    """What is left in some clusters; newer layers may have some of them again."""
+
+    position_c: _Positions
+    residues: Residues
+
+
+@dataclass(slots=True, eq=False)
+class _Filled:
+    """The cells that best fit leaves, made when somebody asks, out of an earlier fleet's.
+
+    ``known`` has those of an earlier fleet, and the clusters that changed since: one value, as
+    several threads may read a fleet.
+    """
+
+    known: tuple[FleetCells, frozenset[int]] | None = None
+
+    def after(self, changed: Iterable[int]) -> _Filled:
+        if self.known is None:
+            return _Filled()
+        cells, stale = self.known
+        return _Filled((cells, stale.union(changed)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetRooms:
+    """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
+
+    What is left of the cells of cluster c is in ``layers[layer_c[c]]`` at ``place_c[c]``.
+    ``special_c`` are clusters where more is to be looked at than cells: over-committed ones, and
+    ones that hold strict promises.
+    """
+
+    sites: tuple[Site | None, ...]
+    held: tuple[Held | None, ...]
+    layers: tuple[Layer, ...]
+    layer_c: IntArray
+    place_c: IntArray
+    kinds: PoolKinds
+    planned_c: BoolArray
+    special_c: BoolArray
+    known_filled: _Filled
+
+    @classmethod
+    def of(cls, rooms: Iterable[Room | None]) -> FleetRooms:
+        rooms = tuple(rooms)
+        size = len(rooms)
+        empty = cls(
+            sites=(None,) * size,
+            held=(None,) * size,
+            layers=(),
+            layer_c=np.full(size, _NOWHERE, dtype=np.int64),
+            place_c=np.zeros(size, dtype=np.int64),
+            kinds=PoolKinds(),
+            planned_c=np.zeros(size, dtype=np.bool_),
+            special_c=np.zeros(size, dtype=np.bool_),
+            known_filled=_Filled(),
+        )
+        return empty.with_rooms(dict(enumerate(rooms)))
+
+    def with_rooms(self, changes: Mapping[int, Room | None]) -> FleetRooms:
+        """The same fleet with newer rooms at some positions; this one stays as it is."""
+        sites, held = list(self.sites), list(self.held)
+        layer_c, planned_c, special_c = (
+            self.layer_c.copy(),
+            self.planned_c.copy(),
+            self.special_c.copy(),
+        )
+        kinds = self.kinds.with_pools(room.pools for room in changes.values() if room)
+        added: dict[int, Residues] = {}
+        for position, room in changes.items():
+            layer_c[position] = _NOWHERE
+            planned_c[position] = room is not None and room.follows_claims
+            special_c[position] = room is not None and room.held.is_special
+            if room is None:
+                sites[position] = held[position] = None
+            else:
+                sites[position], held[position] = _site(room, kinds), room.held
+                added[position] = with_kinds(room.left, kinds.of(room.pools))
+        changed = replace(
+            self,
+            sites=tuple(sites),
+            held=tuple(held),
+            layer_c=layer_c,
+            kinds=kinds,
+            planned_c=planned_c,
+            special_c=special_c,
+            known_filled=self.known_filled.after(changes),
+        )
+        if not added:
+            return changed
+        return _with_layer(changed, list(added), joined(list(added.values())))
+
+    def with_promises(
+        self,
+        positions: Sequence[int],
+        residues: Residues,
+        holdings: Mapping[int, Sequence[Holding]],
+    ) -> FleetRooms:
+        """The same fleet with more held in some clusters, none of it strict or without room."""
+        held = list(self.held)
+        for position, more in holdings.items():
+            before = held[position]
+            if before is not None:
+                held[position] = before.with_proven(more)
+        changed = replace(self, held=tuple(held), known_filled=self.known_filled.after(positions))
+        return _with_layer(changed, positions, residues)
+
+    def report(self, position: int) -> ReportId | None:
+        """The report that a cluster's cells are from."""
+        site = self.sites[position]
+        return site.report if site else None
+
+    def resources(self, position: int) -> tuple[str, ...]:
+        """The resources of a cluster's cells."""
+        site = self.sites[position]
+        return site.pools.cells.resources if site else ()
+
+    def gathered(self, positions: Sequence[int]) -> tuple[list[int], Residues]:
+        """What is left in some clusters, side by side, and the clusters in that order."""
+        place_c = np.asarray(positions, dtype=np.intp)
+        layer_j = self.layer_c[place_c]
+        order: list[int] = []
+        parts = []
+        for layer in np.unique(layer_j).tolist():
+            here_j = place_c[layer_j == layer]
+            order += here_j.tolist()
+            parts.append(picked(self.layers[layer].residues, self.place_c[here_j].tolist()))
+        return order, joined(parts)
+
+    def most_by_view(self, requirements: ReplicaRequirements) -> tuple[IntArray, IntArray]:
+        """How many replicas the cells hold in every cluster, in both views, 0..MAX_REPLICAS.
+
+        0 where nothing is reported, or the pools cannot tell.
+        """
+        verdict_p = self.kinds.verdicts(requirements.node_claim)
+        suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
+        most_cv = np.zeros((len(self), len(View)), dtype=np.int64)
+        for layer in self.layers:
+            total_s = room_by_segment(layer.residues, requirements.request, suiting_p)
+            total_cv = total_s.reshape(-1, len(View))
+            if verdict_p is not None:
+                total_cv[_cannot_tell_c(layer.residues, verdict_p == Verdict.UNKNOWN)] = 0
+            most_cv[layer.position_c] = total_cv
+        most_cv[self.layer_c == _NOWHERE] = 0
+        np.minimum(most_cv, MAX_REPLICAS, out=most_cv)
+        return most_cv[:, View.FILLED].copy(), most_cv[:, View.SPREAD].copy()
+
+    @property
+    def rooms(self) -> Sequence[Room | None]:
+        """The rooms one by one, made when asked for."""
+        return _Rooms(self)
+
+    @property
+    def filled(self) -> FleetCells:
+        """The cells that best fit leaves; made of those of the fleet that this one comes from."""
+        known = self.known_filled.known
+        rooms = self.rooms
+        if known is None:
+            cells = FleetCells.of(room.filled if room else None for room in rooms)
+        else:
+            cells, stale = known
+            changed = {position: rooms[position] for position in sorted(stale)}
+            if changed:
+                cells = cells.with_clusters(
+                    {c: room.filled if room else None for c, room in changed.items()}
+                )
+        self.known_filled.known = cells, frozenset()
+        return cells
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+
+class _Rooms(Sequence[Room | None]):
+    """The rooms of a fleet by position."""
+
+    def __init__(self, fleet: FleetRooms) -> None:
+        self._fleet = fleet
+
+    @overload
+    def __getitem__(self, position: int) -> Room | None: ...
+    @overload
+    def __getitem__(self, position: slice) -> tuple[Room | None, ...]: ...
+    def __getitem__(self, position: int | slice) -> Room | tuple[Room | None, ...] | None:
+        if isinstance(position, slice):
+            return tuple(self[each] for each in range(*position.indices(len(self))))
+        fleet = self._fleet
+        site, held = fleet.sites[position], fleet.held[position]
+        if site is None or held is None:
+            return None
+        return Room(
+            report=site.report,
+            pools=site.pools,
+            follows_claims=site.follows_claims,
+            left=only(fleet.layers[fleet.layer_c[position]].residues, int(fleet.place_c[position])),
+            held=held,
+        )
+
+    def __len__(self) -> int:
+        return len(self._fleet)
+
+    def __iter__(self) -> Iterator[Room | None]:
+        return (self[position] for position in range(len(self)))
+
+
+def _with_layer(fleet: FleetRooms, positions: Sequence[int], residues: Residues) -> FleetRooms:
+    """With the newest of some clusters on top; small layers become one with those below."""
+    newest = Layer(position_c=np.array(positions, dtype=np.intp), residues=residues)
+    layer_c, place_c = fleet.layer_c.copy(), fleet.place_c.copy()
+    below = list(fleet.layers)
+    layer_c[newest.position_c] = len(below)
+    while below and len(newest.position_c) * _GROWTH >= len(below[-1].position_c):
+        lower = below.pop()
+        (live_j,) = np.nonzero(layer_c[lower.position_c] == len(below))
+        if len(live_j):
+            newest = Layer(
+                position_c=np.concatenate([lower.position_c[live_j], newest.position_c]),
+                residues=joined([picked(lower.residues, live_j.tolist()), newest.residues]),
+            )
+        layer_c[newest.position_c] = len(below)
+    place_c[newest.position_c] = np.arange(len(newest.position_c))
+    return replace(fleet, layers=(*below, newest), layer_c=layer_c, place_c=place_c)
+
+
+def _site(room: Room, kinds: PoolKinds) -> Site:
+    return Site(
+        report=room.report,
+        pools=room.pools,
+        follows_claims=room.follows_claims,
+        kind_p=kinds.of(room.pools),
+    )
+
+
+def _cannot_tell_c(residues: Residues, is_unknown_p: BoolArray) -> BoolArray:
+    """Whether the pool of any node of each cluster is unknown."""
+    table_xk = residues.table_xk
+    is_unknown_k = is_unknown_p[table_xk[KIND]] & (table_xk[COUNT] > 0)
+    unknown_c: BoolArray = np.logical_or.reduceat(is_unknown_k, residues.first_s[: -1 : len(View)])
+    return unknown_c

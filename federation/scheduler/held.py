@@ -1,0 +1,190 @@
+"""What is outstanding in one cluster, and where each of it is packed: worked out when asked.
+
+Pure and immutable. Must not pack, nor know what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+from federation.model.pools.bounds import per_replica
+from federation.model.pools.packing import Take, Takes
+from federation.model.pools.values import Pools
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.shapes import Shape
+from federation.model.workload import NodeClaim
+
+# So many are copied with every promise; more than that are put in order.
+_NEWEST: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackingStep:
+    """``replicas`` on each of ``nodes`` nodes that surely have ``free``, in the pool at ``pool``.
+
+    ``free`` is in the order of the cells' resources, after all earlier steps.
+    """
+
+    pool: int
+    free: tuple[int, ...]
+    nodes: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Holding:
+    """Something outstanding, and how many of its replicas found no room.
+
+    It is packed in what ``takes`` has of ``cluster``, after ``before`` other replicas of its shape;
+    nowhere in a cluster that never reported any cells. ``resources`` are those of its cells.
+    """
+
+    outstanding: Outstanding
+    takes: Takes | None = None
+    cluster: int = 0
+    resources: tuple[str, ...] = ()
+    before: int = 0
+    unplaced: int = 0
+
+    @property
+    def steps(self) -> tuple[PackingStep, ...]:
+        """How it is packed."""
+        if self.takes is None:
+            return ()
+        demanded = per_replica(self.outstanding.requirements.request)
+        amount_r = [demanded.get(name, 0) for name in self.resources]
+        takes = self.takes.of(self.cluster, self.resources)
+        placed = self.outstanding.to_pack - self.unplaced
+        return tuple(_steps(takes, amount_r, self.before, placed))
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it was proven once and finds no room any more."""
+        certificate = self.outstanding.certificate
+        return self.unplaced > 0 and certificate is not PromiseCertificate.UNPROVEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Held:
+    """Everything outstanding in a cluster, in the order it was packed."""
+
+    settled: tuple[Holding, ...] = ()
+    bindings: frozenset[str] = frozenset()
+    newest: tuple[Holding, ...] = ()
+    is_overcommitted: bool = False
+    is_strict: bool = False
+
+    def __iter__(self) -> Iterator[Holding]:
+        return chain(self.settled, self.newest)
+
+    @property
+    def is_special(self) -> bool:
+        """Whether there is more to look at than cells."""
+        return self.is_overcommitted or self.is_strict
+
+    def has(self, binding: str) -> bool:
+        """Whether the binding has anything outstanding here."""
+        return binding in self.bindings or any(
+            each.outstanding.binding == binding for each in self.newest
+        )
+
+    def with_proven(self, more: Sequence[Holding]) -> Held:
+        """With more that found all its room and is not strict."""
+        newest = (*self.newest, *more)
+        if len(newest) > _NEWEST:
+            return self.with_more(more)
+        return Held(
+            settled=self.settled,
+            bindings=self.bindings,
+            newest=newest,
+            is_overcommitted=self.is_overcommitted,
+            is_strict=self.is_strict,
+        )
+
+    def with_more(self, more: Sequence[Holding]) -> Held:
+        """With these after the others."""
+        settled, bindings, newest = self.settled, self.bindings, (*self.newest, *more)
+        if len(newest) > _NEWEST:
+            settled, newest = (*settled, *newest), ()
+            bindings = frozenset(each.outstanding.binding for each in settled)
+        return Held(
+            settled=settled,
+            bindings=bindings,
+            newest=newest,
+            is_overcommitted=self.is_overcommitted or any(each.is_broken for each in more),
+            is_strict=self.is_strict
+            or any(each.outstanding.certificate is PromiseCertificate.STRICT for each in more),
+        )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Alike:
+    claim: NodeClaim | None
+    members: list[Outstanding] = field(default_factory=list)
+
+
+def outstanding_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
+    """What is packed in the same way together, in the order of the first of each group."""
+    groups: list[_Alike] = []
+    by_shape: dict[tuple[Shape, bool], list[_Alike]] = {}
+    for each in outstanding:
+        is_unproven = each.certificate is PromiseCertificate.UNPROVEN
+        candidates = by_shape.setdefault((each.shape, is_unproven), [])
+        claim = each.requirements.node_claim
+        group = next((other for other in candidates if other.claim == claim), None)
+        if group is None:
+            group = _Alike(claim=claim)
+            candidates.append(group)
+            groups.append(group)
+        group.members.append(each)
+    return [group.members for group in groups]
+
+
+def holdings_of(
+    alike: Sequence[Outstanding], placed: int, takes: Takes, pools: Pools
+) -> list[Holding]:
+    """How ``placed`` replicas of a group are shared among it: who comes first has room first."""
+    holdings, before = [], 0
+    for each in alike:
+        here = min(each.to_pack, placed - before)
+        holdings.append(
+            Holding(
+                outstanding=each,
+                takes=takes,
+                resources=pools.cells.resources,
+                before=before,
+                unplaced=each.to_pack - here,
+            )
+        )
+        before += here
+    return holdings
+
+
+def _steps(
+    takes: Iterable[Take], amount_r: Sequence[int], before: int, replicas: int
+) -> Iterator[PackingStep]:
+    """The steps of ``replicas`` that come after ``before`` others of the same shape."""
+    for take in takes:
+        skipped = min(before, take.nodes * take.replicas)
+        before -= skipped
+        nodes, on_first = divmod(skipped, take.replicas)
+        nodes = take.nodes - nodes
+        while replicas and nodes:
+            here = take.replicas - on_first
+            full = 1 if on_first else min(nodes, replicas // here)
+            each = min(here, replicas)
+            yield PackingStep(
+                pool=take.pool,
+                free=tuple(
+                    free - on_first * amount
+                    for free, amount in zip(take.free, amount_r, strict=True)
+                ),
+                nodes=max(full, 1),
+                replicas=each,
+            )
+            replicas -= each * max(full, 1)
+            nodes -= max(full, 1)
+            on_first = 0

@@ -1,0 +1,122 @@
+"""Promises in many clusters at once, where a binding is new: all are packed in the same steps.
+
+Pure. Must not look at clusters that are over-committed, hold strict promises, or cannot tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from federation.model.pools.matching import Verdict
+from federation.model.pools.packing import Packing, pack
+from federation.model.pools.residues import View
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import ReplicaRequirements
+from federation.scheduler.fleet_rooms import FleetRooms
+from federation.scheduler.held import Holding
+
+_SIMPLE = frozenset({PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Together:
+    """The fleet with what is wanted, how it is packed, and where there is too little room."""
+
+    fleet: FleetRooms
+    holdings: Mapping[int, Sequence[Holding]]
+    reasons: Mapping[int, str]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Round:
+    """Clusters that want the same, by their place among those that are packed."""
+
+    requirements: ReplicaRequirements
+    wanted: dict[int, Outstanding] = field(default_factory=dict)
+
+
+def is_simple(
+    fleet: FleetRooms, position: int, binding: str, wanted: Sequence[Outstanding]
+) -> bool:
+    """Whether nothing but the cells decides about what a binding wants of a cluster."""
+    site, held = fleet.sites[position], fleet.held[position]
+    if not wanted or site is None or held is None or held.is_special or held.has(binding):
+        return False
+    for each in wanted:
+        if each.certificate not in _SIMPLE:
+            return False
+        verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
+        if verdict_p is not None and Verdict.UNKNOWN in verdict_p[site.kind_p]:
+            return False
+    return True
+
+
+def promised_together(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) -> Together:
+    """Pack all that is wanted, component after component; every cluster's ask is a simple one."""
+    if not asks:
+        return Together(fleet=fleet, holdings={}, reasons={})
+    positions, residues = fleet.gathered(list(asks))
+    holdings: dict[int, list[Holding]] = {position: [] for position in positions}
+    reasons: dict[int, str] = {}
+    for each in _rounds([asks[position] for position in positions]):
+        replicas_c = np.zeros(len(positions), dtype=np.int64)
+        for place, wanted in each.wanted.items():
+            replicas_c[place] = wanted.to_pack
+        verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
+        suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
+        packing = pack(residues, each.requirements.request, replicas_c, suiting_p)
+        residues = packing.left
+        for place, text in _shortages(packing, each).items():
+            reasons.setdefault(positions[place], text)
+        for place, wanted in each.wanted.items():
+            holdings[positions[place]].append(
+                Holding(
+                    outstanding=wanted,
+                    takes=packing.takes,
+                    cluster=place,
+                    resources=fleet.resources(positions[place]),
+                )
+            )
+    if not reasons:
+        fleet = fleet.with_promises(positions, residues, holdings)
+    return Together(fleet=fleet, holdings=holdings, reasons=reasons)
+
+
+def _rounds(asks: Sequence[tuple[Outstanding, ...]]) -> list[_Round]:
+    """Everything that is wanted, what is alike in one round, no cluster twice in one."""
+    rounds: list[_Round] = []
+    for place, ask in enumerate(asks):
+        for each in ask:
+            for other in rounds:
+                if place not in other.wanted and (
+                    other.requirements is each.requirements
+                    or other.requirements == each.requirements
+                ):
+                    break
+            else:
+                other = _Round(requirements=each.requirements)
+                rounds.append(other)
+            other.wanted[place] = each
+    return rounds
+
+
+def _shortages(packing: Packing, one: _Round) -> dict[int, str]:
+    """Where not everything finds room, in both views if that is what was promised."""
+    filled_c = packing.placed_s[View.FILLED :: len(View)].tolist()
+    spread_c = packing.placed_s[View.SPREAD :: len(View)].tolist()
+    texts = {}
+    for place, wanted in one.wanted.items():
+        most = filled_c[place]
+        if wanted.certificate is PromiseCertificate.CAREFUL:
+            most = min(most, spread_c[place])
+        if most < wanted.to_pack:
+            texts[place] = shortage_text(most, wanted)
+    return texts
+
+
+def shortage_text(most: int, wanted: Outstanding) -> str:
+    """Why something is refused for want of room."""
+    return f"{most} of {wanted.to_pack} replicas find room"
