@@ -155,7 +155,9 @@ class FleetOwner:
         return state is not None and state.cluster.uid == uid
 
     def ledger(self, name: str) -> ClusterLedger:
-        """What is promised in a cluster that exists."""
+        """What is promised in a cluster. Raises NotFound."""
+        if name not in self._states:
+            raise NotFound(f"There is no cluster {name!r}.")
         return self._ledgers.of(name)
 
     def holdings(self, key: str) -> tuple[str, ...]:

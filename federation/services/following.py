@@ -28,9 +28,11 @@ logger = logging.getLogger(__name__)
 
 
 class Following:
-    """Keeps one fleet up with the journal."""
+    """Keeps one fleet up with the journal. Without a ``signal`` it looks every second only."""
 
-    def __init__(self, store: Store, fleet: FleetOwner, signal: ChangeSignal) -> None:
+    def __init__(
+        self, store: Store, fleet: FleetOwner, signal: ChangeSignal | None = None
+    ) -> None:
         self._store = store
         self._fleet = fleet
         self._signal = signal
@@ -54,7 +56,13 @@ class Following:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             else:
                 pause = FIRST_PAUSE_SECONDS
-                await self._signal.wait(POLL_SECONDS)
+                await self._wait()
+
+    async def _wait(self) -> None:
+        if self._signal is None:
+            await asyncio.sleep(POLL_SECONDS)
+        else:
+            await self._signal.wait(POLL_SECONDS)
 
     async def follow(self) -> None:
         """Apply what can be read now. Raises Unavailable."""
