@@ -8,21 +8,28 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from federation.app import MAX_REQUEST_BYTES, SERVICES
+from federation.app import MAX_REQUEST_BYTES, SERVICES, SystemClock
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
 from federation.rpc.estimates import EstimatesServicer
-from federation.rpc.interceptors import AGENT_METHODS, OPEN_METHODS, Gate
+from federation.rpc.interceptors import AGENT_METHODS, OPEN_METHODS, PEER_METHODS, Gate
+from federation.rpc.peers import PeersServicer
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.simulation import SimulationServicer
+from federation.services.replicas import Replicas
+from federation.store.postgres import PostgresStore
 from federation.v1 import (
     agents_pb2,
     clusters_pb2,
     estimates_pb2,
+    peers_pb2,
     scheduling_pb2,
     simulation_pb2,
 )
 from tests.control_planes import RunningControlPlane, refusal_of, refused
+from tests.stores import engine, store
+
+__all__ = ["engine", "store"]
 
 SERVICERS = {
     clusters_pb2: ClustersServicer,
@@ -30,6 +37,7 @@ SERVICERS = {
     estimates_pb2: EstimatesServicer,
     scheduling_pb2: SchedulingServicer,
     simulation_pb2: SimulationServicer,
+    peers_pb2: PeersServicer,
 }
 METHODS = [
     (service, method, servicer)
@@ -38,7 +46,7 @@ METHODS = [
     for method in service.methods
 ]
 PATHS = [f"/{service.full_name}/{method.name}" for service, method, _ in METHODS]
-GUARDED = sorted(set(PATHS) - OPEN_METHODS - AGENT_METHODS)
+GUARDED = sorted(set(PATHS) - OPEN_METHODS - AGENT_METHODS - PEER_METHODS)
 
 
 @pytest.mark.parametrize(("service", "method", "servicer"), METHODS, ids=PATHS)
@@ -48,8 +56,13 @@ def test_every_rpc_has_a_method_of_its_own(service: Any, method: Any, servicer: 
 
 
 def test_the_methods_that_are_treated_apart_exist() -> None:
-    ours = {path for path in OPEN_METHODS | AGENT_METHODS if path.startswith("/federation.")}
-    assert ours == {"/federation.v1.Clusters/EnrollCluster", "/federation.v1.Agents/Connect"}
+    apart = OPEN_METHODS | AGENT_METHODS | PEER_METHODS
+    ours = {path for path in apart if path.startswith("/federation.")}
+    assert ours == {
+        "/federation.v1.Clusters/EnrollCluster",
+        "/federation.v1.Agents/Connect",
+        "/federation.v1.Peers/AskAgent",
+    }
     assert ours <= set(PATHS)
 
 
@@ -64,7 +77,7 @@ async def admin_header(running: RunningControlPlane) -> str:
 
 
 async def test_every_method_needs_a_credential(running: RunningControlPlane) -> None:
-    for path in [*GUARDED, "/federation.v1.Agents/Connect"]:
+    for path in [*GUARDED, *AGENT_METHODS, *PEER_METHODS]:
         refusal = await refused(raw(running, path, b""))
         assert refusal.code is grpc.StatusCode.UNAUTHENTICATED, path
         assert refusal.reason == "UNAUTHENTICATED"
@@ -101,7 +114,7 @@ async def test_the_scheme_is_read_in_any_case(running: RunningControlPlane) -> N
 
 async def test_an_agent_may_connect_and_nothing_else(running: RunningControlPlane) -> None:
     agent = await running.enrolled("member1")
-    for path in GUARDED:
+    for path in [*GUARDED, *PEER_METHODS]:
         refusal = await refused(raw(running, path, b"", str(agent.metadata[0][1])))
         assert refusal.code is grpc.StatusCode.PERMISSION_DENIED, path
         assert "member1" in refusal.message
@@ -111,6 +124,34 @@ async def test_an_agent_may_connect_and_nothing_else(running: RunningControlPlan
 async def test_the_admin_is_no_agent(running: RunningControlPlane) -> None:
     refusal = await refused(running.admin.agents.Connect(metadata=running.admin.metadata).read())
     assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_the_admin_is_no_control_plane(running: RunningControlPlane) -> None:
+    for path in PEER_METHODS:
+        refusal = await refused(raw(running, path, b"", await admin_header(running)))
+        assert refusal.code is grpc.StatusCode.PERMISSION_DENIED, path
+
+
+async def test_a_control_plane_may_ask_its_peers_and_nothing_else(
+    running: RunningControlPlane, store: PostgresStore
+) -> None:
+    replicas = Replicas(store, SystemClock(), "another")
+    await replicas.keep_credential()
+    header = f"Bearer {replicas.bearer}"
+    for path in GUARDED:
+        refusal = await refused(raw(running, path, b"", header))
+        assert refusal.code is grpc.StatusCode.PERMISSION_DENIED, path
+        assert path in refusal.message
+    connect = running.caller(replicas.bearer)
+    refusal = await refused(connect.agents.Connect(metadata=connect.metadata).read())
+    assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
+    asked = peers_pb2.AskAgentRequest(cluster="member1").SerializeToString()
+    refusal = await refused(raw(running, "/federation.v1.Peers/AskAgent", asked, header))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_CONNECTED")
+    async with running.connected("member1"):
+        refusal = await refused(raw(running, "/federation.v1.Peers/AskAgent", asked, header))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert list(refusal.violations) == ["question"]
 
 
 @pytest.mark.parametrize("path", [*GUARDED, "/federation.v1.Clusters/EnrollCluster"])
