@@ -27,6 +27,7 @@ from federation.model.pools.values import (
     Pools,
     cells_of_nodes,
     combined,
+    in_groups,
     resource_order,
 )
 
@@ -78,10 +79,10 @@ def partition_nodes(nodes: NodeColumns, budget: int, label_keys: Sequence[str]) 
     grouping = group_nodes(nodes, label_keys, most_pools=budget // 2)
     every = every_node(nodes, grouping, resources_of(nodes))
     grid, key_rb, base = _base_cells(every, budget)
-    fit_sb = fit_space(base)
+    fit_bs = fit_space(base)
     cell_b: npt.NDArray[np.intp] = np.arange(len(base))
     if len(base) > budget:
-        cell_b = merge_groups(fit_sb, base.count_k, base.pool_k, budget)
+        cell_b = merge_groups(fit_bs, base.count_k, base.pool_k, budget)
     partition = Partition(
         budget=budget,
         wanted_keys=tuple(label_keys),
@@ -92,7 +93,7 @@ def partition_nodes(nodes: NodeColumns, budget: int, label_keys: Sequence[str]) 
         pool_b=base.pool_k,
         key_rb=key_rb,
         cell_b=cell_b,
-        lost=lost_share(fit_sb, base, cell_b),
+        lost=lost_share(fit_bs, base.count_k, *fit_of_cells(fit_bs, base.count_k, cell_b)),
     )
     return built(grouping, base, cell_b, partition)
 
@@ -128,23 +129,24 @@ def grouped(
     return key_rn, *group_keys(np.vstack([every.pool_k, key_rn]))
 
 
-def lost_share(fit_sb: FloatArray, base: Cells, cell_b: npt.NDArray[np.intp]) -> float:
+def lost_share(
+    fit_bs: FloatArray, count_b: Int64Array, fit_ks: FloatArray, count_k: Int64Array
+) -> float:
     """The share of the catalogue's replicas that base cells hold and their cells do not show."""
-    if len(base) == 0:
+    if len(count_b) == 0:
         return 0.0
-    fit_sk, count_k = fit_of_cells(fit_sb, base.count_k, cell_b)
-    held = float((fit_sb.sum(axis=0, dtype=np.float64) * base.count_k).sum())
-    return held - float((fit_sk.sum(axis=0, dtype=np.float64) * count_k).sum())
+    held = float((fit_bs.sum(axis=1, dtype=np.float64) * count_b).sum())
+    return held - float((fit_ks.sum(axis=1, dtype=np.float64) * count_k).sum())
 
 
 def fit_of_cells(
-    fit_sb: FloatArray, count_b: Int64Array, cell_b: npt.NDArray[np.intp]
+    fit_bs: FloatArray, count_b: Int64Array, cell_b: npt.NDArray[np.intp]
 ) -> tuple[FloatArray, Int64Array]:
     """Coordinates and node counts of cells 0, 1..., all of which have base cells."""
-    order = np.argsort(cell_b, kind="stable")
+    order = in_groups(cell_b)
     first_k = np.flatnonzero(np.diff(cell_b[order], prepend=-1))
-    fit_sk = np.minimum.reduceat(fit_sb[:, order], first_k, axis=1)
-    return fit_sk, np.add.reduceat(count_b[order], first_k)
+    fit_ks = np.minimum.reduceat(fit_bs[order], first_k, axis=0)
+    return fit_ks, np.add.reduceat(count_b[order], first_k)
 
 
 def built(

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.pools.values import Cells
+from federation.model.pools.values import Cells, Int64Array
 from federation.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -22,6 +22,7 @@ from federation.model.resources import (
 )
 
 FloatArray: TypeAlias = npt.NDArray[np.float32]
+_Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
@@ -60,44 +61,49 @@ def catalogue(resources: Sequence[str]) -> Iterator[Mapping[str, int]]:
 
 
 def fit_space(cells: Cells) -> FloatArray:
-    """Each cell's coordinates, axis k, such that all nodes together have 1 and a bit.
+    """Each cell's coordinates (axis s), such that all nodes together have 1 and a bit.
 
     One coordinate a shape: what a node of the cell holds of it, over what the cluster does. And a
     small one a resource, straight and in logarithms. The least of two cells' coordinates are those
     of their common minimum, so losses can be counted without dividing again.
     """
-    fit_sk = _fits(cells)
-    live_s = fit_sk @ cells.count_k
-    fit_sk = fit_sk[live_s > 0] / live_s[live_s > 0, np.newaxis]
     amount_rk = cells.min_rk.astype(np.float64)
     epsilon_r = np.array([_epsilon(name) for name in cells.resources])[:, np.newaxis]
     tie_sk = np.concatenate([amount_rk, np.log1p(amount_rk / epsilon_r)])
-    total_s = tie_sk @ cells.count_k
-    tie_sk = tie_sk[total_s > 0] / total_s[total_s > 0, np.newaxis]
-    return np.concatenate(
-        [
-            fit_sk / max(len(fit_sk), 1),
-            tie_sk * (_TIE_BREAK_SHARE / max(len(tie_sk), 1)),
-        ]
-    ).astype(np.float32)
+    parts = [(_fits(cells.resources, amount_rk), 1.0), (tie_sk, _TIE_BREAK_SHARE)]
+    return np.hstack([_shares(value_sk, cells.count_k, share) for value_sk, share in parts])
 
 
-def _fits(cells: Cells) -> npt.NDArray[np.float64]:
-    """Replicas of each shape of the catalogue that the minimum of each cell holds."""
-    shapes = list(catalogue(cells.resources))
-    fit_sk = np.empty((len(shapes), len(cells)), dtype=np.float64)
-    slots_k = np.minimum(cells.min_rk[cells.resources.index(PODS)], _MOST_FITS)
-    # As floats from here on: whole numbers of replicas stay exact, and mixing types is slow.
-    quotients: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
+def _shares(value_sk: _Float64Array, count_k: Int64Array, share: float) -> FloatArray:
+    """The values, cells first, such that those of all nodes make ``share``; without rows of 0."""
+    total_s = value_sk @ count_k.astype(np.float64)
+    (live,) = np.nonzero(total_s > 0)
+    if len(live) < len(total_s):
+        value_sk, total_s = value_sk[live], total_s[live]
+    value_sk *= (share / max(len(total_s), 1) / total_s)[:, np.newaxis]
+    return np.ascontiguousarray(value_sk.T, dtype=np.float32)
+
+
+def _fits(resources: Sequence[str], amount_rk: _Float64Array) -> _Float64Array:
+    """Replicas of each shape of the catalogue that the minimum of each cell holds.
+
+    As floats, which divide fastest: quotients of amounts below 2^53 are exact to the replica.
+    """
+    shapes = list(catalogue(resources))
+    row_of = {name: row for row, name in enumerate(resources)}
+    fit_sk = np.empty((len(shapes), amount_rk.shape[1]), dtype=np.float64)
+    slots_k = np.minimum(amount_rk[row_of[PODS]], _MOST_FITS)
+    quotients: dict[tuple[str, int], _Float64Array] = {}
     for fit_k, shape in zip(fit_sk, shapes, strict=True):
-        fit_k[:] = slots_k
+        least_k = slots_k
         for name, amount in shape.items():
-            quotient = quotients.get((name, amount))
-            if quotient is None:
-                amount_k = cells.min_rk[cells.resources.index(name)]
-                quotient = (amount_k // amount).astype(np.float64)
-                quotients[name, amount] = quotient
-            np.minimum(fit_k, quotient, out=fit_k)
+            quotient_k = quotients.get((name, amount))
+            if quotient_k is None:
+                quotient_k = np.divide(amount_rk[row_of[name]], amount)
+                quotients[name, amount] = np.floor(quotient_k, out=quotient_k)
+            least_k = np.minimum(least_k, quotient_k, out=fit_k)
+        if not shape:
+            fit_k[:] = slots_k
     return fit_sk
 
 

@@ -24,7 +24,7 @@ from federation.model.pools.building import (
 from federation.model.pools.fit_space import FloatArray, fit_space
 from federation.model.pools.grid import group_keys
 from federation.model.pools.grouping import Grouping, group_nodes
-from federation.model.pools.values import Cells, Int64Array, NodeColumns, NodePool, combined
+from federation.model.pools.values import Cells, Int64Array, NodeColumns, combined
 
 _UNKNOWN: Final = -1
 # A partition has worn out when it loses this many times what it did when it was built.
@@ -50,9 +50,9 @@ def refresh_pools(nodes: NodeColumns, partition: Partition) -> BuiltPools:
     known_b = _known_cells(
         partition, _pools_then(grouping, partition)[base.pool_k], key_rn[:, first_b]
     )
-    fit_sb = fit_space(base)
-    cell_b = _with_unknown(base, fit_sb, known_b)
-    if lost_share(fit_sb, base, cell_b) > _WORN * partition.lost:
+    fit_bs = fit_space(base)
+    cell_b, fit_ks, count_k = _with_unknown(base, fit_bs, known_b)
+    if lost_share(fit_bs, base.count_k, fit_ks, count_k) > _WORN * partition.lost:
         return partition_nodes(nodes, partition.budget, partition.wanted_keys)
     return built(grouping, base, cell_b, partition)
 
@@ -69,10 +69,6 @@ def _pools_then(grouping: Grouping, partition: Partition) -> npt.NDArray[np.int6
     return np.array(places, dtype=np.int64)
 
 
-def _identity(pool: NodePool) -> tuple[object, ...]:
-    return pool.taints, *sorted(pool.labels.items())
-
-
 def _known_cells(
     partition: Partition, pool_b: npt.NDArray[np.int64], key_rb: Int64Array
 ) -> npt.NDArray[np.intp]:
@@ -85,29 +81,36 @@ def _known_cells(
 
 
 def _with_unknown(
-    base: Cells, fit_sb: FloatArray, known_b: npt.NDArray[np.intp]
-) -> npt.NDArray[np.intp]:
-    """Cells 0, 1... of all base cells: those of unknown keys go where merging loses least.
+    base: Cells, fit_bs: FloatArray, known_b: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.intp], FloatArray, Int64Array]:
+    """Cells 0, 1... of all base cells, and the coordinates and node counts of these cells.
 
-    A pool that had no nodes before gets one cell.
+    Base cells of unknown keys go where merging loses least; a pool that had no nodes before gets
+    one cell.
     """
     has_cell_b = known_b != _UNKNOWN
     cell_b = np.full(len(base), _UNKNOWN)
     distinct, cell_b[has_cell_b] = np.unique(known_b[has_cell_b], return_inverse=True)
-    fit_sk, count_k = fit_of_cells(
-        fit_sb[:, has_cell_b], base.count_k[has_cell_b], cell_b[has_cell_b]
-    )
+    fit_ks, count_k = fit_of_cells(fit_bs[has_cell_b], base.count_k[has_cell_b], cell_b[has_cell_b])
     pool_k = np.empty(len(distinct), dtype=np.int32)
     pool_k[cell_b[has_cell_b]] = base.pool_k[has_cell_b]
-    held_k = count_k * fit_sk.sum(axis=0)
-    founded: dict[int, int] = {}
+    held_k = count_k * fit_ks.sum(axis=1)
+    new_pools = np.setdiff1d(base.pool_k, pool_k)
+    if len(new_pools):
+        # A cell without nodes: whatever comes first makes it what it is.
+        nothing_ks = np.full((len(new_pools), fit_bs.shape[1]), np.inf, dtype=np.float32)
+        fit_ks = np.vstack([fit_ks, nothing_ks])
+        pool_k = np.append(pool_k, new_pools)
+        count_k, held_k = (
+            np.append(each, np.zeros_like(each, shape=len(new_pools))) for each in (count_k, held_k)
+        )
     for unknown in np.flatnonzero(~has_cell_b):
-        pool = int(base.pool_k[unknown])
-        choice_k = np.flatnonzero(pool_k == pool)
-        if len(choice_k) == 0:
-            cell_b[unknown] = founded.setdefault(pool, len(distinct) + len(founded))
-            continue
-        common_k = np.minimum(fit_sk[:, choice_k], fit_sb[:, unknown, np.newaxis]).sum(axis=0)
+        choice_k = np.flatnonzero(pool_k == base.pool_k[unknown])
+        common_k = np.minimum(fit_ks[choice_k], fit_bs[unknown]).sum(axis=1)
         kept_k = (count_k[choice_k] + base.count_k[unknown]) * common_k
-        cell_b[unknown] = choice_k[np.argmin(held_k[choice_k] - kept_k)]
-    return cell_b
+        place = np.argmin(held_k[choice_k] - kept_k)
+        cell = cell_b[unknown] = choice_k[place]
+        np.minimum(fit_ks[cell], fit_bs[unknown], out=fit_ks[cell])
+        count_k[cell] += base.count_k[unknown]
+        held_k[cell] = kept_k[place]
+    return cell_b, fit_ks, count_k

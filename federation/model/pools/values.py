@@ -145,7 +145,7 @@ def combined(cells: Cells, group_k: npt.NDArray[np.intp], groups: int) -> Cells:
     """The cells of each group as one; every group 0..groups-1 has some, all of one pool."""
     if len(cells) == 0:
         return cells
-    order = np.argsort(group_k, kind="stable")
+    order = in_groups(group_k)
     first_g = np.searchsorted(group_k[order], np.arange(groups))
     sum_rg = _sums(cells.sum_rk[:, order], first_g)
     exact_g = np.logical_and.reduceat(cells.sum_exact_k[order], first_g)
@@ -158,6 +158,13 @@ def combined(cells: Cells, group_k: npt.NDArray[np.intp], groups: int) -> Cells:
         max_rk=np.maximum.reduceat(cells.max_rk[:, order], first_g, axis=1),
         sum_exact_k=exact_g & (sum_rg < MAX_AMOUNT).all(axis=0),
     )
+
+
+def in_groups(group_k: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Positions, those of group 0 first, in their order within each group."""
+    # Small integers are sorted by radix, which takes a third of the time.
+    few = group_k.max(initial=0) < 2**16
+    return np.argsort(group_k.astype(np.uint16) if few else group_k, kind="stable")
 
 
 def _sums(sum_rk: Int64Array, first_g: npt.NDArray[np.intp]) -> Int64Array:
