@@ -70,6 +70,7 @@ class FleetOwner:
         self._model_observers: list[ModelObserver] = []
         self._observers: list[ChangeObserver] = []
         self._changed: set[str] = set()
+        self._packed_anew: set[str] = set()
         self._snapshot = self._built_anew()
 
     async def load(self, *, grace_until: float) -> None:
@@ -127,6 +128,7 @@ class FleetOwner:
         if self._changed:
             self._snapshot = self._brought_up_to_date()
             self._changed.clear()
+            self._packed_anew.clear()
         return self._snapshot
 
     def view(self, name: str) -> ClusterView:
@@ -216,8 +218,7 @@ class FleetOwner:
     def put_facts(self, name: str, facts: AgentFacts) -> None:
         """What the agent says of itself and of the cluster's APIs, as committed."""
         if facts.placer is not self._presences[name].placer:
-            self._rooms.pop(name, None)
-            self._changed.add(name)
+            self._empty_room(name)
         self._presences[name] = replace(
             self._presences[name],
             agent_version=facts.agent_version,
@@ -310,8 +311,7 @@ class FleetOwner:
             report.echoes if report else (),
         )
         self._forget(self._ledgers.put(ledger))
-        self._rooms.pop(name, None)
-        self._changed.add(name)
+        self._empty_room(name)
         if report is not None:
             self._take_report(name, report, received_at)
 
@@ -332,7 +332,7 @@ class FleetOwner:
         """What happened in a cluster because of this, in order."""
         told: list[Change] = []
         for each in self._ledgers.advance(name, version, happening):
-            self._changed.add(name)
+            self._mark_packed(name)
             if isinstance(each, Given):
                 self._note_holder(each.change)
                 told.append(each.change)
@@ -390,7 +390,7 @@ class FleetOwner:
             self._pools[name] = pools_of(report.pools)
         else:
             self._pools.pop(name, None)
-        self._rooms.pop(name, None)
+        self._empty_room(name)
         self._put_known(name, report, received_at)
 
     def _put_known(self, name: str, report: CapacityReport, received_at: float) -> None:
@@ -402,7 +402,17 @@ class FleetOwner:
         self._changed.add(name)
         if state.report is None:
             self._pools.pop(name, None)
-            self._rooms.pop(name, None)
+            self._empty_room(name)
+
+    def _mark_packed(self, name: str) -> None:
+        """Something else is outstanding there."""
+        self._changed.add(name)
+        self._packed_anew.add(name)
+
+    def _empty_room(self, name: str) -> None:
+        """Everything outstanding there is to be packed again."""
+        self._rooms.pop(name, None)
+        self._mark_packed(name)
 
     def _is_current(self, name: str, room: Room) -> bool:
         report = self._states[name].report
@@ -429,7 +439,8 @@ class FleetOwner:
     def _brought_up_to_date(self) -> FleetSnapshot:
         if self._snapshot.positions.keys() != self._states.keys():
             return self._built_anew()
-        return self._snapshot.with_pictures({name: self._picture(name) for name in self._changed})
+        pictures = {name: self._picture(name) for name in self._changed}
+        return self._snapshot.with_pictures(pictures, self._packed_anew)
 
     def _built_anew(self) -> FleetSnapshot:
         return FleetSnapshot.of(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,10 +71,16 @@ class FleetSnapshot:
             silent_after_c=np.array([each.silent_after for each in every], dtype=np.float64),
         )
 
-    def with_pictures(self, changes: Mapping[str, ClusterPicture]) -> FleetSnapshot:
-        """The same clusters, some of them changed; only what changed is made again."""
+    def with_pictures(
+        self, changes: Mapping[str, ClusterPicture], rooms_of: Collection[str]
+    ) -> FleetSnapshot:
+        """The same clusters, some of them changed; only what changed is made again.
+
+        ``rooms_of`` names those that may have another room.
+        """
+        rooms = {self.positions[name]: changes[name].room for name in rooms_of}
         by_position = {self.positions[name]: each for name, each in changes.items()}
-        states, rooms = {}, {}
+        states = {}
         ledgers, silent_after_c = list(self.ledgers), self.silent_after_c.copy()
         respecified = False
         for position, each in by_position.items():
@@ -82,8 +88,6 @@ class FleetSnapshot:
             if each.state is not before:
                 states[position] = each.state
             respecified |= each.state.cluster != before.cluster
-            if each.room is not self.rooms.rooms[position]:
-                rooms[position] = each.room
             ledgers[position] = each.ledger
             silent_after_c[position] = each.silent_after
         capacity = self.capacity.with_clusters(states) if states else self.capacity

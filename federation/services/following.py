@@ -30,9 +30,7 @@ logger = logging.getLogger(__name__)
 class Following:
     """Keeps one fleet up with the journal. Without a ``signal`` it looks every second only."""
 
-    def __init__(
-        self, store: Store, fleet: FleetOwner, signal: ChangeSignal | None = None
-    ) -> None:
+    def __init__(self, store: Store, fleet: FleetOwner, signal: ChangeSignal | None = None) -> None:
         self._store = store
         self._fleet = fleet
         self._signal = signal
