@@ -34,6 +34,7 @@ from federation.store.reservation_rows import clusters_of, packed_reservations, 
 from federation.store.rows import unix_seconds
 from federation.store.tables import reservation as table
 
+NAMES = ("namespaces", "names")
 # Clusters travel as one text each: arrays of arrays would have to be equally long. No name of a
 # cluster has a space.
 PUT = text("""
@@ -45,16 +46,19 @@ PUT = text("""
     ORDER BY namespace, name
     ON CONFLICT (namespace, name) DO UPDATE
     SET uid = excluded.uid, clusters = excluded.clusters, body = excluded.body,
-        lease_expires_at = coalesce(excluded.lease_expires_at, stored.lease_expires_at)
+        lease_expires_at = CASE
+            WHEN stored.namespace || '/' || stored.name = ANY(:leased)
+            THEN excluded.lease_expires_at ELSE stored.lease_expires_at
+        END
 """).bindparams(
-    *(bindparam(name, type_=ARRAY(Text)) for name in ("namespaces", "names", "uids", "clusters")),
+    *(bindparam(name, type_=ARRAY(Text)) for name in (*NAMES, "uids", "clusters", "leased")),
     bindparam("bodies", type_=ARRAY(LargeBinary)),
     bindparam("seconds", type_=ARRAY(BigInteger)),
 )
 DELETE = text("""
     DELETE FROM reservation USING unnest(:namespaces, :names) AS given (namespace, name)
     WHERE reservation.namespace = given.namespace AND reservation.name = given.name
-""").bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in ("namespaces", "names")))
+""").bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in NAMES))
 
 
 # Fewer are unpacked in less than 5 ms: not worth a thread.
@@ -79,7 +83,7 @@ class ReservationStatements:
         return None if row is None else reservations_of(row)
 
     async def put(
-        self, rows: Sequence[StoredReservations], lease_seconds: Mapping[str, int]
+        self, rows: Sequence[StoredReservations], lease_seconds: Mapping[str, int | None]
     ) -> None:
         kept = [row for row in rows if row.reservations]
         if kept:
@@ -92,6 +96,9 @@ class ReservationStatements:
                     "clusters": [" ".join(clusters_of(row)) for row in kept],
                     "bodies": [packed_reservations(row) for row in kept],
                     "seconds": [lease_seconds.get(row.key) for row in kept],
+                    "leased": [
+                        f"{row.namespace}/{row.name}" for row in kept if row.key in lease_seconds
+                    ],
                 },
             )
         emptied = [row for row in rows if not row.reservations]
@@ -133,7 +140,7 @@ class ReservationStatements:
         row = (await self._connection.execute(statement)).one_or_none()
         return None if row is None else unix_seconds(row.lease_expires_at)
 
-    async def expired(self, limit: int) -> Sequence[str]:
+    async def expired(self, limit: int) -> Sequence[tuple[str, str]]:
         statement = (
             select(table.c.namespace, table.c.name)
             .where(table.c.lease_expires_at <= func.now())
@@ -141,7 +148,15 @@ class ReservationStatements:
             .limit(limit)
         )
         rows = await self._connection.execute(statement)
-        return [StoredReservations(namespace=row.namespace, name=row.name).key for row in rows]
+        return [(row.namespace, row.name) for row in rows]
+
+    async def has_expired(self, namespace: str, name: str) -> bool:
+        statement = select(table.c.name).where(
+            table.c.namespace == namespace,
+            table.c.name == name,
+            table.c.lease_expires_at <= func.now(),
+        )
+        return (await self._connection.execute(statement)).one_or_none() is not None
 
     async def _fetched(self, statement: Select[Any]) -> list[StoredReservations]:
         rows = (await self._connection.execute(statement)).all()

@@ -96,6 +96,14 @@ async def test_clusters_come_in_the_order_of_their_names_bytes(store: PostgresSt
     assert names == sorted(names)
 
 
+async def test_clusters_are_found_by_name_without_their_reports(store: PostgresStore) -> None:
+    added = await add(store, FULL, FACTS)
+    await add(store, Cluster(name="a"), FACTS)
+    async with store.reading() as read:
+        assert await read.clusters.find(["member1", "nobody"]) == {"member1": added}
+        assert await read.clusters.find([]) == {}
+
+
 async def test_an_unknown_cluster_is_none(store: PostgresStore) -> None:
     async with store.transaction() as tx:
         assert await tx.clusters.lock("nobody") is None

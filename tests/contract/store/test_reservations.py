@@ -43,7 +43,7 @@ def held(name: str, *clusters: str, namespace: str = "shop") -> StoredReservatio
     )
 
 
-async def put(store: PostgresStore, *rows: StoredReservations, **lease_seconds: int) -> None:
+async def put(store: PostgresStore, *rows: StoredReservations, **lease_seconds: int | None) -> None:
     leases = {f"shop/{name}": seconds for name, seconds in lease_seconds.items()}
     async with store.transaction() as tx:
         await tx.reservations.put(rows, leases)
@@ -127,7 +127,9 @@ async def test_finished_pods_only_grow_and_belong_to_one_shape(store: PostgresSt
     assert await finish(1) == [2, 0, 0, 0]
 
 
-async def test_a_lease_stays_until_it_is_started_anew_or_renewed(store: PostgresStore) -> None:
+async def test_a_lease_stays_until_it_is_started_anew_renewed_or_ended(
+    store: PostgresStore,
+) -> None:
     await put(store, held("web", "a"), held("api", "a"), web=60)
     first = await lease_of(store, "web")
     assert first is not None
@@ -145,6 +147,9 @@ async def test_a_lease_stays_until_it_is_started_anew_or_renewed(store: Postgres
     assert renewed == await lease_of(store, "web")
     assert renewed is not None
     assert renewed >= second + 5400
+    await put(store, held("web", "b"), held("api", "a"), web=None, api=60)
+    assert await lease_of(store, "web") is None
+    assert await lease_of(store, "api") is not None
 
 
 async def test_leases_that_ran_out_are_told_longest_first_and_not_renewed(
@@ -155,8 +160,10 @@ async def test_leases_that_ran_out_are_told_longest_first_and_not_renewed(
         for name, hours in (("a", 1), ("b", 2)):
             await connection.execute(RUN_OUT, {"name": name, "hours": hours})
     async with store.transaction() as tx:
-        assert await tx.reservations.expired(10) == ["shop/b", "shop/a"]
-        assert await tx.reservations.expired(1) == ["shop/b"]
+        assert await tx.reservations.expired(10) == [("shop", "b"), ("shop", "a")]
+        assert await tx.reservations.expired(1) == [("shop", "b")]
+        has_expired = [await tx.reservations.has_expired("shop", name) for name in ("a", "c", "d")]
+        assert has_expired == [True, False, False]
         assert await tx.reservations.renew("shop/a", 60) is None
 
 

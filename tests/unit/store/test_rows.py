@@ -85,6 +85,7 @@ def stored_reservations(draw: st.DrawFn) -> StoredReservations:
         interest_version=counts,
         adopted=counts,
         finished=counts,
+        grown_version=counts,
     )
     return StoredReservations(
         namespace=bare.namespace,
