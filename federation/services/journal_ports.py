@@ -36,7 +36,8 @@ class KnownRequest:
 class StoredPresence:
     """Which replica of the control plane heard a cluster's agent, and when (the store's Unix time).
 
-    ``replica`` is empty once the stream ended.
+    ``replica`` is empty once the stream ended. ``confirmed_sequence`` is the report that the agent
+    said to be still its picture when it was heard last, 0: none.
     """
 
     cluster: str
@@ -44,6 +45,7 @@ class StoredPresence:
     epoch: int
     heard_at: float
     clock_offset_seconds: float = 0.0
+    confirmed_sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,12 +128,14 @@ class Presences:
         return sorted(cluster for cluster in self._told if cluster not in held)
 
     def _row(self, cluster: str, told: Told) -> StoredPresence:
+        presence = self._fleet.view(cluster).presence
         return StoredPresence(
             cluster=cluster,
             replica=self._replicas.id,
             epoch=told.epoch,
             heard_at=0.0,
-            clock_offset_seconds=self._fleet.view(cluster).presence.clock_offset_seconds,
+            clock_offset_seconds=presence.clock_offset_seconds,
+            confirmed_sequence=presence.confirmed_sequence,
         )
 
     async def _follow_all(self, rows: Sequence[StoredPresence]) -> None:
@@ -170,9 +172,19 @@ class Presences:
                 # It was told a round late at most, and is read a round late at most.
                 silent_after=now + self._reporting.silence_seconds + 2 * self.round_seconds,
                 clock_offset_seconds=row.clock_offset_seconds,
+                confirmed_sequence=row.confirmed_sequence,
             )
+            self._confirm(row, now)
         if followed != presence:
             self._fleet.put_presence(row.cluster, followed)
+
+    def _confirm(self, row: StoredPresence, now: float) -> None:
+        """The report that the agent still stands by counts as fresh here as well."""
+        report = self._fleet.view(row.cluster).state.report
+        if report and (report.epoch, report.sequence) == (row.epoch, row.confirmed_sequence):
+            by_agent = now + row.clock_offset_seconds
+            fresh = replace(report, snapshot_time=max(report.snapshot_time, by_agent))
+            self._fleet.put_report(row.cluster, fresh, now)
 
     def _yields(self, row: StoredPresence, held_epoch: int, *, is_heard: bool) -> bool:
         """Whether our stream of the cluster ended because the peer's is the newer."""

@@ -21,6 +21,7 @@ from federation.model.errors import (
 )
 from federation.model.grades import model_hash
 from federation.services.fleet import FleetOwner
+from federation.services.journal import ClusterChanged
 from federation.services.ports import Clock, NamedReport, ReportVerdict, Store
 from federation.services.values import AgentFacts, AgentHello, WelcomeFacts
 
@@ -82,6 +83,7 @@ class Reporting:
             self._refuse_outdated(stored.cluster, hello)
             if facts != stored.facts:
                 await tx.clusters.put_facts(stored.id, facts)
+                await tx.journal.append([ClusterChanged(cluster=cluster)])
         self._fleet.put_facts(cluster, facts)
         self._mark_alive(cluster, hello.epoch)
         if hello.agent_time is not None:
@@ -144,15 +146,18 @@ class Reporting:
         ours.
         """
         view = self._fleet.view(cluster)
-        self._mark_alive(cluster, view.presence.epoch)
         report = view.state.report
-        if report is None or report.epoch != view.presence.epoch:
-            return False
-        if (report.sequence, report.content_hash) != (sequence, content_hash):
-            return False
-        confirmed = replace(report, snapshot_time=max(report.snapshot_time, agent_time))
-        self._fleet.put_report(cluster, confirmed, self._clock.now())
-        return True
+        in_step = (
+            report is not None
+            and report.epoch == view.presence.epoch
+            and (report.sequence, report.content_hash) == (sequence, content_hash)
+        )
+        confirmed = sequence if in_step else 0
+        self._mark_alive(cluster, view.presence.epoch, confirmed_sequence=confirmed)
+        if report is not None and in_step:
+            fresh = replace(report, snapshot_time=max(report.snapshot_time, agent_time))
+            self._fleet.put_report(cluster, fresh, self._clock.now())
+        return in_step
 
     def disconnected(self, cluster: str, epoch: int) -> None:
         """The stream of that epoch ended; that of a newer one is not concerned."""
@@ -163,13 +168,14 @@ class Reporting:
         if presence.epoch == epoch and not presence.peer:
             self._fleet.put_presence(cluster, replace(presence, connected=False))
 
-    def _mark_alive(self, cluster: str, epoch: int) -> None:
+    def _mark_alive(self, cluster: str, epoch: int, confirmed_sequence: int = 0) -> None:
         now = self._clock.now()
         alive = replace(
             self._fleet.view(cluster).presence,
             connected=True,
             epoch=epoch,
             peer="",
+            confirmed_sequence=confirmed_sequence,
             last_heartbeat_at=now,
             silent_after=now + self.silence_seconds,
         )

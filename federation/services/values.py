@@ -118,7 +118,8 @@ class AgentPresence:
     After ``silent_after`` without a word the cluster is stale; 0 before the agent's first.
     ``clock_offset_seconds`` is by how much the agent's clock was ahead when its stream opened.
     ``peer`` is the id of the other control plane that serves or last served the stream; empty
-    when this one does.
+    when this one does. ``confirmed_sequence`` is the report that its last heartbeat said to be
+    still its picture, 0: none.
     """
 
     connected: bool = False
@@ -130,6 +131,7 @@ class AgentPresence:
     clock_offset_seconds: float = 0.0
     epoch: int = 0
     peer: str = ""
+    confirmed_sequence: int = 0
 
     def is_silent_at(self, now: float) -> bool:
         return self.silent_after < now

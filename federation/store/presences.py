@@ -18,20 +18,25 @@ from federation.store.tables import replica as replica_table
 
 # In the order of the clusters' ids, so that two replicas never wait for each other.
 PUT = text("""
-    INSERT INTO presence AS stored (cluster_id, replica, epoch, heard_at, clock_offset_seconds)
-    SELECT cluster.id, replica, epoch, now(), clock_offset
-    FROM unnest(:names, :replicas, :epochs, :offsets) AS given (name, replica, epoch, clock_offset)
+    INSERT INTO presence AS stored (
+        cluster_id, replica, epoch, heard_at, clock_offset_seconds, confirmed_sequence
+    )
+    SELECT cluster.id, replica, epoch, now(), clock_offset, confirmed
+    FROM unnest(:names, :replicas, :epochs, :offsets, :confirmed)
+        AS given (name, replica, epoch, clock_offset, confirmed)
     JOIN cluster USING (name)
     ORDER BY cluster.id
     ON CONFLICT (cluster_id) DO UPDATE
     SET replica = excluded.replica, epoch = excluded.epoch, heard_at = excluded.heard_at,
-        clock_offset_seconds = excluded.clock_offset_seconds
+        clock_offset_seconds = excluded.clock_offset_seconds,
+        confirmed_sequence = excluded.confirmed_sequence
     WHERE stored.epoch <= excluded.epoch
 """).bindparams(
     bindparam("names", type_=ARRAY(Text)),
     bindparam("replicas", type_=ARRAY(Text)),
     bindparam("epochs", type_=ARRAY(BigInteger)),
     bindparam("offsets", type_=ARRAY(Double)),
+    bindparam("confirmed", type_=ARRAY(BigInteger)),
 )
 # A replica that crashed did not say goodbye.
 FORGOTTEN = timedelta(days=1)
@@ -51,6 +56,7 @@ class PresenceStatements:
                 "replicas": [each.replica for each in presences],
                 "epochs": [each.epoch for each in presences],
                 "offsets": [each.clock_offset_seconds for each in presences],
+                "confirmed": [each.confirmed_sequence for each in presences],
             },
         )
 
@@ -76,6 +82,7 @@ class PresenceStatements:
                 epoch=row.epoch,
                 heard_at=row.heard_at.timestamp(),
                 clock_offset_seconds=row.clock_offset_seconds,
+                confirmed_sequence=row.confirmed_sequence,
             )
             for row in await self._connection.execute(statement)
         ]

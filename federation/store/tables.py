@@ -306,6 +306,8 @@ presence = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("heard_at", TIME, nullable=False),
     Column("clock_offset_seconds", Double, nullable=False),
+    # The report that was still the agent's picture when it was heard, 0: none.
+    Column("confirmed_sequence", BigInteger, nullable=False),
     prefixes=["UNLOGGED"],
 )
 

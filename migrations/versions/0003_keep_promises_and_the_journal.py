@@ -119,6 +119,7 @@ def create_presences() -> None:
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("heard_at", TIME, nullable=False),
         sa.Column("clock_offset_seconds", sa.Double(), nullable=False),
+        sa.Column("confirmed_sequence", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("cluster_id", name=op.f("pk_presence")),
         sa.ForeignKeyConstraint(
             ["cluster_id"],

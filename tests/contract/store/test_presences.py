@@ -22,7 +22,12 @@ async def add_clusters(store: PostgresStore, *names: str) -> None:
 
 def heard(cluster: str, replica: str, epoch: int = 1) -> StoredPresence:
     return StoredPresence(
-        cluster=cluster, replica=replica, epoch=epoch, heard_at=0.0, clock_offset_seconds=-0.25
+        cluster=cluster,
+        replica=replica,
+        epoch=epoch,
+        heard_at=0.0,
+        clock_offset_seconds=-0.25,
+        confirmed_sequence=2**40 + epoch,
     )
 
 

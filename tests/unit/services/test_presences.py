@@ -9,6 +9,7 @@ import pytest
 from federation.agents.sessions import Session, Sessions
 from federation.model.errors import Conflict, Unavailable
 from federation.services.fleet import FleetOwner
+from federation.services.following import Following
 from federation.services.journal_ports import Replica, StoredPresence
 from federation.services.presences import LEAST_SECONDS, MOST_SECONDS, Presences
 from federation.services.registration import Registration
@@ -16,7 +17,7 @@ from federation.services.replicas import Replicas
 from federation.services.reporting import Beat, Reporting
 from federation.services.values import AgentHello, AgentPresence
 from federation.store.postgres import PostgresStore
-from tests.services import join
+from tests.services import join, make_report
 
 HEARTBEAT_SECONDS = 6.0
 GRACE_SECONDS = 30.0
@@ -39,6 +40,7 @@ class Plane:
         self.store = store
         self.clock = StillClock(time)
         self.fleet = FleetOwner(store)
+        self.following = Following(store, self.fleet)
         self.sessions = Sessions()
         self.replicas = Replicas(store, self.clock, name)
         self.replicas.endpoint = f"{name}.example:7443"
@@ -63,8 +65,8 @@ class Plane:
         self.sessions.open(session)
         return session
 
-    def beat(self) -> None:
-        self.reporting.heartbeat("member1", 1, "", self.clock.now())
+    def beat(self, content_hash: str = "") -> None:
+        self.reporting.heartbeat("member1", 1, content_hash, self.clock.now())
 
     def hang_up(self, session: Session) -> None:
         if self.sessions.close(session):
@@ -125,6 +127,28 @@ async def test_an_agent_at_one_is_heard_by_all(
         await share(a, b)
     assert b.presences.holder("member1") == Replica(id="a", endpoint="a.example:7443")
     assert a.presences.holder("member1") is None
+
+
+async def test_a_report_that_the_agent_stands_by_is_fresh_for_all(
+    planes: tuple[Plane, Plane], credential_id: str
+) -> None:
+    a, b = planes
+    await a.connect(credential_id)
+    await a.reporting.accept("member1", make_report(1, content_hash="h"))
+    await b.following.follow()
+    pass_time(a, b, seconds=HEARTBEAT_SECONDS)
+    a.beat("h")
+    await share(a, b)
+    state = b.fleet.view("member1").state
+    assert state.received_at == b.clock.now()
+    assert state.report is not None
+    assert state.report.snapshot_time == b.clock.now() + 3
+    fresh_at = b.clock.now()
+    pass_time(a, b, seconds=HEARTBEAT_SECONDS)
+    a.beat("of another picture")
+    await share(a, b)
+    assert b.fleet.view("member1").state.received_at == fresh_at
+    assert b.seen.last_heartbeat_at == b.clock.now()
 
 
 async def test_an_agent_that_falls_silent_is_stale_everywhere(
