@@ -1,0 +1,113 @@
+"""Watches over the wire: events as messages that fit, written no faster than they are taken.
+
+Must not read what is watched: ``services.watches`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from federation.codec.bindings import binding_to_message
+from federation.codec.clusters import cluster_to_message
+from federation.model.errors import Conflict, Unavailable
+from federation.rpc.interceptors import Context
+from federation.rpc.pages import fitting
+from federation.services.ports import Clock
+from federation.services.watched import BindingEvent, ClusterEvent
+from federation.services.watches import RELIST, Watches
+from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
+
+# A watcher that takes nothing for so long is not there any more.
+WRITE_SECONDS = 60.0
+
+K = TypeVar("K")
+M = TypeVar("M", bound=Message)
+
+
+async def serve_watch(
+    watches: Watches[K, M],
+    asked: tuple[str, str],
+    context: Context,
+    respond: Callable[[Sequence[M], str], Message],
+) -> None:
+    """Writes responses about a (scope, resource version) until the watch or the call ends."""
+    scope, resume = asked
+    async with aclosing(watches.watch(scope, resume)) as messages:
+        async for told in messages:
+            left = list(told.events)
+            while len(events := fitting(left)) < len(left):
+                # Not all is told yet: resume from before it.
+                await _write(context, respond(events, resume))
+                left = left[len(events) :]
+                await asyncio.sleep(watches.interval_seconds)
+            resume = told.resource_version
+            await _write(context, respond(events, resume))
+
+
+def bindings_response(
+    events: Sequence[scheduling_pb2.BindingEvent], resource_version: str
+) -> scheduling_pb2.WatchBindingsResponse:
+    """Without events: a bookmark."""
+    bookmark = scheduling_pb2.BindingEvent(type=resource_pb2.EVENT_TYPE_BOOKMARK)
+    return scheduling_pb2.WatchBindingsResponse(
+        events=events or [bookmark], resource_version=resource_version
+    )
+
+
+def clusters_response(
+    events: Sequence[clusters_pb2.ClusterEvent], resource_version: str
+) -> clusters_pb2.WatchClustersResponse:
+    """Without events: a bookmark."""
+    bookmark = clusters_pb2.ClusterEvent(type=resource_pb2.EVENT_TYPE_BOOKMARK)
+    return clusters_pb2.WatchClustersResponse(
+        events=events or [bookmark], resource_version=resource_version
+    )
+
+
+def binding_event(event: BindingEvent) -> scheduling_pb2.BindingEvent:
+    """As callers see it."""
+    if event.binding is None:
+        names = resource_pb2.ObjectMeta(namespace=event.namespace, name=event.name, uid=event.uid)
+        return scheduling_pb2.BindingEvent(
+            type=resource_pb2.EVENT_TYPE_DELETED,
+            binding=resource_pb2.ResourceBinding(metadata=names),
+        )
+    return scheduling_pb2.BindingEvent(
+        type=resource_pb2.EVENT_TYPE_UPDATED,
+        binding=binding_to_message(event.binding),
+        decision_id=event.decision_id,
+    )
+
+
+def cluster_events(clock: Clock) -> Callable[[ClusterEvent], clusters_pb2.ClusterEvent]:
+    """How clusters are told of, stale by this clock."""
+
+    def written(event: ClusterEvent) -> clusters_pb2.ClusterEvent:
+        if event.view is None:
+            return clusters_pb2.ClusterEvent(
+                type=resource_pb2.EVENT_TYPE_DELETED,
+                cluster=resource_pb2.Cluster(metadata=resource_pb2.ObjectMeta(name=event.name)),
+            )
+        silent = event.view.presence.is_silent_at(clock.now())
+        return clusters_pb2.ClusterEvent(
+            type=resource_pb2.EVENT_TYPE_UPDATED,
+            cluster=cluster_to_message(event.view.state, event.view.presence, silent=silent),
+        )
+
+    return written
+
+
+async def _write(context: Context, response: Message) -> None:
+    try:
+        async with asyncio.timeout(WRITE_SECONDS):
+            await context.write(response)
+    except TimeoutError as error:
+        raise Conflict("the watcher takes nothing: list again", reason=RELIST) from error
+    except (grpc.RpcError, grpc.aio.BaseError) as error:
+        raise Unavailable("the watcher's stream broke") from error
