@@ -1,0 +1,43 @@
+"""Control planes, agents and PostgreSQL killed again and again: no promise may be broken.
+
+Exits with 1 when one was, or an answer was lost, or a caller was stuck.
+"""
+
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.havoc import Plan, Result, wreak
+
+MOST_SHOWN = 20
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--planes", type=int, default=3)
+    parser.add_argument("--callers", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    plan = Plan(seconds=given.seconds, planes=given.planes, callers=given.callers, seed=given.seed)
+    with tempfile.TemporaryDirectory(prefix="fedsched-chaos-", dir="/var/tmp") as folder:
+        result = wreak(Path(folder), plan)
+    show(result)
+    return 1 if result.violations else 0
+
+
+def show(result: Result) -> None:
+    for name, value in result.counts.items():
+        print(f"{name:24} {value}")
+    print(f"{'violations':24} {len(result.violations)}")
+    for each in result.violations[:MOST_SHOWN]:
+        print(f"  {each}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

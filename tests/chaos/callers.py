@@ -1,0 +1,359 @@
+"""Controllers that schedule bindings of their own, ask again when nobody answers, and remember.
+
+Must not look into the database: what they were told is what is compared with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from federation.codec.bindings import binding_to_message
+from federation.model.placement import (
+    Binding,
+    Certificate,
+    DivisionPreference,
+    Placement,
+    ReplicaScheduling,
+    SchedulingType,
+)
+from federation.model.workload import ReplicaRequirements
+from federation.v1.scheduling_pb2 import (
+    OUTCOME_SCHEDULED,
+    Decision,
+    DeleteBindingRequest,
+    ReleaseReservationRequest,
+    ScheduleBatchItem,
+    ScheduleBatchRequest,
+    ScheduleRequest,
+)
+from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from tests.chaos.members import CONNECTION_OF_ITS_OWN, Member
+from tests.fleets import GIB
+from tests.simulator_cluster import Order
+
+NAMESPACE = "shop"
+DEADLINE_SECONDS = 10.0
+# How long an answer may be late by the client's own doing.
+GRACE_SECONDS = 2.0
+# Somebody who gave up does not know what became of what was asked.
+GIVE_UP_SECONDS = 45.0
+PAUSE_SECONDS = 0.1
+RETRIED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED}
+MOST_BINDINGS = 12
+DIVIDED = SchedulingType.DIVIDED
+SCHEDULINGS = (
+    ReplicaScheduling(type=DIVIDED, dynamic=True),
+    ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED),
+    ReplicaScheduling(type=DIVIDED),
+    ReplicaScheduling(),
+)
+CERTIFICATES = (None, None, Certificate.CAREFUL, Certificate.STRICT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged:
+    """A decision that a caller was told of, under the key it was asked with."""
+
+    key: str
+    binding: str
+    decision: str
+    clusters: Mapping[str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Owned:
+    """A binding of a caller, as it last asked for it, and where it runs as far as it was told."""
+
+    binding: Binding
+    clusters: Mapping[str, int] = field(default_factory=dict)
+    asked: dict[str, ScheduleRequest] = field(default_factory=dict)
+    newest: str = ""
+
+
+class Caller:
+    """One controller: one call at a time, to any control plane."""
+
+    def __init__(
+        self,
+        number: int,
+        seed: int,
+        endpoints: Callable[[], list[str]],
+        token: str,
+        members: Mapping[str, Member],
+    ) -> None:
+        self.number = number
+        self.acknowledged: list[Acknowledged] = []
+        self.keys: Counter[str] = Counter()
+        self.owned: dict[str, Owned] = {}
+        self.deleted: set[str] = set()
+        self.unknown: set[str] = set()
+        self.refused: Counter[str] = Counter()
+        self.outcomes: Counter[int] = Counter()
+        self.longest_seconds = 0.0
+        self.violations: list[str] = []
+        self._serial = itertools.count(1)
+        self._random = random.Random(f"{seed}-{number}")
+        self._endpoints = endpoints
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._members = members
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def call_until(self, stopped: asyncio.Event) -> None:
+        deeds = (self._create, self._rescale, self._create_many, self._repeat, self._delete)
+        weights = (30, 35, 8, 7, 12)
+        try:
+            while not stopped.is_set():
+                (deed,) = self._random.choices(deeds, weights)
+                await deed()
+                if self._random.random() < 0.04:
+                    await self._release()
+                await asyncio.sleep(self._random.uniform(0, 0.05))
+        finally:
+            for channel in self._channels.values():
+                await channel.close()
+
+    async def _create(self) -> None:
+        if len(self.owned) >= MOST_BINDINGS:
+            await self._delete()
+            return
+        owned = Owned(binding=self._made())
+        await self._schedule(owned)
+
+    async def _rescale(self) -> None:
+        """Other replicas, and now and then other requests."""
+        owned = self._one()
+        if owned is None:
+            return
+        before = owned.binding
+        requirements = before.requirements
+        if self._random.random() < 0.2:
+            requirements = ReplicaRequirements(request=self._request())
+        changed = Binding(
+            namespace=before.namespace,
+            name=before.name,
+            uid=before.uid,
+            replicas=self._random.randint(1, 8),
+            requirements=requirements,
+            placement=before.placement,
+            certificate=before.certificate,
+        )
+        owned.binding = changed
+        await self._schedule(owned)
+
+    async def _create_many(self) -> None:
+        if len(self.owned) + 4 > MOST_BINDINGS:
+            return
+        made = [Owned(binding=self._made()) for _ in range(4)]
+        keys = [self._key(each) for each in made]
+        request = ScheduleBatchRequest(
+            items=[
+                ScheduleBatchItem(binding=binding_to_message(each.binding), idempotency_key=key)
+                for each, key in zip(made, keys, strict=True)
+            ]
+        )
+        answer = await self._call("ScheduleBatch", request)
+        for place, (owned, key) in enumerate(zip(made, keys, strict=True)):
+            if answer is None:
+                self._lose(owned)
+            else:
+                self._learn(owned, key, answer.results[place].decision)
+
+    async def _repeat(self) -> None:
+        """An old request with its key, after the binding has changed: the old answer, no more."""
+        owned = self._one()
+        if owned is None or not owned.asked:
+            return
+        key = self._random.choice(list(owned.asked))
+        answer = await self._call("Schedule", owned.asked[key])
+        if answer is None:
+            return
+        told = [each for each in self.acknowledged if each.key == key]
+        if [each.decision for each in told] != [answer.decision.id]:
+            self.violations.append(f"{key} was answered {told}, then {answer.decision.id}")
+
+    async def _delete(self) -> None:
+        owned = self._one()
+        if owned is None:
+            return
+        binding = owned.binding
+        request = DeleteBindingRequest(namespace=binding.namespace, name=binding.name)
+        with _holding(self._members, binding.uid):
+            answer = await self._call("DeleteBinding", request, also=grpc.StatusCode.NOT_FOUND)
+            if answer is None:
+                self._lose(owned)
+            else:
+                for name in owned.clusters:
+                    self._members[name].remove(binding.uid)
+                del self.owned[binding.key]
+                self.deleted.add(binding.key)
+
+    async def _release(self) -> None:
+        """Once all pods run, a caller may do without the reservations."""
+        owned = self._one()
+        if owned is None or not owned.clusters:
+            return
+        binding = owned.binding
+        if any(
+            pod.binding == binding.uid
+            for name in owned.clusters
+            for pod in self._members[name].cluster.waiting
+        ):
+            return
+        request = ReleaseReservationRequest(namespace=binding.namespace, name=binding.name)
+        await self._call("ReleaseReservation", request, also=grpc.StatusCode.NOT_FOUND)
+
+    async def _schedule(self, owned: Owned) -> None:
+        key = self._key(owned)
+        request = ScheduleRequest(binding=binding_to_message(owned.binding), idempotency_key=key)
+        with _holding(self._members, owned.binding.uid):
+            answer = await self._call("Schedule", request)
+            if answer is None:
+                self._lose(owned)
+                return
+            owned.asked[key] = request
+            self._learn(owned, key, answer.decision)
+
+    def _learn(self, owned: Owned, key: str, decision: Decision) -> None:
+        """Remember what was told, and let the clusters run it."""
+        binding = owned.binding
+        clusters = {each.name: each.replicas for each in decision.clusters}
+        self.outcomes[decision.outcome] += 1
+        self.acknowledged.append(
+            Acknowledged(key=key, binding=binding.key, decision=decision.id, clusters=clusters)
+        )
+        self.owned[binding.key] = owned
+        owned.newest = decision.id
+        if decision.outcome != OUTCOME_SCHEDULED:
+            return
+        for name in owned.clusters.keys() - clusters.keys():
+            self._members[name].remove(binding.uid)
+        for name, replicas in clusters.items():
+            order = Order(
+                binding=binding.uid,
+                decision=decision.id,
+                requirements=binding.requirements,
+                replicas=replicas,
+            )
+            self._members[name].run(order)
+        owned.clusters = clusters
+
+    def _lose(self, owned: Owned) -> None:
+        """Nobody answered in time: what became of the binding is not known from here on."""
+        self.unknown.add(owned.binding.key)
+        self.owned.pop(owned.binding.key, None)
+
+    async def _call(
+        self, method: str, request: Any, also: grpc.StatusCode | None = None
+    ) -> Any | None:
+        """The answer; ``also`` is one too. None when there was none for too long."""
+        give_up = time.monotonic() + GIVE_UP_SECONDS
+        while time.monotonic() < give_up:
+            endpoints = self._endpoints()
+            if endpoints:
+                began = time.monotonic()
+                stub: Any = SchedulingStub(self._channel(self._random.choice(endpoints)))
+                try:
+                    return await getattr(stub, method)(
+                        request, metadata=self._metadata, timeout=DEADLINE_SECONDS
+                    )
+                except grpc.aio.AioRpcError as error:
+                    code = error.code()
+                    self.refused[code.name] += 1
+                    if code is also:
+                        return error
+                    if code not in RETRIED:
+                        self.violations.append(f"{method}: {code.name}: {error.details()}")
+                        return None
+                finally:
+                    self._check_duration(method, time.monotonic() - began)
+            await asyncio.sleep(self._random.uniform(0, PAUSE_SECONDS))
+        self.violations.append(f"{method} was not answered within {GIVE_UP_SECONDS:g} s")
+        return None
+
+    def _check_duration(self, method: str, seconds: float) -> None:
+        self.longest_seconds = max(self.longest_seconds, seconds)
+        if seconds > DEADLINE_SECONDS + GRACE_SECONDS:
+            self.violations.append(f"{method} took {seconds:.1f} s: its caller was stuck")
+
+    def _channel(self, endpoint: str) -> grpc.aio.Channel:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            channel = grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN)
+            self._channels[endpoint] = channel
+        return channel
+
+    def _one(self) -> Owned | None:
+        return self._random.choice(list(self.owned.values())) if self.owned else None
+
+    def _key(self, owned: Owned) -> str:
+        """A key of its own for every request about the binding."""
+        self.keys[owned.binding.key] += 1
+        return f"{owned.binding.name}-{self.keys[owned.binding.key]}"
+
+    def _made(self) -> Binding:
+        name = f"caller{self.number}-{next(self._serial)}"
+        return Binding(
+            namespace=NAMESPACE,
+            name=name,
+            uid=f"uid-of-{name}",
+            replicas=self._random.randint(1, 6),
+            requirements=ReplicaRequirements(request=self._request()),
+            placement=Placement(replica_scheduling=self._random.choice(SCHEDULINGS)),
+            certificate=self._random.choice(CERTIFICATES),
+        )
+
+    def _request(self) -> Mapping[str, int]:
+        cpu = self._random.choice([250, 500, 1000, 1000, 2000, 3000])
+        return {"cpu": cpu, "memory": self._random.choice([1, 2, 4]) * GIB}
+
+
+@contextmanager
+def _holding(members: Mapping[str, Member], uid: str) -> Iterator[None]:
+    """While it lasts no pod of the binding is placed: what is about to go must not come.
+
+    Else replicas that a decision takes away may be bound after others were promised their room,
+    which every scheduler beside ours can do, and which only the next report tells.
+    """
+    for each in members.values():
+        each.held.add(uid)
+    try:
+        yield
+    finally:
+        for each in members.values():
+            each.held.discard(uid)
+
+
+def check_told(
+    callers: Sequence[Caller],
+    decisions: Mapping[str, tuple[str, Mapping[str, int]]],
+    bindings: Mapping[str, tuple[Mapping[str, int], str]],
+    decided: Mapping[str, int],
+) -> list[str]:
+    """What is in the database and was told otherwise, or was told and is not there."""
+    found = []
+    for caller in callers:
+        for told in caller.acknowledged:
+            stored = decisions.get(told.decision)
+            if stored != (told.binding, told.clusters):
+                found.append(f"lost: {told}, stored is {stored}")
+        for key, owned in caller.owned.items():
+            clusters, decision = bindings.get(key, ({}, ""))
+            if (clusters, decision) != (owned.clusters, owned.newest):
+                found.append(f"{key} runs in {clusters} by {decision}, told was {owned}")
+        found += [f"{key} was deleted and is there" for key in caller.deleted & bindings.keys()]
+        found += [
+            f"{key}: {decided[key]} decisions for {keys} requests"
+            for key, keys in caller.keys.items()
+            if decided.get(key, 0) > keys
+        ]
+    return found

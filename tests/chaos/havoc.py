@@ -1,0 +1,215 @@
+"""A federation under attack: everything runs, is killed and starts again, and is judged at the end.
+
+Moments, victims and requests follow from the seed; how processes interleave does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from federation.scheduler.room import ReportId
+from tests.chaos.audit import Audit
+from tests.chaos.callers import Caller, check_told
+from tests.chaos.members import Member, enrolled
+from tests.chaos.planes import Planes, running_planes
+from tests.chaos.records import open_database
+from tests.chaos.slow_ledger import SeenReport
+from tests.fleets import GIB, Int64Array
+
+# Nobody may become stale: agents dial again by themselves.
+PACE = ("--heartbeat-seconds=10", "--report-seconds=10")
+PAUSES = (1.0, 3.5)
+JUDGE_SECONDS = 5.0
+READY_SECONDS = 60.0
+CLUSTERS, NODES = 5, 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much of everything, and for how long."""
+
+    seconds: float = 120.0
+    planes: int = 3
+    callers: int = 8
+    seed: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """What there was of everything, and all that must never be."""
+
+    counts: dict[str, object] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+
+
+def wreak(folder: Path, plan: Plan) -> Result:
+    with running_planes(folder, plan.planes, PACE) as planes:
+        result = asyncio.run(_Havoc(planes, plan).run())
+        codes = [each.stop() for each in planes.all]
+    result.violations += [f"a control plane ended with {code}" for code in codes if code]
+    for plane in planes.all:
+        result.violations += plane.unexpected()
+    return result
+
+
+class _Havoc:
+    """One run."""
+
+    def __init__(self, planes: Planes, plan: Plan) -> None:
+        self._planes = planes
+        self._plan = plan
+        self._random = random.Random(plan.seed)
+        sent: dict[tuple[str, ReportId], SeenReport] = {}
+        self._audit = Audit(sent=sent)
+        self._members = {
+            name: Member(name, nodes, sent, seed=plan.seed + place)
+            for place, (name, nodes) in enumerate(_clusters(plan.seed))
+        }
+        self._callers = [
+            Caller(number, plan.seed, self._endpoints, planes.token, self._members)
+            for number in range(plan.callers)
+        ]
+        self._crashes = 0
+
+    async def run(self) -> Result:
+        planes, stopped = self._planes, asyncio.Event()
+        credentials = await enrolled(planes.endpoints[0], planes.token, self._members)
+        living = [
+            asyncio.create_task(member.live(self._endpoints, credentials[name]))
+            for name, member in self._members.items()
+        ]
+        began = time.monotonic()
+        async with asyncio.timeout(READY_SECONDS):
+            await asyncio.gather(*(_acknowledged(each) for each in self._members.values()))
+        calling = [asyncio.create_task(each.call_until(stopped)) for each in self._callers]
+        judging = asyncio.create_task(self._keep_judging())
+        try:
+            await self._attack(began + self._plan.seconds, [*living, *calling, judging])
+        finally:
+            stopped.set()
+            ended = await asyncio.gather(*calling, return_exceptions=True)
+            for task in (judging, *living):
+                task.cancel()
+            ended += await asyncio.gather(judging, *living, return_exceptions=True)
+        failed = [each for each in ended if isinstance(each, Exception)]
+        if failed:
+            raise ExceptionGroup("parts of the simulation failed", failed)
+        return await self._judge(time.monotonic() - began)
+
+    def _endpoints(self) -> list[str]:
+        return self._planes.endpoints
+
+    async def _attack(self, until: float, watched: Sequence[asyncio.Task[None]]) -> None:
+        """Kill one after the other; each starts again at once, beside what is killed next."""
+        blows: list[asyncio.Task[None]] = []
+        for kind in self._kinds():
+            pause = self._random.uniform(*PAUSES)
+            if time.monotonic() + pause > until:
+                break
+            await asyncio.sleep(pause)
+            if any(task.done() for task in watched):
+                break
+            blows = [each for each in blows if not _is_over(each)]
+            if kind == "plane":
+                standing = [each for each in self._planes.all if each.endpoint]
+                if standing:
+                    victim = self._random.choice(standing)
+                    blows.append(asyncio.create_task(self._planes.restart(victim)))
+            elif kind == "postgres":
+                await self._planes.restart_postgres()
+            else:
+                self._crashes += 1
+                self._random.choice(list(self._members.values())).crash()
+        await asyncio.gather(*blows)
+        await asyncio.sleep(max(0.0, until - time.monotonic()))
+
+    def _kinds(self) -> Iterator[str]:
+        yield from ("plane", "postgres", "agent")
+        while True:
+            yield self._random.choices(("plane", "postgres", "agent"), (60, 25, 15))[0]
+
+    async def _keep_judging(self) -> None:
+        """Now and then what was committed so far, so that little is left for the end."""
+        while True:
+            await asyncio.sleep(JUDGE_SECONDS)
+            try:
+                database = await open_database(self._planes.database_url)
+            except (OSError, ConnectionError):
+                continue
+            try:
+                await self._audit.follow(database)
+            except (OSError, ConnectionError):
+                continue
+            finally:
+                await database.close(timeout=1.0)
+
+    async def _judge(self, lasted: float) -> Result:
+        database = await open_database(self._planes.database_url)
+        try:
+            standing = await self._audit.finish(database)
+        finally:
+            await database.close()
+        callers, audit = self._callers, self._audit
+        violations = [each for caller in callers for each in caller.violations]
+        violations += audit.violations
+        violations += check_told(callers, standing.decisions, standing.bindings, standing.decided)
+        told = [each for caller in callers for each in caller.acknowledged]
+        outcomes = sum((each.outcomes for each in callers), Counter())
+        counts: dict[str, object] = {
+            "seconds": f"{lasted:.0f}",
+            "control planes killed": sum(each.kills for each in self._planes.all),
+            "PostgreSQL killed": self._planes.postgres_kills,
+            "agents restarted": self._crashes,
+            "streams of agents": sum(each.streams for each in self._members.values()),
+            "reports": len(audit.sent),
+            "answers": len(told),
+            "placed": sum(1 for each in told if each.clusters),
+            "not placed": sum(1 for each in told if not each.clusters),
+            "outcomes": dict(sorted(outcomes.items())),
+            "refused calls": dict(sum((each.refused for each in callers), Counter())),
+            "longest call": f"{max(each.longest_seconds for each in callers):.1f} s",
+            "never answered": sum(len(each.unknown) for each in callers),
+            "decisions stored": len(standing.decisions),
+            "promises checked": audit.checked,
+            "over-committed reports": audit.overcommitted,
+        }
+        return Result(counts=counts, violations=violations)
+
+
+def _clusters(seed: int) -> Iterator[tuple[str, Int64Array]]:
+    """Small ones, so that they fill up: CPU, memory, pods, storage, GPUs by node."""
+    choices = np.random.default_rng(seed)
+    for number in range(CLUSTERS):
+        cores = choices.choice([2, 4, 8, 16], NODES)
+        yield (
+            f"member{number + 1}",
+            np.stack(
+                [
+                    cores * 1000,
+                    cores * 4 * GIB,
+                    np.full(NODES, 30),
+                    np.full(NODES, 100 * GIB),
+                    np.zeros(NODES),
+                ]
+            ).astype(np.int64),
+        )
+
+
+async def _acknowledged(member: Member) -> None:
+    while not member.acknowledged:  # noqa: ASYNC110 - told by a stream
+        await asyncio.sleep(0.02)
+
+
+def _is_over(blow: asyncio.Task[None]) -> bool:
+    """Raises what went wrong in it."""
+    if blow.done():
+        blow.result()
+    return blow.done()
