@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from federation.agents.interests import Interests
 from federation.agents.messages import beat_from_message, hello_from_message, welcome_to_message
-from federation.agents.sessions import Session, Sessions, Write, goodbye
+from federation.agents.sessions import Session, Sessions, Write, goodbye, resync
 from federation.codec.echoes import echo_bytes
 from federation.codec.reports import report_from_message
 from federation.codec.violations import Violations
@@ -37,7 +37,6 @@ from federation.v1.agents_pb2 import (
     ConnectResponse,
     Heartbeat,
     Report,
-    Resync,
 )
 
 Requests = AsyncIterator[ConnectRequest]
@@ -221,7 +220,7 @@ class Conversations:
         )
         # A report on its way to the store is not missing.
         if not in_step and inbox.is_idle:
-            session.send(_resync("the stored report is not the one the heartbeat names"))
+            session.send(resync("the stored report is not the one the heartbeat names"))
 
     async def _store(self, session: Session, inbox: Inbox) -> None:
         """Store reports one after the other; one that is refused or lost is asked for anew."""
@@ -234,7 +233,7 @@ class Conversations:
                 refused += 1
                 if refused >= MAX_REFUSED_IN_A_ROW:
                     raise
-                session.send(_resync(error.message))
+                session.send(resync(error.message))
             except (Unavailable, LimitExceeded) as error:
                 # The next heartbeat finds the report missing and asks for it again.
                 fields = {"cluster": session.cluster, "reason": error.message}
@@ -275,10 +274,6 @@ async def _report(session: Session, message: Report) -> CapacityReport:
             found.add(field, f"must have at most {MAX_HASH_CHARACTERS} characters")
     found.check()
     return report
-
-
-def _resync(reason: str) -> ConnectResponse:
-    return ConnectResponse(resync=Resync(reason=reason))
 
 
 def _end_by(session: Session, worker: asyncio.Task[None]) -> None:

@@ -37,6 +37,7 @@ from federation.v1.agents_pb2 import (
     PlaceReply,
     PlaceRequest,
     Reconnect,
+    Resync,
 )
 
 MAX_OUTGOING = 256
@@ -286,6 +287,12 @@ class Sessions:
             )
         return session
 
+    def refresh(self, cluster: str, reason: str) -> None:
+        """Ask a cluster's agent for a whole report now, if its stream is here."""
+        session = self._current.get(cluster)
+        if session is not None:
+            session.send(resync(reason))
+
     def open(self, session: Session) -> None:
         """Make this the cluster's stream. The newer epoch wins; raises Conflict for an older one.
 
@@ -330,6 +337,11 @@ def _numbered_place(question: PlaceRequest, request_id: str) -> ConnectResponse:
 
 def _unread(reply: Reply) -> Reply:
     return reply
+
+
+def resync(reason: str) -> ConnectResponse:
+    """The agent is to send a whole report now."""
+    return ConnectResponse(resync=Resync(reason=reason))
 
 
 def goodbye(error: FederationError) -> ConnectResponse:

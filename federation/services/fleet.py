@@ -162,6 +162,10 @@ class FleetOwner:
             raise NotFound(f"There is no cluster {name!r}.")
         return self._ledgers.of(name)
 
+    def report(self, name: str) -> CapacityReport | None:
+        """The newest report of a cluster that exists, without its pools and echoes."""
+        return self._states[name].report
+
     def holdings(self, key: str) -> tuple[str, ...]:
         """The clusters where a binding holds something, ascending."""
         return self._ledgers.holdings(key)

@@ -71,6 +71,14 @@ class AgentStreams(Protocol):
         ...
 
 
+class AgentReports(Protocol):
+    """Agents that report more often when they are asked to."""
+
+    def refresh(self, cluster: str, reason: str) -> None:
+        """Ask a cluster's agent for a whole report now, if its stream is here."""
+        ...
+
+
 # Told, after the commit, of a cluster whose resource model in force changed.
 ModelObserver = Callable[[str], None]
 

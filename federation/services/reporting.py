@@ -20,7 +20,9 @@ from federation.model.errors import (
     Violation,
 )
 from federation.model.grades import model_hash
+from federation.services.finishing import Finishing
 from federation.services.fleet import FleetOwner
+from federation.services.following import Following
 from federation.services.journal import ClusterChanged
 from federation.services.ports import Clock, NamedReport, ReportVerdict, Store
 from federation.services.values import AgentFacts, AgentHello, WelcomeFacts
@@ -53,12 +55,21 @@ class Reporting:
     """The agents' side of the fleet. Belongs to one event loop."""
 
     def __init__(
-        self, store: Store, fleet: FleetOwner, clock: Clock, beat: Beat | None = None
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        clock: Clock,
+        beat: Beat | None = None,
+        *,
+        following: Following | None = None,
+        finishing: Finishing | None = None,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._clock = clock
         self._beat = beat or Beat()
+        self._following = following or Following(store, fleet)
+        self._finishing = finishing or Finishing(store, fleet)
         self._waiting: list[Waiting] = []
         self._writer: asyncio.Task[None] | None = None
 
@@ -120,7 +131,10 @@ class Reporting:
         Unavailable.
         """
         uid = self._fleet.view(cluster).cluster.uid
-        violations = report_violations(report)
+        if report.interest_version > self._fleet.ledger(cluster).version:
+            # Another control plane may have told the agent what is not known here yet.
+            await self._catch_up(cluster)
+        violations = report_violations(report, self._fleet.ledger(cluster).version)
         if violations:
             raise InvalidRequest(violations)
         if len(self._waiting) >= MAX_WAITING:
@@ -225,6 +239,10 @@ class Reporting:
         else:
             self._answer(batch, verdicts)
 
+    async def _catch_up(self, cluster: str) -> None:
+        async with self._store.transaction() as tx:
+            await self._following.catch_up(tx, await tx.journal.lock([cluster]))
+
     async def _advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
         async with self._store.transaction() as tx:
             return await tx.reports.advance(reports)
@@ -237,6 +255,7 @@ class Reporting:
             # The cluster may be gone, or have been replaced, since the report was written.
             is_current = self._fleet.is_of(cluster, waiting.named.cluster_uid)
             if verdict.received_at is not None and is_current:
+                self._finishing.note(cluster, waiting.named.report)
                 self._fleet.put_report(
                     cluster, waiting.named.report, verdict.received_at, verdict.ledger_version
                 )
@@ -244,8 +263,11 @@ class Reporting:
                 waiting.verdict.set_result(verdict)
 
 
-def report_violations(report: CapacityReport) -> list[Violation]:
-    """Broken rules between the parts of a report; each part by itself was checked on arrival."""
+def report_violations(report: CapacityReport, ledger_version: int) -> list[Violation]:
+    """Broken rules between the parts of a report; each part by itself was checked on arrival.
+
+    Agents were told of no later version than the ledger's.
+    """
     violations = [
         Violation(field=f"gradeCounts[{grade}]", rule="must not be negative")
         for grade, count in report.grade_counts.items()
@@ -263,6 +285,18 @@ def report_violations(report: CapacityReport) -> list[Violation]:
                 f"{nodes.total} (totalNodes), not {pooled}"
             )
             violations.append(Violation(field="pools.counts", rule=rule))
+    return violations + _echo_violations(report, ledger_version)
+
+
+def _echo_violations(report: CapacityReport, ledger_version: int) -> list[Violation]:
+    violations = [
+        Violation(field=f"echoes[{place}]", rule="must not count less than nothing")
+        for place, each in enumerate(report.echoes)
+        if min(each.bound, each.unbound, each.finished) < 0
+    ]
+    if report.interest_version > ledger_version:
+        rule = f"must be one that the agent was told of: at most {ledger_version}"
+        violations.append(Violation(field="interestVersion", rule=rule))
     return violations
 
 

@@ -1,0 +1,79 @@
+"""Asking agents for fresh reports once much was promised since their last one.
+
+A report takes over what it sees: nothing else keeps promises as close to what is really there.
+Must not ask one agent more than once a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from federation.model.quantity import divide_up
+from federation.services.fleet import FleetOwner
+from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
+from federation.services.ports import AgentReports, Clock
+
+DECISIONS = 10
+# One in so many of anything that the cluster has.
+PART = 20
+LEAST_SECONDS = 1.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Since:
+    """What was promised in a cluster since its last report."""
+
+    decisions: int = 0
+    amounts: dict[str, int] = field(default_factory=dict)
+
+
+class Refreshing:
+    """``changed`` is to be called of every change, after it was applied."""
+
+    def __init__(self, fleet: FleetOwner, agents: AgentReports, clock: Clock) -> None:
+        self._fleet = fleet
+        self._agents = agents
+        self._clock = clock
+        self._since: dict[str, _Since] = {}
+        self._asked_at: dict[str, float] = {}
+
+    def changed(self, change: Change) -> None:
+        match change:
+            case BindingChanged():
+                for cluster, given in change.clusters.items():
+                    if given.shares and self._fleet.has(cluster):
+                        self._count(cluster, change.key)
+            case ReportAdvanced():
+                self._since.pop(change.cluster, None)
+            case ClusterChanged():
+                if change.deleted or change.emptied:
+                    self._since.pop(change.cluster, None)
+                    self._asked_at.pop(change.cluster, None)
+
+    def _count(self, cluster: str, key: str) -> None:
+        since = self._since.setdefault(cluster, _Since())
+        since.decisions += 1
+        for each in self._fleet.ledger(cluster).outstanding_of(key):
+            for name, amount in each.shape:
+                more = amount * each.to_pack
+                since.amounts[name] = since.amounts.get(name, 0) + more
+        if since.decisions >= DECISIONS or self._is_much(cluster, since):
+            self._ask(cluster, since)
+
+    def _is_much(self, cluster: str, since: _Since) -> bool:
+        report = self._fleet.report(cluster)
+        if report is None:
+            return False
+        allocatable = report.summary.allocatable
+        return any(
+            amount >= divide_up(max(allocatable.get(name, 0), 1), PART)
+            for name, amount in since.amounts.items()
+        )
+
+    def _ask(self, cluster: str, since: _Since) -> None:
+        now = self._clock.now()
+        if now - self._asked_at.get(cluster, -LEAST_SECONDS) < LEAST_SECONDS:
+            return
+        self._asked_at[cluster] = now
+        reason = f"{since.decisions} decisions were made since the last report"
+        self._agents.refresh(cluster, reason)
