@@ -6,22 +6,26 @@ Must not know the wire's transport or Kubernetes; one loop owns it. Times are Un
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from estimator.binpack.strategy import Strategy
 from estimator.cache import ClusterCache
 from estimator.change import changed_much
-from estimator.claims import NodeClaims
+from estimator.claims import NodeClaim, NodeClaims
+from estimator.echoes import EchoCount
 from estimator.estimation.capacity import Capacity, NodeSet, capacity_of, counted_nodes
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
-from estimator.nodes import Owner
+from estimator.incoming import IncomingPod
+from estimator.nodes import Owner, Pod
 from estimator.placing import MOST_ALLOCATED, NodePlan, PlaceOrder, place_shares
+from estimator.planning import NOT_FOLLOWED, Plans, Standing, echoes_with
 from estimator.quotas import Quotas
 from estimator.snapshot import Snapshot
 from estimator.unschedulable import unschedulable_replicas
+from federation.codec.echoes import fitting
 from federation.codec.reports import content_hash
 from federation.model.cluster import (
     CapacityReport,
@@ -29,12 +33,16 @@ from federation.model.cluster import (
     ReportedPools,
     ResourceSummary,
 )
+from federation.model.echoes import InterestUpdate, PodSighting, PodState
 from federation.model.errors import Unavailable
 from federation.model.grades import ResourceModel
 from federation.model.pools.values import DEFAULT_BUDGET
 from federation.model.reported_pools import reported_pools
+from federation.model.shapes import Echo
 
 UNGRADED: Final = ResourceModel()
+# So many steps of counting anew do not hold up the loop.
+STEPS_AT_ONCE: Final = 200
 _NO_NODES: Final = "there are no nodes: this agent sends scripted reports"
 
 
@@ -56,6 +64,21 @@ class MemberCluster(Protocol):
         """The ungraded part of the capacity, cheap enough for every second; None: not known."""
         ...
 
+    def look_for(self, update: InterestUpdate) -> Iterator[None]:
+        """Count the pods of these promises from now on; in steps, between which others may work."""
+        ...
+
+    def echoes(self) -> tuple[int, tuple[Echo, ...]]:
+        """What there is of promises now, and which version of what to look for it answers.
+
+        0: it was never told. Together with ``counting``, with nothing between, one picture.
+        """
+        ...
+
+    def has_news(self) -> bool:
+        """Whether promises have more pods on nodes than the newest echoes say."""
+        ...
+
     def place(self, order: PlaceOrder, now: float) -> NodePlan: ...
 
     def exact(self) -> ExactEstimates:
@@ -68,12 +91,18 @@ class MemberCluster(Protocol):
 
 
 class WatchedCluster:
-    """A cluster of nodes and pods. ``last_contact`` is set by whoever feeds the cache."""
+    """A cluster of nodes and pods. ``lost_contact_at`` is set by whoever feeds the cache.
+
+    ``follows_claims``: an extender or a binder here puts pods where room is claimed for them.
+    """
 
     def __init__(self, node_set: NodeSet) -> None:
         self.claims = NodeClaims()
+        self.follows_claims = False
         self._node_set = node_set
-        self.cache = ClusterCache(on_bound=self.claims.settle)
+        self.cache = ClusterCache(on_bound=self._settle, on_change=self._follow)
+        self._echoes = EchoCount(self.cache.pod)
+        self._plans = Plans(self.claims, self._echoes)
         self.quotas = Quotas()
         self.lost_contact_at: float | None = None
         self._totalled: tuple[Snapshot, Capacity] | None = None
@@ -97,7 +126,7 @@ class WatchedCluster:
         return self.counting(model)()
 
     def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
-        snapshot = self.cache.snapshot()
+        snapshot = self._standing().snapshot
 
         def count() -> Capacity:
             capacity = capacity_of(snapshot, model, self._node_set)
@@ -114,20 +143,58 @@ class WatchedCluster:
         return pooled[1]
 
     def totals(self) -> tuple[ResourceSummary, NodeSummary] | None:
-        snapshot = self.cache.snapshot()
+        snapshot = self._standing().snapshot
         if self._totalled is None or self._totalled[0] is not snapshot:
             self._totalled = snapshot, capacity_of(snapshot, UNGRADED, self._node_set)
         capacity = self._totalled[1]
         return capacity.summary, capacity.nodes
 
+    def look_for(self, update: InterestUpdate) -> Iterator[None]:
+        yield from self._echoes.tell(update)
+        if self.follows_claims:
+            yield from self._plans.look_for(update, self.cache.snapshot(), self._strategy)
+
+    def echoes(self) -> tuple[int, tuple[Echo, ...]]:
+        echoes = echoes_with(self._echoes.take(), self._standing().replicas)
+        return self._echoes.version, echoes
+
+    def has_news(self) -> bool:
+        return self._echoes.has_grown
+
     def place(self, order: PlaceOrder, now: float) -> NodePlan:
-        return place_shares(self.cache.snapshot(), self.claims, order, now, self._strategy)
+        snapshot = self.cache.snapshot()
+        if order.planned and self.follows_claims:
+            return self._plans.order(snapshot, order, now, self._strategy)
+        self._plans.give_up(order.binding)
+        plan = place_shares(snapshot, self.claims, order, now, self._strategy)
+        if order.planned and not plan.message:
+            return replace(plan, message=NOT_FOLLOWED)
+        return plan
+
+    def claims_for(
+        self, pod: IncomingPod, now: float
+    ) -> tuple[Sequence[NodeClaim], Sequence[NodeClaim]]:
+        """Room that is claimed for a pod, and room that is claimed for others."""
+        self.claims.expire(now)
+        sighting = PodSighting(state=PodState.UNBOUND, request=pod.amounts, origin=pod.origin)
+        return self.claims.split(pod.namespace, pod.amounts, self._echoes.key_for(sighting))
 
     def exact(self) -> ExactEstimates:
-        return ExactEstimates(snapshot=self.cache.snapshot(), quotas=self.quotas.all())
+        return ExactEstimates(snapshot=self._standing().snapshot, quotas=self.quotas.all())
 
     def unschedulable(self, owner: Owner, *, since: float) -> int:
         return unschedulable_replicas(self.cache.pods(), owner, since=since)
+
+    def _standing(self) -> Standing:
+        """The cluster now, with claims taken for pods."""
+        snapshot = self.cache.snapshot()
+        return self._plans.standing(snapshot, counted_nodes(snapshot, self._node_set))
+
+    def _settle(self, pod: Pod) -> None:
+        self.claims.settle(pod, self._echoes.key_of(pod))
+
+    def _follow(self, before: Pod | None, after: Pod | None) -> None:
+        self._echoes.follow(before, after)
 
 
 class ScriptedCluster:
@@ -149,6 +216,15 @@ class ScriptedCluster:
 
     def totals(self) -> None:
         """To look would be to step on."""
+
+    def look_for(self, update: InterestUpdate) -> Iterator[None]:  # noqa: ARG002 - there are no pods
+        return iter(())
+
+    def echoes(self) -> tuple[int, tuple[Echo, ...]]:
+        return 0, ()
+
+    def has_news(self) -> bool:
+        return False
 
     def place(self, order: PlaceOrder, now: float) -> NodePlan:  # noqa: ARG002 - there are no nodes
         return NodePlan(
@@ -184,6 +260,7 @@ class Agent:
         self._rhythm: Rhythm | None = None
         self._sequence = 0
         self._sent: CapacityReport | None = None
+        self._is_told = False
 
     @property
     def rhythm(self) -> Rhythm:
@@ -215,8 +292,26 @@ class Agent:
             return None
         return self._send(picture)
 
+    @property
+    def is_told(self) -> bool:
+        """Whether the control plane has said, as a whole, what to look for."""
+        return self._is_told
+
+    async def look_for(self, update: InterestUpdate) -> None:
+        """Count the pods of these promises from now on."""
+        for step, _ in enumerate(self._member.look_for(update), start=1):
+            if step % STEPS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        # The parts of a large update but for its last have no version, nor has an empty ledger.
+        self._is_told = update.version > 0 or (update.whole and not update.interests)
+
     def has_changed_much(self) -> bool:
-        """Whether the picture is so unlike the newest report that another should not wait."""
+        """Whether the picture is so unlike the newest report that another should not wait.
+
+        Pods on nodes free what was promised to them: until that is reported it counts twice.
+        """
+        if self._member.has_news():
+            return True
         sent, totals = self._sent, self._member.totals()
         if sent is None or totals is None:
             return False
@@ -251,6 +346,7 @@ class Agent:
         rhythm = self.rhythm
         snapshot_time = self._member.as_of(self._clock())
         counting = self._member.counting(rhythm.model)
+        interest_version, echoes = self._member.echoes()
 
         def picture() -> CapacityReport:
             capacity = counting()
@@ -263,6 +359,8 @@ class Agent:
                 grade_counts=capacity.grade_counts,
                 model_hash=rhythm.model_hash if capacity.grade_counts else "",
                 pools=capacity.pools,
+                interest_version=interest_version,
+                echoes=fitting(echoes),
             )
             return replace(counted, content_hash=content_hash(counted))
 

@@ -80,6 +80,7 @@ async def run(settings: RunSettings, stopping: asyncio.Event) -> None:
     if isinstance(source.member, WatchedCluster):
         lenient = settings.scoring.extender is not None
         source.member.place_by(placing_strategy(configuration, lenient=lenient))
+        source.member.follows_claims = settings.scoring.placer != "none"
 
     async def work() -> None:
         tasks = []

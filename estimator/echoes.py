@@ -155,6 +155,11 @@ class EchoCount:
         tally = self._tallies.get(key)
         return tally.bound + tally.finished if tally is not None else 0
 
+    def waiting(self, key: ReservationKey) -> int:
+        """How many pods of a promise have no node."""
+        tally = self._tallies.get(key)
+        return tally.unbound if tally is not None else 0
+
     def pods_of(self, key: ReservationKey) -> list[Pod]:
         """The pods that stand for a promise."""
         interest = self._lookout.get(key.binding)

@@ -82,7 +82,8 @@ class Pod:
     kube-scheduler's scoring counts them on the node: containers that ask for none count a default.
     ``revision`` is which of a Deployment's ReplicaSets it belongs to. Times are in Unix seconds;
     ``unschedulable_since`` is None unless the scheduler has found no node for it. ``origin`` is
-    what promises find it by.
+    what promises find it by. ``selects_by`` are the node labels that its selector and its required
+    affinity look at, each once.
     """
 
     uid: str
@@ -98,3 +99,4 @@ class Pod:
     unschedulable_since: float | None = None
     repulsions: tuple[Repulsion, ...] = ()
     origin: PodOrigin = UNKNOWN_ORIGIN
+    selects_by: tuple[str, ...] = ()

@@ -39,10 +39,14 @@ class ShareOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceOrder:
-    """What to find nodes for. ``binding`` is its namespace/name, by which claims are held."""
+    """What to find nodes for. ``binding`` is its namespace/name, by which claims are held.
+
+    ``planned``: every replica is to have a claim, or to be told that it has none.
+    """
 
     binding: str
     shares: tuple[ShareOrder, ...]
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +61,26 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """Where the shares go. ``message`` says why, when ``unplaced`` is not 0."""
+    """Where the shares go. ``message`` says why, when ``unplaced`` is not 0.
+
+    ``claimed``: every replica that is not bound has a claim, and somebody here follows claims.
+    """
 
     nodes: tuple[NodeShare, ...] = ()
     unplaced: int = 0
     message: str = ""
     strategy: str = ""
+    claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seating:
+    """Nodes for one share: the claims to make, and why some of it found none."""
+
+    claims: tuple[NodeClaim, ...]
+    nodes: tuple[NodeShare, ...]
+    unplaced: int
+    why: str
 
 
 def place_shares(
@@ -78,32 +96,46 @@ def place_shares(
     """
     claims.expire(now)
     claims.release(order.binding)
-    others = list(claims.all())
+    seatings = seat(snapshot, list(claims.all()), order.shares, strategy)
+    held = [claim for seating in seatings for claim in seating.claims]
+    if held:
+        claims.hold(order.binding, held, now)
+    return NodePlan(
+        nodes=tuple(node for seating in seatings for node in seating.nodes),
+        unplaced=sum(seating.unplaced for seating in seatings),
+        message="; ".join(seating.why for seating in seatings if seating.why),
+        strategy=strategy.name,
+    )
+
+
+def seat(
+    snapshot: Snapshot,
+    taken: Sequence[NodeClaim],
+    shares: Sequence[ShareOrder],
+    strategy: Strategy,
+) -> list[Seating]:
+    """Nodes for share after share, on what pods, ``taken`` and the shares before it leave."""
     rows = {node.name: row for row, node in enumerate(snapshot.table.nodes)}
-    held: list[NodeClaim] = []
-    shares: list[NodeShare] = []
-    reasons: list[str] = []
-    unplaced = 0
-    for share in order.shares:
-        arrays = arrays_beside([*others, *held], snapshot, rows)
+    seatings: list[Seating] = []
+    taken = list(taken)
+    for share in shares:
+        arrays = arrays_beside(taken, snapshot, rows)
         request = ReplicaRequest.of(without_slots(share.requirements.request))
         feasible = feasible_n(snapshot.table, share.requirements.node_claim)
         demand = Demand(request=request, replicas=share.replicas)
         placement = place(arrays, demand, strategy, feasible)
-        held += _claims(snapshot, placement, request)
-        shares += _node_shares(
-            snapshot, share.component, placement, strategy.score(arrays, request)
-        )
-        missing = share.replicas - placement.placed
+        claims = _claims(snapshot, placement, request)
+        taken += claims
+        missing, why = share.replicas - placement.placed, ""
         if missing:
-            unplaced += missing
-            after = arrays_beside([*others, *held], snapshot, rows)
-            reasons.append(_why_unplaced(after, share, missing, request, feasible))
-    if held:
-        claims.hold(order.binding, held, now)
-    return NodePlan(
-        nodes=tuple(shares), unplaced=unplaced, message="; ".join(reasons), strategy=strategy.name
-    )
+            after = arrays_beside(taken, snapshot, rows)
+            why = _why_unplaced(after, share, missing, request, feasible)
+        score_n = strategy.score(arrays, request)
+        nodes = _node_shares(snapshot, share.component, placement, score_n)
+        seatings.append(
+            Seating(claims=tuple(claims), nodes=tuple(nodes), unplaced=missing, why=why)
+        )
+    return seatings
 
 
 def arrays_beside(

@@ -188,12 +188,11 @@ class Binder:
 
     def _judgement(self, pod: IncomingPod) -> Judgement:
         snapshot = self._cluster.cache.snapshot()
-        self._cluster.claims.expire(self._clock())
         return Judgement.of(
             pod,
             snapshot,
             self._positions.of(snapshot),
-            self._cluster.claims.split(pod.namespace, pod.amounts),
+            self._cluster.claims_for(pod, self._clock()),
             self._strategy,
         )
 
@@ -273,4 +272,5 @@ def _as_waiting(pod: IncomingPod) -> Pod:
         state=PodState.WAITING,
         request=pod.amounts,
         nonzero=pod.request.nonzero_placed,
+        origin=pod.origin,
     )

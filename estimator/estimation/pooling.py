@@ -32,11 +32,16 @@ class Pooling:
         self._label_keys = tuple(dict.fromkeys(label_keys))
         self._built: BuiltPools | None = None
 
-    def pools(self, snapshot: Snapshot, counted_n: BoolArray) -> Pools:
-        """The pools of the counted nodes."""
-        nodes = node_columns(snapshot, counted_n, self._label_keys)
-        if self._built is None:
-            self._built = partition_nodes(nodes, self._budget, self._label_keys)
+    def pools(
+        self, snapshot: Snapshot, counted_n: BoolArray, used_keys: Sequence[str] = ()
+    ) -> Pools:
+        """The pools of the counted nodes. ``used_keys`` are labels that pods and requests name,
+        the most used first; they are wanted more than those given before.
+        """
+        label_keys = tuple(dict.fromkeys((*used_keys, *self._label_keys)))
+        nodes = node_columns(snapshot, counted_n, label_keys)
+        if self._built is None or self._built.partition.wanted_keys != label_keys:
+            self._built = partition_nodes(nodes, self._budget, label_keys)
         else:
             self._built = refresh_pools(nodes, self._built.partition)
         return self._built.pools

@@ -121,9 +121,8 @@ class Extender:
         snapshot = self._cluster.cache.snapshot()
         if not len(snapshot):
             raise Unavailable("the agent knows no nodes yet")
-        self._cluster.claims.expire(self._clock())
         positions = self._positions.of(snapshot)
-        claims = self._cluster.claims.split(pod.namespace, pod.amounts)
+        claims = self._cluster.claims_for(pod, self._clock())
         strategy = self._strategy_for(pod.scheduler_name)
         return Judgement.of(pod, snapshot, positions, claims, strategy), positions
 

@@ -70,7 +70,6 @@ class IncomingSpec(PodSpec, frozen=True):
     init_containers: list[IncomingContainer] | None = None  # type: ignore[assignment]
     scheduler_name: str | None = None
     priority: int | None = None
-    node_selector: dict[str, str] | None = None
     tolerations: list[RawToleration] | None = None
     scheduling_gates: list[msgspec.Raw] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None

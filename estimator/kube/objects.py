@@ -142,6 +142,7 @@ class PodSpec(RawObject, frozen=True):
     init_containers: list[Container] | None = None
     overhead: Quantities | None = None
     resources: Resources | None = None
+    node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
 
 

@@ -109,6 +109,7 @@ def pod_from_raw(raw: RawPod) -> Pod:
         unschedulable_since=unschedulable_since,
         repulsions=repulsions,
         origin=origin_of(raw.metadata),
+        selects_by=_selects_by(raw.spec),
     )
 
 
@@ -123,6 +124,23 @@ def requirements(raw: Iterable[RawRequirement] | None) -> tuple[Requirement, ...
         Requirement(key=each.key, operator=Operator(each.operator), values=tuple(each.values or ()))
         for each in raw or ()
     )
+
+
+def _selects_by(spec: PodSpec) -> tuple[str, ...]:
+    """The node labels that the pod's selector and its required affinity look at."""
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    terms = (required.node_selector_terms if required is not None else None) or ()
+    expressions = (each for term in terms for each in term.match_expressions or ())
+    return _shared(
+        tuple(dict.fromkeys([*(spec.node_selector or ()), *(e.key for e in expressions)]))
+    )
+
+
+@lru_cache(maxsize=1024)
+def _shared(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tuple for all pods that look at the same labels."""
+    return keys
 
 
 def _repulsions(raw: RawPod) -> Iterator[Repulsion]:

@@ -88,6 +88,7 @@ def order_from_message(request: PlaceRequest) -> PlaceOrder:
             )
             for position, share in enumerate(request.shares)
         ),
+        planned=request.planned,
     )
 
 
@@ -127,6 +128,7 @@ def reply_message(cluster: str, request_id: str, plan: NodePlan) -> ConnectReque
             unplaced=plan.unplaced,
             message=plan.message,
             strategy=plan.strategy,
+            claimed=plan.claimed,
         ),
     )
 

@@ -30,6 +30,7 @@ from estimator.rpc.messages import (
     stored_message,
 )
 from estimator.rpc.outbox import Outbox
+from federation.codec.interests import interests_from_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
 from federation.model.errors import (
     FederationError,
@@ -43,6 +44,7 @@ from federation.v1.agents_pb2 import (
     ConnectRequest,
     ConnectResponse,
     Hello,
+    InterestUpdate,
     NewCredential,
     PlaceRequest,
     Welcome,
@@ -53,6 +55,9 @@ WELCOME_TIMEOUT_SECONDS: Final = 20.0
 DRAIN_SECONDS: Final = 5.0
 # A goodbye's status comes right after it.
 STATUS_SECONDS: Final = 1.0
+# What to look for comes right after the welcome. A report that does not know it would make the
+# control plane count twice what is promised and there.
+INTEREST_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 1.0
 MAX_AFTER_SECONDS: Final = 600.0
 TOLERATED_CLOCK_SECONDS: Final = 5.0
@@ -217,6 +222,8 @@ class Stream:
                 self._report_now.set()
             case "estimate_request":
                 self._estimating.start(message.estimate_request)
+            case "interest":
+                await self._look_for(message.interest)
             case "place_request":
                 self._outbox.put_reply(self._placed(message.place_request))
             case "new_credential":
@@ -232,10 +239,12 @@ class Stream:
     def _be_welcomed(self, welcome: Welcome) -> None:
         regraded = self._agent.welcome(rhythm_from_welcome(welcome))
         self._paced.set()
-        if regraded or not self.welcomed:
-            self._report_now.set()
         if self.welcomed:
+            if regraded:
+                self._report_now.set()
             return
+        if self._agent.is_told:
+            self._report_now.set()
         self.welcomed = True
         logger.info("connected as cluster %s", self._speaker.cluster)
         server_time = seconds_from_timestamp(welcome.server_time)
@@ -246,6 +255,18 @@ class Stream:
                 abs(ahead),
                 "ahead of" if ahead > 0 else "behind",
             )
+
+    async def _look_for(self, message: InterestUpdate) -> None:
+        try:
+            update = interests_from_message(message)
+        except InvalidRequest as error:
+            # Reports go on saying that they do not answer it.
+            logger.warning("cannot look for what the control plane asks: %s", error.message)
+            return
+        was_told = self._agent.is_told
+        await self._agent.look_for(update)
+        if not was_told:
+            self._report_now.set()
 
     async def _dismissed(self, call: Call, reason: str) -> FederationError:
         """Why the stream ends for good: its status, which follows, tells what would help."""
@@ -275,6 +296,8 @@ class Stream:
 
     async def _report(self) -> None:
         """A report whenever asked, and whenever the picture has changed at the beat of reports."""
+        await wait_until(self._report_now, INTEREST_SECONDS)
+        self._report_now.set()
         while True:
             try:
                 async with asyncio.timeout(self._agent.rhythm.report_seconds):
@@ -285,7 +308,9 @@ class Stream:
                 self._report_now.clear()
                 report = await self._agent.report()
             if report is not None:
-                self._outbox.put_report(report_message(self._speaker.cluster, report))
+                # A report of thousands of echoes takes a while to write.
+                message = await asyncio.to_thread(report_message, self._speaker.cluster, report)
+                self._outbox.put_report(message)
 
     async def _look(self) -> None:
         """A report before its time when much has changed."""
