@@ -39,9 +39,12 @@ from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
 from federation.rpc.simulation import SimulationServicer
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.services.amending import Amending
 from federation.services.availability import Availability
+from federation.services.committing import Committing
 from federation.services.duties import PRUNING, Duties
 from federation.services.fleet import FleetOwner
+from federation.services.following import Following
 from federation.services.identity import Identity
 from federation.services.membership import Membership
 from federation.services.presences import Presences
@@ -54,6 +57,7 @@ from federation.services.scheduling import Scheduling
 from federation.settings import Address, Settings
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
+from federation.store.signal import JournalSignal
 from federation.v1 import (
     agents_pb2_grpc,
     clusters_pb2_grpc,
@@ -146,7 +150,20 @@ class ControlPlane:
         self._agents = Forwarding(self._sessions, self._presences, self._channels, self._clock)
         self._duties = Duties(self._store, self._replicas.id, PRUNING, self._clock)
         self._profiles = profiles
-        self._scheduling = Scheduling(self._store, self._fleet, self._agents, self._clock, profiles)
+        self._signal = JournalSignal(database.url)
+        self._following = Following(self._store, self._fleet, self._signal)
+        self._committing = Committing(
+            self._store,
+            self._fleet,
+            self._following,
+            self._clock,
+            profiles,
+            allow_unproven=settings.allow_unproven,
+        )
+        self._amending = Amending(self._store, self._fleet, self._following)
+        self._scheduling = Scheduling(
+            self._store, self._fleet, self._agents, self._committing, self._amending, profiles
+        )
         self._placing = NodePlacing(self._scheduling)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(interceptors=[Gate(self._identity)], options=GRPC_OPTIONS)
@@ -166,6 +183,7 @@ class ControlPlane:
             self._tasks.append(asyncio.create_task(keep_running(self._database.embedded)))
         await self._keep_admin_token()
         await self._fleet.load(grace_until=self._clock.now() + self._grace_seconds)
+        self._tasks.append(asyncio.create_task(self._following.run()))
         ca_pem = self._read_ca()
         self._listen_web(ca_pem)
         self._listen_grpc(ca_pem)
@@ -191,6 +209,8 @@ class ControlPlane:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._leave_peers()
+        await self._signal.close()
+        self._committing.close()
         await self._engine.dispose()
 
     async def _meet_peers(self) -> None:
@@ -306,7 +326,9 @@ class ControlPlane:
         scheduling_pb2_grpc.add_SchedulingServicer_to_server(
             SchedulingServicer(
                 self._scheduling,
-                Previews(self._store, self._fleet, self._scheduling),
+                Previews(
+                    self._store, self._fleet, self._following, self._scheduling, self._committing
+                ),
                 self._placing,
             ),
             server,

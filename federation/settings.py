@@ -89,6 +89,7 @@ class Settings:
     renew_credentials_seconds: float
     max_stream_seconds: float
     scheduler_config: Path | None
+    allow_unproven: bool
     log_format: LogFormat
     log_level: LogLevel
 
@@ -310,6 +311,13 @@ OPTIONS: Sequence[Option] = (
         parse=Path,
         default="",
         help="YAML file of scheduler profiles; without one there is default-scheduler alone.",
+    ),
+    Option(
+        name="allow_unproven",
+        parse=parse_switch,
+        default="false",
+        switch=True,
+        help="Reserve also where nothing proves that there is room, such as without node pools.",
     ),
     Option(name="log_format", parse=one_of(LogFormat), default="text", help="text or json."),
     Option(

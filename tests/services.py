@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
-from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
+from federation.model.cluster import (
+    CapacityReport,
+    NodeSummary,
+    ReportedPool,
+    ReportedPools,
+    ResourceSummary,
+)
 from federation.model.errors import Unavailable
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.services.ports import Store, Transaction
+from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.services.amending import Amending
+from federation.services.committing import Committing
+from federation.services.fleet import FleetOwner
+from federation.services.following import Following
+from federation.services.ports import AgentGateway, Clock, Store, Transaction
+from federation.services.previews import Previews
 from federation.services.registration import Registration
 from federation.services.reporting import Reporting
 from federation.services.scheduling import Scheduling
@@ -72,7 +85,7 @@ def make_report(
     grades: Mapping[int, int] | None = None,
     content_hash: str = "",
 ) -> CapacityReport:
-    """What is free is what is given; nodes are counted only with ``grades``."""
+    """What is free is what is given, on one node; with ``grades`` only those say what is where."""
     grades = grades or {}
     return CapacityReport(
         epoch=epoch,
@@ -86,7 +99,67 @@ def make_report(
         grade_counts=grades,
         model_hash=model_hash(DEFAULT_MODEL) if grades else "",
         content_hash=content_hash,
+        pools=None
+        if grades
+        else one_node({"cpu": cpu_millis, "memory": 10_000 * GIB, "pods": pods}),
     )
+
+
+def one_node(free: Mapping[str, int]) -> ReportedPools:
+    """The pools of a cluster of one node."""
+    return ReportedPools(
+        label_keys=(),
+        pools=(ReportedPool(),),
+        resources=tuple(free),
+        cell_pools=(0,),
+        counts=(1,),
+        minimums=tuple(free.values()),
+        spreads=(0,) * len(free),
+        surpluses=(0,) * len(free),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciders:
+    """The use cases around decisions, over one fleet."""
+
+    following: Following
+    committing: Committing
+    amending: Amending
+    scheduling: Scheduling
+    previews: Previews
+
+
+def make_deciders(
+    store: Store,
+    fleet: FleetOwner,
+    agents: AgentGateway,
+    clock: Clock,
+    profiles: Profiles = DEFAULT_PROFILES,
+    *,
+    allow_unproven: bool = False,
+) -> Deciders:
+    following = Following(store, fleet)
+    committing = Committing(store, fleet, following, clock, profiles, allow_unproven=allow_unproven)
+    amending = Amending(store, fleet, following)
+    scheduling = Scheduling(store, fleet, agents, committing, amending, profiles)
+    return Deciders(
+        following=following,
+        committing=committing,
+        amending=amending,
+        scheduling=scheduling,
+        previews=Previews(store, fleet, following, scheduling, committing),
+    )
+
+
+def make_scheduling(
+    store: Store,
+    fleet: FleetOwner,
+    agents: AgentGateway,
+    clock: Clock,
+    profiles: Profiles = DEFAULT_PROFILES,
+) -> Scheduling:
+    return make_deciders(store, fleet, agents, clock, profiles).scheduling
 
 
 async def join(

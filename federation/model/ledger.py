@@ -186,6 +186,13 @@ class ClusterLedger:
         """The reservation of the newest shape of each component."""
         return list({each.component: each for each in self.of_binding(binding)}.values())
 
+    def echo_of(self, reservation: Reservation) -> Echo | None:
+        """What the newest report counts of one of the reservations; None where it has no pods."""
+        held = self._held.get(reservation.binding)
+        if held is None or reservation not in held.reservations:
+            return None
+        return held.echoes[held.reservations.index(reservation)]
+
     def outstanding(self) -> tuple[Outstanding, ...]:
         """What every binding has outstanding here, what last got more at the end."""
         if not self._open:

@@ -219,7 +219,7 @@ def held_in(
         ledger = ledgers[name]
         outstanding = {each.component: each.in_cells for each in ledger.outstanding_of(key)}
         for each in sorted(ledger.newest(key), key=lambda one: one.component):
-            echo = ledger.echoes.get(each.key)
+            echo = ledger.echo_of(each)
             found.append(
                 HeldReservation(
                     cluster=name,

@@ -17,8 +17,10 @@ from federation.model.errors import InvalidRequest, Violation
 from federation.model.estimate import EstimateOptions, Estimates, Merge, Source, improved
 from federation.model.fleet_estimates import estimate_sets
 from federation.model.workload import Component, ReplicaRequirements
+from federation.scheduler.deductions import with_all_waiting
 from federation.services.asking import ask_agents
-from federation.services.fleet import FleetOwner, FleetSnapshot
+from federation.services.fleet import FleetOwner
+from federation.services.fleet_snapshot import FleetSnapshot
 from federation.services.known_estimates import KnownEstimates
 from federation.services.ports import AgentEstimates, Clock
 from federation.services.values import EstimateAnswer, ExactQuestion
@@ -104,7 +106,9 @@ def answer(
     now: float,
 ) -> EstimateAnswer:
     """The same for a given instant; safe in any thread."""
-    estimates = known.estimates_of_each(snapshot.capacity, snapshot.cells, shapes, options)
+    estimates = known.estimates_of_each(
+        snapshot.capacity, snapshot.cells, shapes, options, snapshot.outstanding
+    )
     return _answered(snapshot, tuple(estimates), clusters, now)
 
 
@@ -116,7 +120,8 @@ def answer_sets(
     now: float,
 ) -> EstimateAnswer:
     """The same for whole sets of components; safe in any thread."""
-    estimates = estimate_sets(snapshot.capacity, snapshot.cells, components, options)
+    left = with_all_waiting(snapshot.capacity, snapshot.outstanding)
+    estimates = estimate_sets(left, snapshot.cells, components, options)
     return _answered(snapshot, (estimates,), clusters, now)
 
 

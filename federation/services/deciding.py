@@ -17,7 +17,7 @@ from federation.scheduler.profile import Profile
 from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.availability import age_seconds, sequences
-from federation.services.fleet import FleetSnapshot
+from federation.services.fleet_snapshot import FleetSnapshot
 from federation.services.known_estimates import KnownEstimates
 from federation.services.ports import Peers, StoredBinding
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict

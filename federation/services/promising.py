@@ -29,7 +29,7 @@ from federation.scheduler.reserve import (
     promise,
 )
 from federation.scheduler.room import Room
-from federation.services.fleet import FleetSnapshot
+from federation.services.fleet_snapshot import FleetSnapshot
 from federation.services.journal import ClusterShares
 from federation.services.values import ClusterPromise
 

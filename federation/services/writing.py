@@ -147,7 +147,9 @@ async def _write_reservations(tx: Transaction, ready: Sequence[Ready], working: 
                 reservations=held_in(working, candidate.key, each.kept.clusters),
             )
         )
-        leases[candidate.key] = candidate.lease_seconds
+        had_lease = each.known is not None and each.known.binding.lease_seconds is not None
+        if candidate.lease_seconds is not None or had_lease:
+            leases[candidate.key] = candidate.lease_seconds
     if rows:
         await tx.reservations.put(rows, leases)
     if versions:

@@ -11,7 +11,7 @@ from federation.services.registration import Registration
 from federation.services.reporting import Beat, Reporting
 from federation.services.scheduling import Scheduling
 from federation.store.postgres import PostgresStore
-from tests.services import Agents, join_and_report, make_report
+from tests.services import Agents, Deciders, join_and_report, make_deciders, make_report
 from tests.stores import engine, fresh_engine, store
 
 __all__ = ["engine", "fresh_engine", "store"]
@@ -53,14 +53,14 @@ def agents() -> Agents:
 
 
 @pytest.fixture
-async def scheduling(
+async def deciders(
     store: PostgresStore,
     fleet: FleetOwner,
     registration: Registration,
     reporting: Reporting,
     agents: Agents,
     clock: StillClock,
-) -> Scheduling:
+) -> Deciders:
     """Three clusters of 6, 3 and 3 free cores."""
     reports = {
         "a": make_report(4, cpu_millis=6000),
@@ -68,4 +68,9 @@ async def scheduling(
         "c": make_report(6, cpu_millis=3000),
     }
     await join_and_report(registration, reporting, reports)
-    return Scheduling(store, fleet, agents, clock)
+    return make_deciders(store, fleet, agents, clock)
+
+
+@pytest.fixture
+def scheduling(deciders: Deciders) -> Scheduling:
+    return deciders.scheduling

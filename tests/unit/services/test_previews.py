@@ -18,14 +18,14 @@ from federation.services.reporting import Reporting
 from federation.services.scheduling import Scheduling
 from federation.services.values import Previewed
 from federation.store.postgres import PostgresStore
-from tests.services import WEB, Agents, apply, decided, make_report, shares
+from tests.services import WEB, Agents, Deciders, apply, decided, make_deciders, make_report, shares
 from tests.unit.services.conftest import StillClock
 from tests.unit.services.test_scheduling import rows
 
 
 @pytest.fixture
-def previews(store: PostgresStore, fleet: FleetOwner, scheduling: Scheduling) -> Previews:
-    return Previews(store, fleet, scheduling)
+def previews(deciders: Deciders) -> Previews:
+    return deciders.previews
 
 
 async def shown(previews: Previews, **change: object) -> Previewed:
@@ -60,10 +60,13 @@ async def test_the_token_commits_what_was_shown_whatever_was_reported_since(
     previews: Previews, scheduling: Scheduling, reporting: Reporting
 ) -> None:
     previewed = await shown(previews)
-    await reporting.accept("a", make_report(7, cpu_millis=500))
+    await reporting.accept("a", make_report(7, cpu_millis=5000))
+    await reporting.accept("b", make_report(8, cpu_millis=90_000))
     scheduled = await previews.commit(previewed.token, None)
     assert decided(scheduled) == shares(previewed.record.decision.clusters)
-    binding, record = await scheduling.get_binding("shop", "web")
+    view = await scheduling.get_binding("shop", "web")
+    binding = view.binding
+    record = view.record
     assert record is not None
     assert record.id == scheduled.record.id
     assert shares(binding.clusters) == decided(scheduled)
@@ -71,6 +74,18 @@ async def test_the_token_commits_what_was_shown_whatever_was_reported_since(
     kept, seen = record.decision.to_plain(), previewed.record.decision.to_plain()
     assert kept == seen
     assert record.evidence == previewed.record.evidence
+
+
+async def test_what_was_shown_is_not_committed_where_its_room_is_gone(
+    previews: Previews, scheduling: Scheduling, reporting: Reporting, engine: AsyncEngine
+) -> None:
+    previewed = await shown(previews)
+    await reporting.accept("a", make_report(7, cpu_millis=4999))
+    assert await refusal(previews, previewed.token) == "PREVIEW_STALE"
+    assert await rows(engine, "binding") == await rows(engine, "reservation") == 0
+    await reporting.accept("a", make_report(8, cpu_millis=6000))
+    await apply(scheduling, replace(WEB, name="other", uid="", replicas=9))
+    assert await refusal(previews, previewed.token) == "PREVIEW_STALE"
 
 
 async def test_a_commit_may_be_repeated(
@@ -93,7 +108,7 @@ async def test_a_token_works_on_another_replica_and_after_a_restart(
     token = (await shown(previews)).token
     fleet = FleetOwner(store)
     await fleet.load(grace_until=clock.time)
-    other = Previews(store, fleet, Scheduling(store, fleet, Agents(), clock))
+    other = make_deciders(store, fleet, Agents(), clock).previews
     committed = await other.commit(token, None)
     assert (await scheduling.get_decision(committed.record.id)).decision.clusters
 
@@ -103,7 +118,8 @@ async def test_a_known_binding_is_committed_over(
 ) -> None:
     first = await apply(scheduling, WEB)
     previewed = await shown(previews, replicas=3)
-    binding, _ = await scheduling.get_binding("shop", "web")
+    view = await scheduling.get_binding("shop", "web")
+    binding = view.binding
     assert binding == first.binding
     committed = await previews.commit(previewed.token, None)
     assert committed.record.binding_generation == 2
@@ -142,7 +158,8 @@ async def test_a_binding_that_was_changed_since_is_not_overwritten(
     previewed = await shown(previews, replicas=3)
     await apply(scheduling, replace(WEB, replicas=4))
     assert await refusal(previews, previewed.token) == "PREVIEW_STALE"
-    binding, _ = await scheduling.get_binding("shop", "web")
+    view = await scheduling.get_binding("shop", "web")
+    binding = view.binding
     assert binding.replicas == 4
 
 

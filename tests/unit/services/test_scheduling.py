@@ -41,6 +41,7 @@ from tests.services import (
     decided,
     join,
     make_report,
+    make_scheduling,
     shares,
 )
 from tests.unit.services.conftest import StillClock
@@ -63,7 +64,9 @@ async def test_a_new_binding_is_decided_and_committed(
     assert scheduled.record.decision.outcome is Outcome.SCHEDULED
     assert decided(scheduled) == {"a": 6, "b": 3, "c": 3}
     assert not scheduled.queued
-    binding, record = await scheduling.get_binding("shop", "web")
+    view = await scheduling.get_binding("shop", "web")
+    binding = view.binding
+    record = view.record
     assert binding == scheduled.binding
     assert record is not None
     assert record.id == scheduled.record.id
@@ -146,7 +149,9 @@ async def test_what_cannot_be_placed_waits_with_the_placement_it_has(
     assert too_many.record.decision.outcome is Outcome.UNSCHEDULABLE
     assert too_many.record.decision.clusters == ()
     assert too_many.record.decision.reason
-    binding, record = await scheduling.get_binding("shop", "web")
+    view = await scheduling.get_binding("shop", "web")
+    binding = view.binding
+    record = view.record
     assert record is not None
     assert record.id == too_many.record.id
     assert first.binding is not None
@@ -249,7 +254,9 @@ async def test_of_two_schedulings_at_once_the_second_is_decided_on_the_first(
     wanted = [replace(WEB, replicas=number) for number in range(1, 13)]
     for together in (wanted[:4], wanted[4:8], wanted[8:]):
         await asyncio.gather(*(apply(scheduling, each) for each in together))
-    binding, record = await scheduling.get_binding("shop", "web")
+    view = await scheduling.get_binding("shop", "web")
+    binding = view.binding
+    record = view.record
     assert record is not None
     assert shares(binding.clusters) == shares(record.decision.clusters)
     assert sum(shares(binding.clusters).values()) == binding.replicas
@@ -278,7 +285,7 @@ async def test_while_the_store_is_away_nothing_is_promised(
     engine: AsyncEngine,
 ) -> None:
     unsteady = UnsteadyStore(store)
-    cut_off = Scheduling(unsteady, fleet, agents, clock)
+    cut_off = make_scheduling(unsteady, fleet, agents, clock)
     unsteady.reachable = False
     with pytest.raises(Unavailable):
         await apply(cut_off, WEB)
@@ -296,7 +303,7 @@ async def test_a_commit_that_fails_leaves_nothing_half_written(
 ) -> None:
     """The fleet of one database, the bindings of another that is about to refuse a new one."""
     store = PostgresStore(fresh_engine)
-    scheduling = Scheduling(store, fleet, agents, clock)
+    scheduling = make_scheduling(store, fleet, agents, clock)
     first = await apply(scheduling, WEB)
     async with fresh_engine.begin() as connection:
         await connection.execute(
@@ -304,7 +311,9 @@ async def test_a_commit_that_fails_leaves_nothing_half_written(
         )
     with pytest.raises(IntegrityError, match="never"):
         await apply(scheduling, replace(WEB, replicas=4))
-    binding, record = await scheduling.get_binding("shop", "web")
+    view = await scheduling.get_binding("shop", "web")
+    binding = view.binding
+    record = view.record
     assert record is not None
     assert (binding, record.id) == (first.binding, first.record.id)
     assert await rows(fresh_engine, "decision") == 1
@@ -406,7 +415,7 @@ async def test_large_fleets_are_decided_beside_the_loop(
         await reporting.connected(name, AgentHello(epoch=1), credential.id)
     reports = {name: make_report(cpu_millis=1000) for name in names}
     await asyncio.gather(*(reporting.accept(name, report) for name, report in reports.items()))
-    scheduling = Scheduling(store, fleet, agents, clock)
+    scheduling = make_scheduling(store, fleet, agents, clock)
     scheduled = await apply(scheduling, replace(WEB, replicas=210))
     assert decided(scheduled) == dict.fromkeys(names, 1)
     assert (await scheduling.get_decision(scheduled.record.id)).decision.trace.clusters == tuple(
