@@ -27,6 +27,7 @@ from federation.v1 import resource_pb2
 
 CLUSTER_API_VERSION: Final = "cluster.karmada.io/v1alpha1"
 READY: Final = "Ready"
+OVER_COMMITTED: Final = "OverCommitted"
 
 
 class AgentView(Protocol):
@@ -86,11 +87,16 @@ def cluster_state_from_message(
 
 
 def cluster_to_message(
-    state: ClusterState, agent: AgentView | None = None, *, silent: bool = False
+    state: ClusterState,
+    agent: AgentView | None = None,
+    *,
+    silent: bool = False,
+    overcommitted: int = 0,
 ) -> resource_pb2.Cluster:
     """The cluster as people read it; the default model is left out, as it may be written.
 
-    Whether it is Ready is unknown where its agent is ``silent``.
+    Whether it is Ready is unknown where its agent is ``silent``. ``overcommitted`` promised
+    replicas find no room in its report.
     """
     cluster = state.cluster
     message = resource_pb2.Cluster(
@@ -120,6 +126,8 @@ def cluster_to_message(
             cordoned=cluster.cordoned,
         ),
     )
+    if overcommitted:
+        message.status.conditions.append(_overcommitted_condition(overcommitted))
     if state.report is not None:
         _write_report(state.report, message.status)
     if agent is not None:
@@ -136,6 +144,16 @@ def _ready_condition(cluster: Cluster, *, silent: bool) -> resource_pb2.Conditio
             message="The agent has not connected, or has missed its heartbeats.",
         )
     return resource_pb2.Condition(type=READY, status="True" if cluster.ready else "False")
+
+
+def _overcommitted_condition(replicas: int) -> resource_pb2.Condition:
+    return resource_pb2.Condition(
+        type=OVER_COMMITTED,
+        status="True",
+        reason="PromisesWithoutRoom",
+        message=f"{replicas} promised replicas find no room in the newest report: "
+        "nothing more is promised here until they do.",
+    )
 
 
 def enablements_from_messages(

@@ -5,7 +5,7 @@ Pure. Must not ask agents: the level ``exact`` comes on top of this.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,10 +43,19 @@ def estimate_fleet(
     """
     if options.highest < Source.POOLS:
         return estimate_replicas(capacity, requirements, options)
+    return improved_by_pools(
+        lambda: estimate_replicas(capacity, requirements, options), bounds, options
+    )
+
+
+def improved_by_pools(
+    estimate: Callable[[], Estimates], bounds: PoolBounds, options: EstimateOptions
+) -> Estimates:
+    """What the lesser levels ``estimate``, where they count, with what pools prove."""
     if options.merge is Merge.QUALITY and bounds.answered_c.all():
-        lesser = unknown(len(capacity))
+        lesser = unknown(len(bounds.answered_c))
     else:
-        lesser = estimate_replicas(capacity, requirements, options)
+        lesser = estimate()
     estimates = improved(lesser, answer_of(bounds), options.merge)
     return replace(estimates, upper_c=np.where(bounds.answered_c, bounds.upper_c, -1))
 

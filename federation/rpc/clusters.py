@@ -144,7 +144,9 @@ class ClustersServicer(Servicer):
 
     def _message(self, view: ClusterView) -> ClusterMessage:
         silent = view.presence.is_silent_at(self._clock.now())
-        return cluster_to_message(view.state, view.presence, silent=silent)
+        return cluster_to_message(
+            view.state, view.presence, silent=silent, overcommitted=view.overcommitted
+        )
 
 
 def _name(name: str) -> str:

@@ -94,10 +94,13 @@ def cluster_events(clock: Clock) -> Callable[[ClusterEvent], clusters_pb2.Cluste
                 type=resource_pb2.EVENT_TYPE_DELETED,
                 cluster=resource_pb2.Cluster(metadata=resource_pb2.ObjectMeta(name=event.name)),
             )
-        silent = event.view.presence.is_silent_at(clock.now())
+        view = event.view
+        silent = view.presence.is_silent_at(clock.now())
         return clusters_pb2.ClusterEvent(
             type=resource_pb2.EVENT_TYPE_UPDATED,
-            cluster=cluster_to_message(event.view.state, event.view.presence, silent=silent),
+            cluster=cluster_to_message(
+                view.state, view.presence, silent=silent, overcommitted=view.overcommitted
+            ),
         )
 
     return written

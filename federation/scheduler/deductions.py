@@ -76,6 +76,14 @@ def deducted(
 
     Pods that wait for a node are in the totals of a report already, and in no node's free amounts.
     """
+    left = with_all_waiting(capacity, outstanding)
+    return deducted_from(left, requirements, options, outstanding)
+
+
+def with_all_waiting(
+    capacity: FleetCapacity, outstanding: Mapping[int, Sequence[Outstanding]]
+) -> FleetCapacity:
+    """The totals as if all pods that are outstanding waited for a node."""
     waiting = {
         position: with_waiting(
             capacity.states[position],
@@ -83,11 +91,20 @@ def deducted(
         )
         for position, promised in outstanding.items()
     }
+    return capacity.with_clusters(waiting) if waiting else capacity
+
+
+def deducted_from(
+    left: FleetCapacity,
+    requirements: ReplicaRequirements,
+    options: EstimateOptions,
+    outstanding: Mapping[int, Sequence[Outstanding]],
+) -> Estimates:
+    """``deducted``, where ``left`` already has all that is outstanding waiting."""
     held = {
         position: [_taken(each.requirements, each.in_cells) for each in promised]
         for position, promised in outstanding.items()
     }
-    left = capacity.with_clusters(waiting) if waiting else capacity
     estimates = estimate_replicas(left, requirements, options)
     return less_in_models(left, estimates, requirements, options.model_rule, held)
 

@@ -17,6 +17,7 @@ from federation.model.capacity import FleetCapacity
 from federation.model.cluster import ClusterState
 from federation.model.ledger import ClusterLedger
 from federation.model.pools.fleet_cells import FleetCells
+from federation.model.reservations import Outstanding
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.reserve import FleetRooms
 from federation.scheduler.room import Room
@@ -40,8 +41,8 @@ class FleetSnapshot:
 
     ``generation`` names the set of clusters and thereby their order: the same clusters give the
     same generation in every process. ``positions`` finds a name's place on the arrays' axis c.
-    ``rooms`` hold what is outstanding by ``ledgers``. ``silent_after_c`` is when each cluster
-    becomes stale unless its agent is heard, Unix seconds.
+    ``rooms`` hold what is ``outstanding`` by ``ledgers``, by position. ``silent_after_c`` is when
+    each cluster becomes stale unless its agent is heard, Unix seconds.
     """
 
     generation: str
@@ -51,6 +52,7 @@ class FleetSnapshot:
     capacity: FleetCapacity
     rooms: FleetRooms
     ledgers: tuple[ClusterLedger, ...]
+    outstanding: Mapping[int, tuple[Outstanding, ...]]
     silent_after_c: npt.NDArray[np.float64]
 
     @classmethod
@@ -68,6 +70,11 @@ class FleetSnapshot:
             capacity=FleetCapacity.of(states, modeling_enabled=modeling_enabled),
             rooms=FleetRooms.of(each.room for each in every),
             ledgers=tuple(each.ledger for each in every),
+            outstanding={
+                position: outstanding
+                for position, each in enumerate(every)
+                if (outstanding := each.ledger.outstanding())
+            },
             silent_after_c=np.array([each.silent_after for each in every], dtype=np.float64),
         )
 
@@ -100,8 +107,22 @@ class FleetSnapshot:
             capacity=capacity,
             rooms=self.rooms.with_rooms(rooms) if rooms else self.rooms,
             ledgers=tuple(ledgers),
+            outstanding=self._outstanding_with(
+                {self.positions[name]: changes[name].ledger for name in rooms_of}
+            ),
             silent_after_c=silent_after_c,
         )
+
+    def _outstanding_with(
+        self, ledgers: Mapping[int, ClusterLedger]
+    ) -> Mapping[int, tuple[Outstanding, ...]]:
+        """The very same where nothing is: estimates are known by it."""
+        newer = {position: ledger.outstanding() for position, ledger in ledgers.items()}
+        newer = {c: each for c, each in newer.items() if each != self.outstanding.get(c, ())}
+        if not newer:
+            return self.outstanding
+        joined = {**self.outstanding, **newer}
+        return {position: each for position, each in joined.items() if each}
 
     def fleet_at(self, now: float) -> Fleet:
         """The fleet for decisions made at ``now``: stale clusters get no new replicas."""

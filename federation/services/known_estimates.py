@@ -6,16 +6,25 @@ anew, which costs one pass.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias
 
 from federation.model.capacity import FleetCapacity
 from federation.model.estimate import EstimateOptions, Estimates, Source
-from federation.model.fleet_estimates import estimate_fleet
+from federation.model.fleet_estimates import improved_by_pools
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.level import PoolBounds, block_bounds, joined_bounds
+from federation.model.reservations import Outstanding
 from federation.model.summary import estimate_shapes
 from federation.model.workload import ReplicaRequirements
+from federation.scheduler.deductions import deducted_from, with_all_waiting
+
+# What is promised and in no report yet, by position.
+PromisedByPosition: TypeAlias = Mapping[int, Sequence[Outstanding]]
+NOTHING_PROMISED: PromisedByPosition = MappingProxyType({})
 
 # Numbers kept: about 20 bytes each.
 MAX_NUMBERS = 4_000_000
@@ -36,6 +45,8 @@ class _Answers:
 
     capacity: FleetCapacity
     cells: FleetCells
+    outstanding: PromisedByPosition
+    left: FleetCapacity
     by_question: dict[Hashable, Estimates] = field(default_factory=dict)
 
 
@@ -56,9 +67,13 @@ class KnownEstimates:
         cells: FleetCells,
         requirements: ReplicaRequirements,
         options: EstimateOptions,
+        outstanding: PromisedByPosition = NOTHING_PROMISED,
     ) -> Estimates:
-        """The shape's estimates from reports; must not be written to."""
-        return self.estimates_of_each(capacity, cells, [requirements], options)[0]
+        """The shape's estimates from reports; must not be written to.
+
+        ``cells`` are less what is ``outstanding`` already; totals and grade counts are not.
+        """
+        return self.estimates_of_each(capacity, cells, [requirements], options, outstanding)[0]
 
     def estimates_of_each(
         self,
@@ -66,11 +81,10 @@ class KnownEstimates:
         cells: FleetCells,
         shapes: Sequence[ReplicaRequirements],
         options: EstimateOptions,
+        outstanding: PromisedByPosition = NOTHING_PROMISED,
     ) -> list[Estimates]:
         """The same for many shapes at once."""
-        answers = self._answers
-        if answers is None or answers.capacity is not capacity or answers.cells is not cells:
-            self._answers = answers = _Answers(capacity=capacity, cells=cells)
+        answers = self._answers_of(capacity, cells, outstanding)
         questions = [(shape_key(each), options) for each in shapes]
         found: dict[tuple[Hashable, EstimateOptions], Estimates] = {}
         new: dict[tuple[Hashable, EstimateOptions], ReplicaRequirements] = {}
@@ -80,7 +94,7 @@ class KnownEstimates:
                 new[question] = shape
             else:
                 found[question] = known
-        estimated = self._estimated(capacity, cells, list(new.values()), options)
+        estimated = self._estimated(answers, list(new.values()), options)
         found.update(zip(new, estimated, strict=True))
         for question in new:
             if len(answers.by_question) * len(capacity) >= MAX_NUMBERS:
@@ -88,17 +102,36 @@ class KnownEstimates:
             answers.by_question[question] = found[question]
         return [found[each] for each in questions]
 
+    def _answers_of(
+        self, capacity: FleetCapacity, cells: FleetCells, outstanding: PromisedByPosition
+    ) -> _Answers:
+        known = self._answers
+        if (
+            known is None
+            or known.capacity is not capacity
+            or known.cells is not cells
+            or known.outstanding is not outstanding
+        ):
+            left = with_all_waiting(capacity, outstanding)
+            known = _Answers(capacity=capacity, cells=cells, outstanding=outstanding, left=left)
+            self._answers = known
+        return known
+
     def _estimated(
-        self,
-        capacity: FleetCapacity,
-        cells: FleetCells,
-        shapes: Sequence[ReplicaRequirements],
-        options: EstimateOptions,
+        self, answers: _Answers, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
     ) -> list[Estimates]:
+        left, outstanding = answers.left, answers.outstanding
+        if options.highest < Source.POOLS and not outstanding:
+            return estimate_shapes(left, shapes, options)
         if options.highest < Source.POOLS:
-            return estimate_shapes(capacity, shapes, options)
+            return [deducted_from(left, each, options, outstanding) for each in shapes]
         return [
-            estimate_fleet(capacity, self._bounds_of(cells, each), each, options) for each in shapes
+            improved_by_pools(
+                partial(deducted_from, left, each, options, outstanding),
+                self._bounds_of(answers.cells, each),
+                options,
+            )
+            for each in shapes
         ]
 
     def _bounds_of(self, cells: FleetCells, requirements: ReplicaRequirements) -> PoolBounds:

@@ -16,7 +16,7 @@ from federation.codec.clusters import (
     cluster_to_message,
 )
 from federation.codec.strict import message_from_document
-from federation.model.cluster import ClusterState, ResourceSummary, TaintEffect
+from federation.model.cluster import Cluster, ClusterState, ResourceSummary, TaintEffect
 from federation.model.errors import InvalidRequest
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.resources import MAX_AMOUNT
@@ -238,3 +238,11 @@ def test_a_cluster_with_its_report_comes_back() -> None:
     assert written.status.agent.connected
     assert written.status.kubernetes_version == "v1.36.2"
     assert cluster_state_from_message(written, NOW + 100) == state
+
+
+def test_a_cluster_whose_promises_find_no_room_says_so() -> None:
+    state = ClusterState(cluster=Cluster(name="a"))
+    assert [each.type for each in cluster_to_message(state).status.conditions] == ["Ready"]
+    _, condition = cluster_to_message(state, overcommitted=7).status.conditions
+    assert (condition.type, condition.status) == ("OverCommitted", "True")
+    assert "7 promised replicas" in condition.message
