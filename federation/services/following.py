@@ -10,10 +10,17 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from federation.model.errors import FederationError
 from federation.services.fleet import FleetOwner
-from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
+from federation.services.journal import (
+    BindingChanged,
+    Change,
+    ClusterChanged,
+    Position,
+    ReportAdvanced,
+)
 from federation.services.journal_ports import ChangeSignal
 from federation.services.ports import Store, Transaction
 
@@ -27,6 +34,18 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 15.0
 logger = logging.getLogger(__name__)
 
 
+class JournalObserver(Protocol):
+    """Told of the journal as it is read, without a wait between the telling and ``position``."""
+
+    def changed(self, change: Change) -> None:
+        """The next one, in order; applied, unless its turn in a ledger is still to come."""
+        ...
+
+    def lost(self) -> None:
+        """What would be next was pruned: the fleet was read anew instead."""
+        ...
+
+
 class Following:
     """Keeps one fleet up with the journal. Without a ``signal`` it looks every second only."""
 
@@ -35,6 +54,16 @@ class Following:
         self._fleet = fleet
         self._signal = signal
         self._behind_since: dict[str, float] = {}
+        self._observers: list[JournalObserver] = []
+
+    @property
+    def position(self) -> Position:
+        """Everything before it was read, and observers were told of it."""
+        return self._fleet.position
+
+    def observe(self, observer: JournalObserver) -> None:
+        """From now on tell ``observer`` of everything that is read."""
+        self._observers.append(observer)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -93,6 +122,8 @@ class Following:
             if await read.journal.oldest() > before:
                 logger.warning("what was to be read of the journal is gone: reading everything")
                 await self._fleet.reload()
+                for observer in self._observers:
+                    observer.lost()
                 return True
             if not entries:
                 return False
@@ -106,6 +137,9 @@ class Following:
             if not _makes_versions(each):
                 self._fleet.apply(each)
         self._fleet.position = entries[-1].position
+        for each in changes:
+            for observer in self._observers:
+                observer.changed(each)
         return True
 
     async def _read_clusters(self, read: Transaction, changes: Sequence[ClusterChanged]) -> None:

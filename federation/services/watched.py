@@ -67,6 +67,10 @@ class BindingSubject(Generic[E]):
                 return
             after = keys[-1]
 
+    def is_current(self) -> bool:
+        """What is committed is in the store."""
+        return True
+
     async def events(self, changed: Mapping[BindingKey, Change | None]) -> Mapping[BindingKey, E]:
         async with self._store.reading() as read:
             stored = await read.bindings.find(changed)
@@ -87,7 +91,10 @@ class BindingSubject(Generic[E]):
 
 
 class ClusterSubject(Generic[E]):
-    """Implements ``watches.Subject``; there is one scope."""
+    """Implements ``watches.Subject``; there is one scope.
+
+    What is applied later than the journal was read comes by ``FleetOwner.observe``.
+    """
 
     def __init__(self, fleet: FleetOwner, write: Callable[[ClusterEvent], E]) -> None:
         self._fleet = fleet
@@ -101,6 +108,10 @@ class ClusterSubject(Generic[E]):
 
     async def pages(self, scope: str) -> AsyncIterator[Sequence[str]]:  # noqa: ARG002
         yield self._fleet.snapshot.names
+
+    def is_current(self) -> bool:
+        """Reports may wait for what came before them."""
+        return not self._fleet.behind()
 
     async def events(self, changed: Mapping[str, Change | None]) -> Mapping[str, E]:
         events = {

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from federation.model.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable
+from federation.services.following import JournalObserver
 from federation.services.journal import Change, Position
 from federation.services.ports import Store
 
@@ -28,13 +29,13 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class Feed(Protocol):
-    """Changes as they are applied in memory; every one before ``position`` was."""
+    """The journal as this process reads it; everything before ``position`` was told of."""
 
     @property
     def position(self) -> Position: ...
 
-    def observe(self, observer: Callable[[Change], None]) -> None:
-        """From now on tell ``observer`` of every change, after it was applied."""
+    def observe(self, observer: JournalObserver) -> None:
+        """From now on tell ``observer`` of everything that is read."""
         ...
 
 
@@ -51,6 +52,10 @@ class Subject(Protocol[K, E_co]):
 
     def pages(self, scope: str) -> AsyncIterator[Sequence[K]]:
         """The keys of all that is there."""
+        ...
+
+    def is_current(self) -> bool:
+        """Whether ``events`` would tell everything that the journal was read for."""
         ...
 
     async def events(self, changed: Mapping[K, Change | None]) -> Mapping[K, E_co]:
@@ -105,7 +110,7 @@ class Watches(Generic[K, E]):
         self._wake = asyncio.Event()
         self._teller: asyncio.Task[None] | None = None
         self._closed = False
-        feed.observe(self._changed)
+        feed.observe(self)
 
     @property
     def size(self) -> int:
@@ -138,6 +143,16 @@ class Watches(Generic[K, E]):
                 yield await self._next(watcher)
         finally:
             self._watchers.discard(watcher)
+
+    def changed(self, change: Change) -> None:
+        """All who watch what it is about are told of it."""
+        for watcher in self._watchers:
+            self._note(watcher, change)
+
+    def lost(self) -> None:
+        """Nobody can be told of everything any more."""
+        for watcher in self._watchers:
+            watcher.fail(_relist("what has changed is not kept any more"))
 
     async def close(self) -> None:
         """Ends all watches, and refuses new ones."""
@@ -175,7 +190,7 @@ class Watches(Generic[K, E]):
         yield Told(resource_version=version_of(since))
 
     async def _catch_up(self, watcher: _Watcher[K, E], since: Position) -> None:
-        """What was committed up to now; what is applied from now on the watcher is told of."""
+        """What can be read by now; what this process reads from now on the watcher is told of."""
         async with self._store.reading() as read:
             if since > await read.journal.position():
                 raise InvalidRequest.of("resourceVersion", "is later than anything that happened")
@@ -187,14 +202,7 @@ class Watches(Generic[K, E]):
                 for entry in entries:
                     self._note(watcher, entry.change)
                 watcher.check()
-            # What may have been applied here before it could be read in order.
-            for change in await read.journal.read_ahead(last):
-                self._note(watcher, change)
         watcher.version = since
-
-    def _changed(self, change: Change) -> None:
-        for watcher in self._watchers:
-            self._note(watcher, change)
 
     def _note(self, watcher: _Watcher[K, E], change: Change) -> None:
         key = self._subject.key_of(change)
@@ -234,7 +242,7 @@ class Watches(Generic[K, E]):
     async def _tell(self, due: Sequence[_Watcher[K, E]]) -> None:
         """Reads what changed once for all who are told of it."""
         # Before it is read: what happens meanwhile is noted, and told the next time.
-        position = self._feed.position
+        position = self._feed.position if self._subject.is_current() else Position()
         taken = [(watcher, watcher.take()) for watcher in due]
         union = {key: change for _, changed in taken for key, change in changed.items()}
         try:
