@@ -443,7 +443,8 @@ class FleetOwner:
     def _brought_up_to_date(self) -> FleetSnapshot:
         if self._snapshot.positions.keys() != self._states.keys():
             return self._built_anew()
-        pictures = {name: self._picture(name) for name in self._changed}
+        # One that came and went since is in neither.
+        pictures = {name: self._picture(name) for name in self._changed if self.has(name)}
         return self._snapshot.with_pictures(pictures, self._packed_anew)
 
     def _built_anew(self) -> FleetSnapshot:

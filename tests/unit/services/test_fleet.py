@@ -109,6 +109,15 @@ def test_the_generation_names_the_clusters(owner: FleetOwner) -> None:
     assert other.snapshot.generation == generations[-1]
 
 
+def test_a_cluster_may_come_and_go_unseen(owner: FleetOwner) -> None:
+    owner.put_cluster(Cluster(name="a"))
+    before = owner.snapshot
+    owner.put_cluster(Cluster(name="b"))
+    owner.remove("b")
+    assert owner.snapshot.names == ("a",)
+    assert owner.snapshot.generation == before.generation
+
+
 def test_what_is_older_changes_nothing(owner: FleetOwner) -> None:
     owner.put_cluster(Cluster(name="a", region="new", resource_version=2))
     owner.put_cluster(Cluster(name="a", region="old", resource_version=1))
