@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.agents.conversation import Conversations
 from federation.agents.forwarding import Forwarding, PeerChannels, answer_peer, dial
+from federation.agents.interests import Interests
 from federation.agents.sessions import Sessions
 from federation.agents.upkeep import Upkeep
 from federation.certificates import ca_fingerprint
@@ -43,12 +44,15 @@ from federation.services.amending import Amending
 from federation.services.availability import Availability
 from federation.services.committing import Committing
 from federation.services.duties import PRUNING, Duties
+from federation.services.finishing import Finishing
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
 from federation.services.identity import Identity
 from federation.services.membership import Membership
+from federation.services.overcommitment import Overcommitment
 from federation.services.presences import Presences
 from federation.services.previews import Previews
+from federation.services.refreshing import Refreshing
 from federation.services.registration import Registration
 from federation.services.renewal import Renewal
 from federation.services.replicas import Replicas
@@ -133,6 +137,9 @@ class ControlPlane:
         self._fleet = FleetOwner(self._store)
         self._identity = Identity(self._store, self._clock)
         self._sessions = Sessions()
+        self._signal = JournalSignal(database.url)
+        self._following = Following(self._store, self._fleet, self._signal)
+        self._finishing = Finishing(self._store, self._fleet)
         self._reporting = Reporting(
             self._store,
             self._fleet,
@@ -141,6 +148,8 @@ class ControlPlane:
                 heartbeat_seconds=settings.heartbeat_seconds,
                 report_seconds=settings.report_seconds,
             ),
+            following=self._following,
+            finishing=self._finishing,
         )
         self._replicas = Replicas(self._store, self._clock, uuid.uuid4().hex)
         self._presences = Presences(
@@ -150,8 +159,6 @@ class ControlPlane:
         self._agents = Forwarding(self._sessions, self._presences, self._channels, self._clock)
         self._duties = Duties(self._store, self._replicas.id, PRUNING, self._clock)
         self._profiles = profiles
-        self._signal = JournalSignal(database.url)
-        self._following = Following(self._store, self._fleet, self._signal)
         self._committing = Committing(
             self._store,
             self._fleet,
@@ -183,7 +190,10 @@ class ControlPlane:
             self._tasks.append(asyncio.create_task(keep_running(self._database.embedded)))
         await self._keep_admin_token()
         await self._fleet.load(grace_until=self._clock.now() + self._grace_seconds)
+        self._fleet.observe(Overcommitment(self._fleet).changed)
+        self._fleet.observe(Refreshing(self._fleet, self._sessions, self._clock).changed)
         self._tasks.append(asyncio.create_task(self._following.run()))
+        self._tasks.append(asyncio.create_task(self._finishing.run()))
         ca_pem = self._read_ca()
         self._listen_web(ca_pem)
         self._listen_grpc(ca_pem)
@@ -311,7 +321,9 @@ class ControlPlane:
 
     def _add_services(self, advertised: Advertised) -> None:
         server, reporting = self._server, self._reporting
-        conversations = Conversations(self._sessions, reporting)
+        interests = Interests(self._fleet)
+        self._fleet.observe(interests.changed)
+        conversations = Conversations(self._sessions, reporting, interests)
         self._fleet.observe_models(conversations.welcome_again)
         self._look_after_streams(conversations, reporting)
         registration = Registration(self._store, self._fleet)
@@ -355,6 +367,7 @@ class ControlPlane:
             self._clock,
             max_age_seconds=settings.max_stream_seconds,
         )
+        self._fleet.observe(upkeep.follow)
         interval_seconds = min(UPKEEP_SECONDS, settings.heartbeat_seconds)
         self._tasks.append(asyncio.create_task(upkeep.keep_up(interval_seconds)))
 
