@@ -39,6 +39,7 @@ from federation.rpc.placing import NodePlacing
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
 from federation.rpc.simulation import SimulationServicer
+from federation.rpc.watching import binding_event, cluster_events
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
 from federation.services.amending import Amending
 from federation.services.availability import Availability
@@ -58,6 +59,8 @@ from federation.services.renewal import Renewal
 from federation.services.replicas import Replicas
 from federation.services.reporting import MISSED_BEATS, Beat, Reporting
 from federation.services.scheduling import Scheduling
+from federation.services.watched import BindingSubject, ClusterSubject
+from federation.services.watches import Watches
 from federation.settings import Address, Settings
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
@@ -172,6 +175,15 @@ class ControlPlane:
             self._store, self._fleet, self._agents, self._committing, self._amending, profiles
         )
         self._placing = NodePlacing(self._scheduling)
+        self._binding_watches = Watches(
+            self._store, self._following, BindingSubject(self._store, binding_event)
+        )
+        self._cluster_watches = Watches(
+            self._store,
+            self._following,
+            ClusterSubject(self._fleet, cluster_events(self._clock)),
+        )
+        self._fleet.observe(self._cluster_watches.changed)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(interceptors=[Gate(self._identity)], options=GRPC_OPTIONS)
         self._web: WebServer | None = None
@@ -208,6 +220,8 @@ class ControlPlane:
         self._not_ready = "stopping"
         await self._health.enter_graceful_shutdown()
         stopping = asyncio.create_task(self._server.stop(DRAIN_SECONDS))
+        await self._binding_watches.close()
+        await self._cluster_watches.close()
         # Agents that were asked may still answer; then who waits for them is told and answers too.
         await self._placing.settle(DRAIN_SECONDS / 2)
         self._sessions.send_away(Unavailable("the control plane is stopping; dial again"))
@@ -329,7 +343,10 @@ class ControlPlane:
         registration = Registration(self._store, self._fleet)
         membership = Membership(self._store, self._fleet, self._sessions)
         clusters_pb2_grpc.add_ClustersServicer_to_server(
-            ClustersServicer(registration, membership, advertised, self._clock), server
+            ClustersServicer(
+                registration, membership, advertised, self._clock, self._cluster_watches
+            ),
+            server,
         )
         agents_pb2_grpc.add_AgentsServicer_to_server(AgentsServicer(conversations.converse), server)
         estimates_pb2_grpc.add_EstimatesServicer_to_server(
@@ -342,6 +359,8 @@ class ControlPlane:
                     self._store, self._fleet, self._following, self._scheduling, self._committing
                 ),
                 self._placing,
+                self._amending,
+                self._binding_watches,
             ),
             server,
         )

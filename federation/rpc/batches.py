@@ -6,9 +6,12 @@ Must not let one wrong item spoil the others, nor an answer grow beyond what cli
 from __future__ import annotations
 
 from federation.codec.decisions import decision_to_message
+from federation.codec.violations import Violations
 from federation.model.errors import FederationError, InvalidRequest, PluginFailed
 from federation.rpc.bindings import read_binding
 from federation.rpc.failures import log_plugin_failure
+from federation.rpc.interceptors import caller
+from federation.rpc.once import once_of
 from federation.rpc.placing import NodePlacing
 from federation.rpc.status import shortened
 from federation.services.batches import BatchItem, schedule_batch
@@ -51,12 +54,15 @@ async def scheduled_batch(
 
 
 def _read(item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:
+    found = Violations()
+    once = once_of(item, caller().credential_id, found)
     try:
         binding = read_binding(item.binding)
+        found.check()
     except InvalidRequest as error:
         return error
     wait = item.wait if item.HasField("wait") else True
-    return BatchItem(binding=binding, adopt=item.adopt, wait=wait)
+    return BatchItem(binding=binding, adopt=item.adopt, wait=wait, once=once)
 
 
 def _result(answer: Scheduled) -> messages.ScheduleBatchResult:

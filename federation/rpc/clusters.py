@@ -13,10 +13,12 @@ from federation.codec.violations import Violations
 from federation.rpc.interceptors import Context
 from federation.rpc.joining import Advertised, join_command
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
+from federation.rpc.watching import clusters_response, serve_watch
 from federation.services.membership import Membership
 from federation.services.ports import Clock
 from federation.services.registration import DEFAULT_TOKEN_SECONDS, Registration
 from federation.services.values import ClusterView, Enrollment
+from federation.services.watches import Watches, version_of
 from federation.v1 import clusters_pb2 as messages
 from federation.v1.clusters_pb2_grpc import ClustersServicer as Servicer
 from federation.v1.resource_pb2 import Cluster as ClusterMessage
@@ -35,11 +37,13 @@ class ClustersServicer(Servicer):
         membership: Membership,
         advertised: Advertised,
         clock: Clock,
+        watches: Watches[str, messages.ClusterEvent],
     ) -> None:
         self._registration = registration
         self._membership = membership
         self._advertised = advertised
         self._clock = clock
+        self._watches = watches
 
     async def CreateJoinToken(
         self, request: messages.CreateJoinTokenRequest, context: Context
@@ -85,16 +89,25 @@ class ClustersServicer(Servicer):
     async def ListClusters(
         self, request: messages.ListClustersRequest, context: Context
     ) -> messages.ListClustersResponse:
-        (after,) = key_of(request.page_token, 1) or ("",)
+        # Before the list is read; later pages have the first one's.
+        now = version_of(self._watches.position)
+        version, after = key_of(request.page_token, 2) or (now, "")
         page = await self._registration.list_clusters(after, page_size_of(request.page_size))
         clusters = fitting(map(self._message, page.views))
         complete = len(clusters) == len(page.views)
         next_after = page.next_after if complete else clusters[-1].metadata.name
         return messages.ListClustersResponse(
             clusters=clusters,
-            next_page_token=page_token([next_after]) if next_after else "",
+            next_page_token=page_token([version, next_after]) if next_after else "",
             fleet_generation=page.fleet_generation,
+            resource_version=version,
         )
+
+    async def WatchClusters(  # type: ignore[override]  # the stub knows generators, not writers
+        self, request: messages.WatchClustersRequest, context: Context
+    ) -> None:
+        asked = ("", request.resource_version)
+        await serve_watch(self._watches, asked, context, clusters_response)
 
     async def GetCluster(
         self, request: messages.GetClusterRequest, context: Context

@@ -9,7 +9,7 @@ import asyncio
 import math
 
 from federation.codec.bindings import binding_to_message
-from federation.codec.decisions import decision_to_message
+from federation.codec.decisions import decision_to_message, reservation_messages
 from federation.codec.ranges import required
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
@@ -19,12 +19,17 @@ from federation.model.placement import Binding
 from federation.rpc.batches import scheduled_batch
 from federation.rpc.bindings import read_binding
 from federation.rpc.failures import plugin_failures_logged
-from federation.rpc.interceptors import Context, seconds_left
+from federation.rpc.interceptors import Context, caller, seconds_left
+from federation.rpc.once import once_of
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import BACKGROUND_SECONDS, NodePlacing, lacks_nodes
+from federation.rpc.promises import Releasing, released, renewed
+from federation.rpc.watching import bindings_response, serve_watch
 from federation.services.previews import Previews
 from federation.services.scheduling import Scheduling
-from federation.services.values import DecisionRecord, Scheduled
+from federation.services.values import DecisionRecord, Once, Scheduled
+from federation.services.watched import BindingKey
+from federation.services.watches import Watches, version_of
 from federation.v1 import scheduling_pb2 as messages
 from federation.v1.scheduling_pb2_grpc import SchedulingServicer as Servicer
 
@@ -36,18 +41,27 @@ ANSWER_SECONDS = 0.25
 class SchedulingServicer(Servicer):
     """Implements federation.v1.Scheduling."""
 
-    def __init__(self, scheduling: Scheduling, previews: Previews, placing: NodePlacing) -> None:
+    def __init__(
+        self,
+        scheduling: Scheduling,
+        previews: Previews,
+        placing: NodePlacing,
+        releasing: Releasing,
+        watches: Watches[BindingKey, messages.BindingEvent],
+    ) -> None:
         self._scheduling = scheduling
         self._previews = previews
         self._placing = placing
+        self._releasing = releasing
+        self._watches = watches
 
     async def Schedule(
         self, request: messages.ScheduleRequest, context: Context
     ) -> messages.ScheduleResponse:
-        node_seconds = _node_seconds(request)
+        node_seconds, once = _node_seconds(request), _once(request)
         if request.preview:
             return await self._preview(request)
-        scheduled = await self._scheduled(request)
+        scheduled = await self._scheduled(request, once)
         record, binding = scheduled.record, scheduled.binding
         if binding is not None and lacks_nodes(record):
             record = await self._with_nodes(record, binding, node_seconds, context)
@@ -69,10 +83,13 @@ class SchedulingServicer(Servicer):
         required(request.name, "name", found)
         refuse_nul(request, "", found)
         found.check()
-        binding, record = await self._scheduling.get_binding(request.namespace, request.name)
+        view = await self._scheduling.get_binding(request.namespace, request.name)
+        expires_at = view.lease_expires_at
         return messages.GetBindingResponse(
-            binding=binding_to_message(binding),
-            decision=decision_to_message(record) if record else None,
+            binding=binding_to_message(view.binding),
+            decision=decision_to_message(view.record) if view.record else None,
+            reservations=reservation_messages(view.held),
+            lease_expire_time=None if expires_at is None else timestamp_from_seconds(expires_at),
         )
 
     async def ListBindings(
@@ -81,8 +98,8 @@ class SchedulingServicer(Servicer):
         found = Violations()
         refuse_nul(request, "", found)
         found.check()
-        key = key_of(request.page_token, 2)
-        after = (key[0], key[1]) if key else None
+        key = key_of(request.page_token, 3)
+        after = (key[1], key[2]) if key else None
         limit = page_size_of(request.page_size)
         page = await self._scheduling.list_bindings(request.namespace, after, limit)
         bindings = fitting(map(binding_to_message, page.bindings))
@@ -90,9 +107,32 @@ class SchedulingServicer(Servicer):
         if len(bindings) < len(page.bindings):
             last = page.bindings[len(bindings) - 1]
             next_after = (last.namespace, last.name)
+        # All pages have the first one's: what it misses, the later ones do not tell.
+        version = key[0] if key else version_of(page.position)
         return messages.ListBindingsResponse(
-            bindings=bindings, next_page_token=page_token(next_after) if next_after else ""
+            bindings=bindings,
+            next_page_token=page_token((version, *next_after)) if next_after else "",
+            resource_version=version,
         )
+
+    async def WatchBindings(  # type: ignore[override]  # the stub knows generators, not writers
+        self, request: messages.WatchBindingsRequest, context: Context
+    ) -> None:
+        found = Violations()
+        refuse_nul(request, "", found)
+        found.check()
+        asked = (request.namespace, request.resource_version)
+        await serve_watch(self._watches, asked, context, bindings_response)
+
+    async def ReleaseReservation(
+        self, request: messages.ReleaseReservationRequest, context: Context
+    ) -> messages.ReleaseReservationResponse:
+        return await released(request, self._releasing)
+
+    async def RenewLease(
+        self, request: messages.RenewLeaseRequest, context: Context
+    ) -> messages.RenewLeaseResponse:
+        return await renewed(request, self._releasing)
 
     async def DeleteBinding(
         self, request: messages.DeleteBindingRequest, context: Context
@@ -130,14 +170,17 @@ class SchedulingServicer(Servicer):
             ),
         )
 
-    async def _scheduled(self, request: messages.ScheduleRequest) -> Scheduled:
+    async def _scheduled(self, request: messages.ScheduleRequest, once: Once | None) -> Scheduled:
         if request.preview_token:
             given = request.HasField("binding")
             binding = read_binding(request.binding) if given else None
             return await self._previews.commit(request.preview_token, binding)
         with plugin_failures_logged():
             return await self._scheduling.schedule(
-                read_binding(request.binding), adopt=request.adopt, wait=_wait(request)
+                read_binding(request.binding),
+                adopt=request.adopt,
+                wait=_wait(request),
+                once=once,
             )
 
     async def _with_nodes(
@@ -151,6 +194,15 @@ class SchedulingServicer(Servicer):
         limit = node_seconds if left is None else min(node_seconds, left - ANSWER_SECONDS)
         # Once asked, the agents' answers are kept even when the caller does not wait any more.
         return await asyncio.shield(self._placing.start(record, binding, max(limit, 0.0)))
+
+
+def _once(request: messages.ScheduleRequest) -> Once | None:
+    found = Violations()
+    once = once_of(request, caller().credential_id, found)
+    if once is not None and (request.preview or request.preview_token):
+        found.add("idempotencyKey", "cannot be combined with previews: their tokens are repeatable")
+    found.check()
+    return once
 
 
 def _wait(request: messages.ScheduleRequest) -> bool:

@@ -129,11 +129,14 @@ class Scheduling:
     ) -> BindingPage:
         """Bindings that come after ``after``; an empty namespace means all of them."""
         async with self._store.reading() as read:
+            position = await read.journal.position()
             found = await read.bindings.page(namespace, after, limit + 1)
         page = tuple(found[:limit])
         more = len(found) > limit
         return BindingPage(
-            bindings=page, next_after=(page[-1].namespace, page[-1].name) if more else None
+            bindings=page,
+            next_after=(page[-1].namespace, page[-1].name) if more else None,
+            position=position,
         )
 
     async def delete_binding(self, namespace: str, name: str, uid: str = "") -> None:

@@ -18,6 +18,7 @@ from federation.model.placement import Binding
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
+from federation.services.journal import Position
 
 
 class PrincipalKind(StrEnum):
@@ -372,7 +373,11 @@ class BindingView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingPage:
-    """Bindings by ascending (namespace, name); ``next_after`` is None on the last page."""
+    """Bindings by ascending (namespace, name); ``next_after`` is None on the last page.
+
+    Nothing that happened after ``position`` is missed by who follows the journal from there.
+    """
 
     bindings: tuple[Binding, ...]
     next_after: tuple[str, str] | None
+    position: Position

@@ -110,12 +110,20 @@ class Watches(Generic[K, E]):
         self._wake = asyncio.Event()
         self._teller: asyncio.Task[None] | None = None
         self._closed = False
+        self._settled = Position()
         feed.observe(self)
 
     @property
     def size(self) -> int:
         """How many watchers there are."""
         return len(self._watchers)
+
+    @property
+    def position(self) -> Position:
+        """Whoever knows what is there now is told of everything else when watching from here."""
+        if self._subject.is_current():
+            self._settled = self._feed.position
+        return self._settled
 
     @property
     def interval_seconds(self) -> float:
@@ -242,7 +250,7 @@ class Watches(Generic[K, E]):
     async def _tell(self, due: Sequence[_Watcher[K, E]]) -> None:
         """Reads what changed once for all who are told of it."""
         # Before it is read: what happens meanwhile is noted, and told the next time.
-        position = self._feed.position if self._subject.is_current() else Position()
+        position = self.position
         taken = [(watcher, watcher.take()) for watcher in due]
         union = {key: change for _, changed in taken for key, change in changed.items()}
         try:
