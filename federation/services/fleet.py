@@ -445,7 +445,7 @@ class FleetOwner:
             return self._built_anew()
         # One that came and went since is in neither.
         pictures = {name: self._picture(name) for name in self._changed if self.has(name)}
-        return self._snapshot.with_pictures(pictures, self._packed_anew)
+        return self._snapshot.with_pictures(pictures, self._packed_anew & pictures.keys())
 
     def _built_anew(self) -> FleetSnapshot:
         return FleetSnapshot.of(
