@@ -6,7 +6,7 @@ Must not know the wire's transport or Kubernetes; one loop owns it. Times are Un
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -19,8 +19,9 @@ from estimator.estimation.capacity import Capacity, NodeSet, capacity_of, counte
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
 from estimator.incoming import IncomingPod
+from estimator.label_use import LabelUse
 from estimator.nodes import Owner, Pod
-from estimator.placing import MOST_ALLOCATED, NodePlan, PlaceOrder, place_shares
+from estimator.placing import MOST_ALLOCATED, NodePlan, PlaceOrder, beside, place_shares
 from estimator.planning import NOT_FOLLOWED, Plans, Standing, echoes_with
 from estimator.quotas import Quotas
 from estimator.snapshot import Snapshot
@@ -39,6 +40,7 @@ from federation.model.grades import ResourceModel
 from federation.model.pools.values import DEFAULT_BUDGET
 from federation.model.reported_pools import reported_pools
 from federation.model.shapes import Echo
+from federation.model.workload import NodeClaim as ClaimOfRequest
 
 UNGRADED: Final = ResourceModel()
 # So many steps of counting anew do not hold up the loop.
@@ -85,6 +87,14 @@ class MemberCluster(Protocol):
         """What fits now. Raises Unavailable without nodes to look at."""
         ...
 
+    def unclaimed(self, now: float) -> ExactEstimates:
+        """What fits beside all claims, for callers who know of no promise. Raises Unavailable."""
+        ...
+
+    def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
+        """Requests with these node claims came in: pools are told apart by what is asked for."""
+        ...
+
     def unschedulable(self, owner: Owner, *, since: float) -> int:
         """Pods of the owner that no node was found for since then. Raises Unavailable."""
         ...
@@ -107,7 +117,8 @@ class WatchedCluster:
         self.lost_contact_at: float | None = None
         self._totalled: tuple[Snapshot, Capacity] | None = None
         self._pooling = Pooling(DEFAULT_BUDGET)
-        self._pooled: tuple[Snapshot, ReportedPools] | None = None
+        self._label_use = LabelUse()
+        self._pooled: tuple[Snapshot, tuple[str, ...], ReportedPools] | None = None
         self._strategy: Strategy = MOST_ALLOCATED
 
     def pool_by(self, pooling: Pooling) -> None:
@@ -126,21 +137,21 @@ class WatchedCluster:
         return self.counting(model)()
 
     def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
-        snapshot = self._standing().snapshot
+        snapshot, label_keys = self._standing().snapshot, self._label_use.choose()
 
         def count() -> Capacity:
             capacity = capacity_of(snapshot, model, self._node_set)
-            return replace(capacity, pools=self._pools(snapshot))
+            return replace(capacity, pools=self._pools(snapshot, label_keys))
 
         return count
 
-    def _pools(self, snapshot: Snapshot) -> ReportedPools:
+    def _pools(self, snapshot: Snapshot, label_keys: tuple[str, ...]) -> ReportedPools:
         pooled = self._pooled
-        if pooled is None or pooled[0] is not snapshot:
+        if pooled is None or pooled[0] is not snapshot or pooled[1] != label_keys:
             counted_n = counted_nodes(snapshot, self._node_set)
-            pooled = snapshot, reported_pools(self._pooling.pools(snapshot, counted_n))
-            self._pooled = pooled
-        return pooled[1]
+            pools = self._pooling.pools(snapshot, counted_n, label_keys)
+            self._pooled = pooled = snapshot, label_keys, reported_pools(pools)
+        return pooled[2]
 
     def totals(self) -> tuple[ResourceSummary, NodeSummary] | None:
         snapshot = self._standing().snapshot
@@ -163,6 +174,7 @@ class WatchedCluster:
 
     def place(self, order: PlaceOrder, now: float) -> NodePlan:
         snapshot = self.cache.snapshot()
+        self.asked(share.requirements.node_claim for share in order.shares)
         if order.planned and self.follows_claims:
             return self._plans.order(snapshot, order, now, self._strategy)
         self._plans.give_up(order.binding)
@@ -182,6 +194,14 @@ class WatchedCluster:
     def exact(self) -> ExactEstimates:
         return ExactEstimates(snapshot=self._standing().snapshot, quotas=self.quotas.all())
 
+    def unclaimed(self, now: float) -> ExactEstimates:
+        self.claims.expire(now)
+        snapshot = beside(self.cache.snapshot(), tuple(self.claims.all()))
+        return ExactEstimates(snapshot=snapshot, quotas=self.quotas.all())
+
+    def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
+        self._label_use.asked(claims)
+
     def unschedulable(self, owner: Owner, *, since: float) -> int:
         return unschedulable_replicas(self.cache.pods(), owner, since=since)
 
@@ -195,6 +215,7 @@ class WatchedCluster:
 
     def _follow(self, before: Pod | None, after: Pod | None) -> None:
         self._echoes.follow(before, after)
+        self._label_use.follow(before, after)
 
 
 class ScriptedCluster:
@@ -234,6 +255,12 @@ class ScriptedCluster:
 
     def exact(self) -> ExactEstimates:
         raise Unavailable(_NO_NODES)
+
+    def unclaimed(self, now: float) -> ExactEstimates:  # noqa: ARG002 - as above
+        raise Unavailable(_NO_NODES)
+
+    def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
+        """Scripted pools are as they are."""
 
     def unschedulable(self, owner: Owner, *, since: float) -> int:  # noqa: ARG002 - as above
         raise Unavailable(_NO_NODES)
@@ -332,6 +359,10 @@ class Agent:
                 f"the cluster's API server has been out of reach for {now - since:.0f} s"
             )
         return self._member.exact()
+
+    def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
+        """Requests with these node claims came in."""
+        self._member.asked(claims)
 
     def place(self, order: PlaceOrder) -> NodePlan:
         return self._member.place(order, self._clock())

@@ -6,7 +6,7 @@ A pod event costs O(1). Belongs to the loop that owns the cache. Must not build 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from estimator.nodes import Pod
@@ -62,12 +62,7 @@ class LabelUse:
         use = self._pods + self._requests
         kept = [key for key in self._chosen if self._is_kept(key, use)]
         new = sorted(use.keys() - set(kept), key=lambda key: (-use[key], key))
-        order = [*kept, *new[:MOST_KEYS]]
-        for place in range(1, len(order)):
-            while place and use[order[place]] >= AHEAD * max(use[order[place - 1]], 1):
-                order[place - 1], order[place] = order[place], order[place - 1]
-                place -= 1
-        self._chosen = tuple(order[:MOST_KEYS])
+        self._chosen = _in_order([*kept, *new[:MOST_KEYS]], use)[:MOST_KEYS]
         return self._chosen
 
     def _is_kept(self, key: str, use: Counter[str]) -> bool:
@@ -79,6 +74,17 @@ class LabelUse:
             return True
         del self._unused[key]
         return False
+
+
+def _in_order(keys: Iterable[str], use: Mapping[str, int]) -> tuple[str, ...]:
+    """The keys, each moved ahead of those it is used much more than."""
+    order: list[str] = []
+    for key in keys:
+        place = len(order)
+        while place and use[key] >= AHEAD * max(use[order[place - 1]], 1):
+            place -= 1
+        order.insert(place, key)
+    return tuple(order)
 
 
 def _count(counter: Counter[str], key: str, sign: int) -> None:

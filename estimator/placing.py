@@ -6,7 +6,7 @@ Must not decide how many replicas the cluster gets: the control plane has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -136,6 +136,14 @@ def seat(
             Seating(claims=tuple(claims), nodes=tuple(nodes), unplaced=missing, why=why)
         )
     return seatings
+
+
+def beside(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Snapshot:
+    """The snapshot with claimed room counted as requested."""
+    if not claims:
+        return snapshot
+    rows = {node.name: row for row, node in enumerate(snapshot.table.nodes)}
+    return replace(snapshot, requested=arrays_beside(claims, snapshot, rows).requested)
 
 
 def arrays_beside(

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 from estimator.kube.objects import (
     Affinity,
     NodeStatus,
+    PodSpec,
     PodStatus,
     RawNode,
     RawPod,

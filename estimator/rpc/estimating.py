@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from estimator.agent import Agent
@@ -15,6 +16,7 @@ from federation.codec.components import read_components
 from federation.codec.requirements import read_requirements
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError
+from federation.model.workload import NodeClaim
 from federation.v1.agents_pb2 import ConnectRequest, EstimateReply, EstimateRequest
 
 # More at a time would only make all of them late.
@@ -57,12 +59,13 @@ class Estimating:
             light = len(request.shapes) < SHAPES_PER_THREAD and not (
                 request.components or request.assumed
             )
-            counted = (
+            answer = (
                 estimates(exact, request)
                 if light
                 else await asyncio.to_thread(estimates, exact, request)
             )
-            reply.replicas.extend(counted)
+            reply.replicas.extend(answer.replicas)
+            self._agent.asked(answer.claims)
         except FederationError as error:
             reply.message = error.message
         self._reply(reply)
@@ -71,8 +74,16 @@ class Estimating:
         self._send(ConnectRequest(cluster=self._cluster, estimate_reply=reply))
 
 
-def estimates(exact: ExactEstimates, request: EstimateRequest) -> list[int]:
-    """One number a shape, or the one number of sets; safe in any thread. Raises InvalidRequest."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One number a shape, or the one number of sets; and which nodes were asked about."""
+
+    replicas: list[int]
+    claims: list[NodeClaim | None]
+
+
+def estimates(exact: ExactEstimates, request: EstimateRequest) -> Answer:
+    """The answer to a question; safe in any thread. Raises InvalidRequest."""
     found = Violations()
     assumed = [
         read_components(workload.components, f"assumed[{place}].components", found)
@@ -85,5 +96,8 @@ def estimates(exact: ExactEstimates, request: EstimateRequest) -> list[int]:
     ]
     found.check()
     if components:
-        return [exact.sets(components, assumed)]
-    return exact.replicas_of_each(shapes, assumed)
+        replicas = [exact.sets(components, assumed)]
+        shapes = [component.requirements for component in components]
+    else:
+        replicas = exact.replicas_of_each(shapes, assumed)
+    return Answer(replicas=replicas, claims=[shape.node_claim for shape in shapes])

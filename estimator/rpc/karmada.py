@@ -77,7 +77,8 @@ class KarmadaEstimator:
 
     async def max_available_replicas(self, content: bytes) -> bytes:
         question = replicas_question(content, self._cluster)
-        exact = self._member.exact()
+        exact = self._member.unclaimed(self._clock())
+        self._member.asked([question.requirements.node_claim])
         if question.assumed:
             replicas = await asyncio.to_thread(
                 exact.replicas, question.requirements, question.assumed
@@ -89,9 +90,9 @@ class KarmadaEstimator:
 
     async def max_available_component_sets(self, content: bytes) -> bytes:
         question = sets_question(content, self._cluster)
-        sets = await asyncio.to_thread(
-            self._member.exact().sets, question.components, question.assumed
-        )
+        exact = self._member.unclaimed(self._clock())
+        self._member.asked(each.requirements.node_claim for each in question.components)
+        sets = await asyncio.to_thread(exact.sets, question.components, question.assumed)
         return karmada.MaxAvailableComponentSetsResponse(maxSets=sets).SerializeToString()
 
     async def unschedulable_replicas(self, content: bytes) -> bytes:

@@ -71,6 +71,14 @@ class NodeClaim:
         """Whether it narrows the nodes (tolerations alone only widen them)."""
         return bool(self.node_selector) or self.required_terms is not None
 
+    @property
+    def label_keys(self) -> frozenset[str]:
+        """The labels of nodes that it looks at."""
+        terms = self.required_terms or ()
+        return frozenset(
+            {*self.node_selector, *(each.key for term in terms for each in term.match_expressions)}
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaRequirements:

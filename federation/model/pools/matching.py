@@ -51,12 +51,8 @@ def keys_not_carried(label_keys: Collection[str], claim: NodeClaim | None) -> li
     if claim is None:
         return []
     terms = claim.required_terms or ()
-    labels = {
-        *claim.node_selector,
-        *(each.key for term in terms for each in term.match_expressions),
-    }
     fields = {each.key for term in terms for each in term.match_fields} & {NAME_FIELD}
-    return sorted((labels - set(label_keys)) | fields)
+    return sorted((claim.label_keys - set(label_keys)) | fields)
 
 
 def _by_term(pool: NodePool, label_keys: Collection[str], term: NodeSelectorTerm) -> Verdict:

@@ -57,10 +57,13 @@ def test_a_report_describes_free_nodes_by_pools() -> None:
     usual = pools()
     assert sum(usual["counts"]) == 21
     assert len(usual["minimums"]) == len(usual["counts"]) * len(usual["resources"])
+    # What the cluster's own pods select nodes by comes first.
+    assert usual["labelKeys"][0] == "fleet.example/lifecycle"
     assert "kubernetes.io/arch" in usual["labelKeys"]
     assert len(pools("--pool-budget", "16")["counts"]) == 16
-    named = pools("--pool-labels", "fleet.example/pool")
-    assert named["labelKeys"][0] == "fleet.example/pool"
+    assert "fleet.example/rack" not in usual["labelKeys"]
+    named = pools("--pool-labels", "fleet.example/rack")
+    assert "fleet.example/rack" in named["labelKeys"]
     assert invoked("report", "--from", MEMBER2, "--pool-budget", "8").exit_code == 2
 
 

@@ -149,3 +149,17 @@ def test_required_anti_affinity_is_kept_with_whom_it_concerns() -> None:
 def test_anti_affinity_that_is_only_preferred_keeps_nobody_away() -> None:
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
     assert pod({"affinity": {"podAntiAffinity": preferred}}).repulsions == ()
+
+
+def test_a_pod_tells_which_labels_it_looks_at() -> None:
+    terms = [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]},
+                              {"key": "disk", "operator": "Exists"}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+    ]  # fmt: skip
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    spec = {"nodeSelector": {"arch": "arm64", "zone": "a"}, "affinity": {"nodeAffinity": required}}
+    assert pod(spec).selects_by == ("arch", "zone", "disk")
+    assert pod(spec).selects_by is pod(spec).selects_by
+    assert pod({}).selects_by == ()
+    assert pod({"affinity": {"nodeAffinity": {}}}).selects_by == ()

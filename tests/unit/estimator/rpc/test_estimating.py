@@ -11,8 +11,9 @@ from estimator.agent import Agent, WatchedCluster
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node
 from estimator.rpc.estimating import MAX_RUNNING, Estimating
+from federation.model.grades import DEFAULT_MODEL
 from federation.v1.agents_pb2 import AssumedWorkload, ConnectRequest, EstimateReply, EstimateRequest
-from federation.v1.resource_pb2 import Component, ReplicaRequirements
+from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements
 
 ONE_CPU = ReplicaRequirements(resource_request={"cpu": "1"})
 
@@ -64,6 +65,26 @@ async def test_many_shapes_and_assumed_workloads(estimating: Estimating, answers
     held = AssumedWorkload(components=[component("held", 1)])
     estimating.start(EstimateRequest(request_id="7", shapes=[ONE_CPU] * 100, assumed=[held]))
     assert list((await answers.next()).replicas) == [3] * 100
+
+
+async def test_what_is_asked_for_tells_pools_apart(
+    member: WatchedCluster, estimating: Estimating, answers: Answers
+) -> None:
+    claim = NodeClaim(node_selector={"disk": "ssd"})
+    estimating.start(EstimateRequest(shapes=[ReplicaRequirements(node_claim=claim)]))
+    assert list((await answers.next()).replicas) == [0]
+    pools = member.capacity(DEFAULT_MODEL).pools
+    assert pools is not None
+    assert pools.label_keys[0] == "disk"
+
+
+async def test_sets_beside_assumed_workloads(estimating: Estimating, answers: Answers) -> None:
+    """Those are packed first, by the same rule; what did not fit of one still holds its part."""
+    pair = [component("manager", 1), component("worker", 1)]
+    for held, left in (([1], 1), ([2], 1), ([3], 0), ([1, 1, 1], 0), ([9], 0)):
+        assumed = [AssumedWorkload(components=[component("held", each)]) for each in held]
+        estimating.start(EstimateRequest(components=pair, assumed=assumed))
+        assert list((await answers.next()).replicas) == [left]
 
 
 async def test_sets(estimating: Estimating, answers: Answers) -> None:

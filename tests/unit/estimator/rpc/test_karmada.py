@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 
 from estimator.agent import ScriptedCluster, WatchedCluster
+from estimator.claims import EXPIRY_SECONDS, NodeClaim
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.estimation.quota import Quota
 from estimator.nodes import Node, Owner, Pod, PodState
@@ -304,6 +305,19 @@ async def test_quotas_of_the_namespace_count(wire: Wire, member: WatchedCluster)
     assert await wire.replicas(asked + field(3, "shop")) == 2
     sets = field(2, component(2, {"cpu": "1"})) + field(3, "shop")
     assert await wire.ask("MaxAvailableComponentSets", sets) == 1
+
+
+async def test_claimed_room_is_not_free(wire: Wire, member: WatchedCluster) -> None:
+    """Whoever asks over this wire knows nothing of what was promised here."""
+    claim = NodeClaim(node="n1", replicas=3, request={"cpu": 1000}, nonzero={"cpu": 1000})
+    asked, sets = request({"cpu": "1"}), field(2, component(2, {"cpu": "1"}))
+    assert await wire.ask("MaxAvailableComponentSets", sets) == 6
+    member.claims.hold("shop/web", [claim], NOW)
+    assert await wire.replicas(asked) == 9
+    assert await wire.ask("MaxAvailableComponentSets", sets) == 4
+    # A claim that nobody's pods came for.
+    member.claims.hold("shop/web", [claim], NOW - EXPIRY_SECONDS)
+    assert await wire.replicas(asked) == 12
 
 
 def pending(name: str, owner: str, since: float | None, revision: str = "", at: float = 0) -> Pod:
