@@ -41,10 +41,10 @@ from federation.rpc.scoring import ScoringServicer
 from federation.rpc.simulation import SimulationServicer
 from federation.rpc.watching import binding_event, cluster_events
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
-from federation.services.amending import Amending
+from federation.services.amending import EXPIRED_AT_ONCE, Amending
 from federation.services.availability import Availability
 from federation.services.committing import Committing
-from federation.services.duties import PRUNING, Duties
+from federation.services.duties import PRUNING, Duties, Duty
 from federation.services.finishing import Finishing
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
@@ -160,7 +160,6 @@ class ControlPlane:
         )
         self._channels = PeerChannels(self._dial_peer, self._replicas, self._clock)
         self._agents = Forwarding(self._sessions, self._presences, self._channels, self._clock)
-        self._duties = Duties(self._store, self._replicas.id, PRUNING, self._clock)
         self._profiles = profiles
         self._committing = Committing(
             self._store,
@@ -174,6 +173,10 @@ class ControlPlane:
         self._scheduling = Scheduling(
             self._store, self._fleet, self._agents, self._committing, self._amending, profiles
         )
+        expiring = Duty(
+            name="expire leases", work=self._amending.expire_leases, at_once=EXPIRED_AT_ONCE
+        )
+        self._duties = Duties(self._store, self._replicas.id, (expiring, *PRUNING), self._clock)
         self._placing = NodePlacing(self._scheduling)
         self._binding_watches = Watches(
             self._store, self._following, BindingSubject(self._store, binding_event)

@@ -28,11 +28,13 @@ logger = logging.getLogger(__name__)
 class Duty:
     """Work in small pieces: ``work`` does one in a transaction and says how much it was.
 
-    It is called again until it did nothing, and then after ``every_seconds``.
+    It is called again as long as that was as much as it does ``at_once``, and then after
+    ``every_seconds``.
     """
 
     name: str
     work: Callable[[Transaction], Awaitable[int]]
+    at_once: int = 1
     every_seconds: float = 0.0
 
 
@@ -110,7 +112,7 @@ class Duties:
                     logger.warning("duty lost", extra={"fields": {"duty": duty.name}})
                     return
                 done = await duty.work(tx)
-            if not done:
+            if done < duty.at_once:
                 self._due_at[duty.name] = self._clock.now() + duty.every_seconds
                 return
 
@@ -127,7 +129,7 @@ async def _prune_credentials(tx: Transaction) -> int:
     return await tx.credentials.prune(PRUNED_AT_ONCE)
 
 
-_pruning = partial(Duty, every_seconds=PRUNE_EVERY_SECONDS)
+_pruning = partial(Duty, at_once=PRUNED_AT_ONCE, every_seconds=PRUNE_EVERY_SECONDS)
 PRUNING = (
     _pruning(name="prune journal", work=_prune_journal),
     _pruning(name="prune requests", work=_prune_requests),
