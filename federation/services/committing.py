@@ -29,8 +29,8 @@ from federation.services.values import DecisionRecord, Once, Scheduled
 from federation.services.writing import Key, Written, apply, lock_clusters, write
 
 MAX_WAITING = 10_000
-MAX_BATCH = 200
-# What a batch may take to decide: everybody in it waits for the whole.
+LEAST_BATCH, MAX_BATCH = 8, 200
+# What a batch may take to decide, in CPU seconds: everybody in it waits for the whole.
 BATCH_SECONDS = 0.02
 # After so many tries a request takes all locks first: then nobody can win against it.
 TRIES_WITHOUT_LOCKS = 3
@@ -163,7 +163,7 @@ class Committing:
             if request.tries >= TRIES_WITHOUT_LOCKS:
                 self._waiting.remove(request)
                 return {request.key: request}
-        room = min(MAX_BATCH, max(1, int(BATCH_SECONDS / self._seconds_each)))
+        room = min(MAX_BATCH, max(LEAST_BATCH, int(BATCH_SECONDS / self._seconds_each)))
         batch: Batch = {}
         left = []
         for request in self._waiting:
@@ -211,10 +211,7 @@ class Committing:
             await self._run_locked(batch, drafts)
             return
         working = self.working()
-        started = time.perf_counter()
         decided = await self._decide(working, drafts)
-        if drafts:
-            self._learn((time.perf_counter() - started) / len(drafts))
         open_ones = await self._answer_unwritten(batch, drafts, decided)
         if open_ones:
             await self._commit(batch, open_ones, working)
@@ -291,7 +288,10 @@ class Committing:
     async def _decide(
         self, working: Working, drafts: Sequence[Draft]
     ) -> list[Decided | FederationError]:
-        return await self._in_thread(decide_all, working, drafts, self._clock.now())
+        seconds, decided = await self._in_thread(_timed, working, drafts, self._clock.now())
+        if drafts:
+            self._seconds_each += (seconds / len(drafts) - self._seconds_each) / 4
+        return decided
 
     async def _answer_unwritten(
         self, batch: Batch, drafts: Sequence[Draft], decided: Sequence[Decided | FederationError]
@@ -342,9 +342,14 @@ class Committing:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
 
-    def _learn(self, seconds: float) -> None:
-        """How long one takes, as of late."""
-        self._seconds_each += (seconds - self._seconds_each) / 4
+
+def _timed(
+    working: Working, drafts: Sequence[Draft], now: float
+) -> tuple[float, list[Decided | FederationError]]:
+    """The decisions, and the CPU seconds they took: others' work must not shrink the batches."""
+    started = time.thread_time()
+    decided = decide_all(working, drafts, now)
+    return time.thread_time() - started, decided
 
 
 async def _answered(read: Transaction, request: Request, once: Once) -> bool:
