@@ -6,11 +6,10 @@ Pure and immutable. Must not decide who gets room.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, overload
+from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.fleet_cells import FleetCells
@@ -21,24 +20,16 @@ from federation.model.pools.residues import (
     KIND,
     Residues,
     View,
-    joined,
-    only,
-    picked,
+    gathered,
     with_kinds,
 )
 from federation.model.pools.values import Pools
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.arrays import BoolArray, IntArray
 from federation.scheduler.held import Held, Holding
+from federation.scheduler.layers import Layers
 from federation.scheduler.pool_kinds import PoolKinds
 from federation.scheduler.room import ReportId, Room
-
-_Positions: TypeAlias = npt.NDArray[np.intp]
-
-# Layers are asked one by one and copied when they grow: with four times as many clusters in each
-# as in the next, both cost about the same.
-_GROWTH: Final = 4
-_NOWHERE: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,14 +40,6 @@ class Site:
     pools: Pools
     follows_claims: bool
     kind_p: IntArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Layer:
-    """What is left in some clusters; newer layers may have some of them again."""
-
-    position_c: _Positions
-    residues: Residues
 
 
 @dataclass(slots=True, eq=False)
@@ -80,16 +63,13 @@ class _Filled:
 class FleetRooms:
     """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
 
-    What is left of the cells of cluster c is in ``layers[layer_c[c]]`` at ``place_c[c]``.
     ``special_c`` are clusters where more is to be looked at than cells: over-committed ones, and
     ones that hold strict promises.
     """
 
     sites: tuple[Site | None, ...]
     held: tuple[Held | None, ...]
-    layers: tuple[Layer, ...]
-    layer_c: IntArray
-    place_c: IntArray
+    layers: Layers
     kinds: PoolKinds
     planned_c: BoolArray
     special_c: BoolArray
@@ -102,9 +82,7 @@ class FleetRooms:
         empty = cls(
             sites=(None,) * size,
             held=(None,) * size,
-            layers=(),
-            layer_c=np.full(size, _NOWHERE, dtype=np.int64),
-            place_c=np.zeros(size, dtype=np.int64),
+            layers=Layers.none(size),
             kinds=PoolKinds(),
             planned_c=np.zeros(size, dtype=np.bool_),
             special_c=np.zeros(size, dtype=np.bool_),
@@ -115,15 +93,10 @@ class FleetRooms:
     def with_rooms(self, changes: Mapping[int, Room | None]) -> FleetRooms:
         """The same fleet with newer rooms at some positions; this one stays as it is."""
         sites, held = list(self.sites), list(self.held)
-        layer_c, planned_c, special_c = (
-            self.layer_c.copy(),
-            self.planned_c.copy(),
-            self.special_c.copy(),
-        )
+        planned_c, special_c = self.planned_c.copy(), self.special_c.copy()
         kinds = self.kinds.with_pools(room.pools for room in changes.values() if room)
         added: dict[int, Residues] = {}
         for position, room in changes.items():
-            layer_c[position] = _NOWHERE
             planned_c[position] = room is not None and room.follows_claims
             special_c[position] = room is not None and room.held.is_special
             if room is None:
@@ -131,19 +104,19 @@ class FleetRooms:
             else:
                 sites[position], held[position] = _site(room, kinds), room.held
                 added[position] = with_kinds(room.left, kinds.of(room.pools))
-        changed = replace(
-            self,
+        layers = self.layers.without(list(changes))
+        if added:
+            sources = [(each, [0]) for each in added.values()]
+            layers = layers.with_newest(list(added), gathered(sources))
+        return FleetRooms(
             sites=tuple(sites),
             held=tuple(held),
-            layer_c=layer_c,
+            layers=layers,
             kinds=kinds,
             planned_c=planned_c,
             special_c=special_c,
             known_filled=self.known_filled.after(changes),
         )
-        if not added:
-            return changed
-        return _with_layer(changed, list(added), joined(list(added.values())))
 
     def with_promises(
         self,
@@ -157,8 +130,15 @@ class FleetRooms:
             before = held[position]
             if before is not None:
                 held[position] = before.with_proven(more)
-        changed = replace(self, held=tuple(held), known_filled=self.known_filled.after(positions))
-        return _with_layer(changed, positions, residues)
+        return FleetRooms(
+            sites=self.sites,
+            held=tuple(held),
+            layers=self.layers.with_newest(positions, residues),
+            kinds=self.kinds,
+            planned_c=self.planned_c,
+            special_c=self.special_c,
+            known_filled=self.known_filled.after(holdings),
+        )
 
     def report(self, position: int) -> ReportId | None:
         """The report that a cluster's cells are from."""
@@ -169,18 +149,6 @@ class FleetRooms:
         """The resources of a cluster's cells."""
         site = self.sites[position]
         return site.pools.cells.resources if site else ()
-
-    def gathered(self, positions: Sequence[int]) -> tuple[list[int], Residues]:
-        """What is left in some clusters, side by side, and the clusters in that order."""
-        place_c = np.asarray(positions, dtype=np.intp)
-        layer_j = self.layer_c[place_c]
-        order: list[int] = []
-        parts = []
-        for layer in np.unique(layer_j).tolist():
-            here_j = place_c[layer_j == layer]
-            order += here_j.tolist()
-            parts.append(picked(self.layers[layer].residues, self.place_c[here_j].tolist()))
-        return order, joined(parts)
 
     def most_by_view(self, requirements: ReplicaRequirements) -> tuple[IntArray, IntArray]:
         """How many replicas the cells hold in every cluster, in both views, 0..MAX_REPLICAS.
@@ -196,7 +164,7 @@ class FleetRooms:
             if verdict_p is not None:
                 total_cv[_cannot_tell_c(layer.residues, verdict_p == Verdict.UNKNOWN)] = 0
             most_cv[layer.position_c] = total_cv
-        most_cv[self.layer_c == _NOWHERE] = 0
+        most_cv[self.layers.unknown_c] = 0
         np.minimum(most_cv, MAX_REPLICAS, out=most_cv)
         return most_cv[:, View.FILLED].copy(), most_cv[:, View.SPREAD].copy()
 
@@ -247,7 +215,7 @@ class _Rooms(Sequence[Room | None]):
             report=site.report,
             pools=site.pools,
             follows_claims=site.follows_claims,
-            left=only(fleet.layers[fleet.layer_c[position]].residues, int(fleet.place_c[position])),
+            left=fleet.layers.only(position),
             held=held,
         )
 
@@ -256,25 +224,6 @@ class _Rooms(Sequence[Room | None]):
 
     def __iter__(self) -> Iterator[Room | None]:
         return (self[position] for position in range(len(self)))
-
-
-def _with_layer(fleet: FleetRooms, positions: Sequence[int], residues: Residues) -> FleetRooms:
-    """With the newest of some clusters on top; small layers become one with those below."""
-    newest = Layer(position_c=np.array(positions, dtype=np.intp), residues=residues)
-    layer_c, place_c = fleet.layer_c.copy(), fleet.place_c.copy()
-    below = list(fleet.layers)
-    layer_c[newest.position_c] = len(below)
-    while below and len(newest.position_c) * _GROWTH >= len(below[-1].position_c):
-        lower = below.pop()
-        (live_j,) = np.nonzero(layer_c[lower.position_c] == len(below))
-        if len(live_j):
-            newest = Layer(
-                position_c=np.concatenate([lower.position_c[live_j], newest.position_c]),
-                residues=joined([picked(lower.residues, live_j.tolist()), newest.residues]),
-            )
-        layer_c[newest.position_c] = len(below)
-    place_c[newest.position_c] = np.arange(len(newest.position_c))
-    return replace(fleet, layers=(*below, newest), layer_c=layer_c, place_c=place_c)
 
 
 def _site(room: Room, kinds: PoolKinds) -> Site:

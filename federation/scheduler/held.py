@@ -74,6 +74,7 @@ class Held:
     settled: tuple[Holding, ...] = ()
     bindings: frozenset[str] = frozenset()
     newest: tuple[Holding, ...] = ()
+    newest_bindings: frozenset[str] = frozenset()
     is_overcommitted: bool = False
     is_strict: bool = False
 
@@ -87,9 +88,7 @@ class Held:
 
     def has(self, binding: str) -> bool:
         """Whether the binding has anything outstanding here."""
-        return binding in self.bindings or any(
-            each.outstanding.binding == binding for each in self.newest
-        )
+        return binding in self.newest_bindings or binding in self.bindings
 
     def with_proven(self, more: Sequence[Holding]) -> Held:
         """With more that found all its room and is not strict."""
@@ -100,24 +99,31 @@ class Held:
             settled=self.settled,
             bindings=self.bindings,
             newest=newest,
+            newest_bindings=self.newest_bindings.union([each.outstanding.binding for each in more]),
             is_overcommitted=self.is_overcommitted,
             is_strict=self.is_strict,
         )
 
     def with_more(self, more: Sequence[Holding]) -> Held:
         """With these after the others."""
-        settled, bindings, newest = self.settled, self.bindings, (*self.newest, *more)
+        settled, newest = self.settled, (*self.newest, *more)
+        bindings, newest_bindings = self.bindings, _bindings(newest)
         if len(newest) > _NEWEST:
             settled, newest = (*settled, *newest), ()
-            bindings = frozenset(each.outstanding.binding for each in settled)
+            bindings, newest_bindings = bindings | newest_bindings, frozenset()
         return Held(
             settled=settled,
             bindings=bindings,
             newest=newest,
+            newest_bindings=newest_bindings,
             is_overcommitted=self.is_overcommitted or any(each.is_broken for each in more),
             is_strict=self.is_strict
             or any(each.outstanding.certificate is PromiseCertificate.STRICT for each in more),
         )
+
+
+def _bindings(holdings: Iterable[Holding]) -> frozenset[str]:
+    return frozenset(each.outstanding.binding for each in holdings)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

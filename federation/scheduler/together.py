@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from federation.model.pools.matching import Verdict
-from federation.model.pools.packing import Packing, pack
+from federation.model.pools.packing import Packing, packed_in_place
 from federation.model.pools.residues import View
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
@@ -58,16 +58,16 @@ def promised_together(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, .
     """Pack all that is wanted, component after component; every cluster's ask is a simple one."""
     if not asks:
         return Together(fleet=fleet, holdings={}, reasons={})
-    positions, residues = fleet.gathered(list(asks))
-    holdings: dict[int, list[Holding]] = {position: [] for position in positions}
+    positions, residues = fleet.layers.gathered(list(asks))
+    holdings: dict[int, list[Holding]] = {position: [] for position in asks}
     reasons: dict[int, str] = {}
-    for each in _rounds([asks[position] for position in positions]):
+    for each in _rounds([asks.get(position, ()) for position in positions]):
         replicas_c = np.zeros(len(positions), dtype=np.int64)
         for place, wanted in each.wanted.items():
             replicas_c[place] = wanted.to_pack
         verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
-        packing = pack(residues, each.requirements.request, replicas_c, suiting_p)
+        packing = packed_in_place(residues, each.requirements.request, replicas_c, suiting_p)
         residues = packing.left
         for place, text in _shortages(packing, each).items():
             reasons.setdefault(positions[place], text)

@@ -27,6 +27,8 @@ CLUSTERS = 100
 CELLS = 64
 TARGETS = 5
 SHAPES = 6
+DECISIONS = 400
+REPEATS = 7
 
 
 def pools(cells: int, seed: int) -> Pools:
@@ -131,7 +133,10 @@ def asked(
 
 def print_decisions() -> None:
     print(f"{CLUSTERS} clusters of {CELLS} cells in their reports, one decision after the other")
-    fleet, times = packed_fleet(600)
+    fleet, first = packed_fleet(DECISIONS)
+    # The same decisions again: what else runs on the machine does not come at the same ones.
+    again = [packed_fleet(DECISIONS)[1] for _ in range(REPEATS - 1)]
+    times = [min(each) for each in zip(first, *again, strict=True)]
     columns = sum(layer.residues.table_xk.shape[1] for layer in fleet.layers)
     print(f"  in the end {columns / 2 / CLUSTERS:.0f} columns a cluster and view")
     show(f"estimate and promise of {TARGETS} targets", times[100:], 350)

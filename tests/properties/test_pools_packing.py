@@ -18,8 +18,8 @@ from federation.model.pools.residues import (
     Residues,
     View,
     cells_left,
-    joined,
-    picked,
+    gathered,
+    only,
     residues_of,
 )
 from federation.model.pools.sets import sets_that_fit
@@ -160,7 +160,7 @@ def test_many_clusters_at_once_are_packed_like_one_after_the_other(
     order: list[int],
 ) -> None:
     alone = [fresh(table(groups)) for groups in clusters]
-    together = picked(joined(alone), order)
+    together = gathered([(alone[c], [0]) for c in order])
     for request, replicas in shapes:
         packing = pack(together, request, np.array([replicas[c] for c in order]))
         together = packing.left
@@ -170,7 +170,7 @@ def test_many_clusters_at_once_are_packed_like_one_after_the_other(
             assert packing.takes.of(place, RESOURCES) == single.takes.of(0, RESOURCES)
             span = slice(place * len(View), (place + 1) * len(View))
             assert packing.placed_s[span].tolist() == single.placed_s.tolist()
-            left = picked(together, [place])
+            left = only(together, place)
             assert left.table_xk.tolist() == alone[c].table_xk.tolist()
             assert left.used_s.tolist() == alone[c].used_s.tolist()
 

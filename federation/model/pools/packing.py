@@ -23,9 +23,9 @@ from federation.model.pools.residues import (
     SIZE,
     Residues,
     View,
+    gathered,
     size_k,
     weight_r1,
-    with_spare_columns,
 )
 from federation.model.pools.values import BoolArray, Cells, Int64Array, Pools
 from federation.model.resources import is_extended
@@ -34,6 +34,9 @@ from federation.model.workload import NodeClaim
 # Sizes have 30 bits.
 _SPARE_BIT: Final = 1 << 30
 _ORDER_BITS: Final = 31
+
+# How many replicas a node takes in one turn, by view: as many as fit, or one.
+_MOST_A_TURN: Final = np.array([np.iinfo(np.int64).max, 1])
 
 
 class Take(NamedTuple):
@@ -86,36 +89,29 @@ class Packing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Turns:
-    """What nodes take by turns: all nodes of a cell first ``base_k`` replicas, and then, cell by
+    """What nodes take: all nodes of a cell first ``base_k`` replicas, and then, by turns, cell by
     cell and node by node, ``unit_k`` more, as long as any of ``rest_s`` replicas are left.
+
+    ``room_k`` is what all nodes of a cell could take by turns.
     """
 
     base_k: Int64Array | None
     unit_k: Int64Array
+    room_k: Int64Array
     rest_s: Int64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Touched:
-    """Cells of which nodes take ``taken_j`` replicas in their turn, in the order of the turns."""
-
-    segment_j: Int64Array
-    cell_j: Int64Array
-    full_j: Int64Array
-    left_j: Int64Array
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Pieces:
-    """Cells as they are afterwards (axis i): ``nodes_i`` of the nodes of ``origin_i``, each with
-    ``used_i`` replicas more than the base. ``added_s`` cells of them are new in segment s.
+    """Cells (axis j) in the order of the turns: ``full_j`` of their nodes take ``unit_j`` replicas
+    each, and one more takes ``left_j``.
     """
 
-    cell_i: Int64Array
-    origin_i: Int64Array
-    nodes_i: Int64Array
-    used_i: Int64Array
-    added_s: Int64Array
+    segment_j: Int64Array
+    cell_j: npt.NDArray[np.intp]
+    unit_j: Int64Array
+    full_j: Int64Array
+    left_j: Int64Array
 
 
 def suiting_pools(pools: Pools, claim: NodeClaim | None) -> BoolArray:
@@ -159,18 +155,32 @@ def pack(
     SPREAD: round after round one on every node that has room, the largest cells first in each
     round, so that the last, partial one goes to them.
     """
-    residues = with_spare_columns(residues)
+    return packed_in_place(
+        gathered([(residues, range(len(residues)))]), request, replicas_c, suiting_p
+    )
+
+
+def packed_in_place(
+    residues: Residues,
+    request: Mapping[str, int],
+    replicas_c: Int64Array,
+    suiting_p: BoolArray | None = None,
+) -> Packing:
+    """``pack`` for whoever gathered the residues for it: what is left is written over them."""
     demanded = per_replica(request)
     fits_k = _fits(residues, demanded, suiting_p)
     room_s = np.add.reduceat(fits_k * residues.table_xk[COUNT], residues.first_s[:-1])
-    placed_s = np.minimum(np.repeat(replicas_c, len(View)), room_s)
-    turns = _turns(residues, fits_k, placed_s)
-    touched = _touched(residues, turns, demanded)
-    return Packing(
-        placed_s=placed_s,
-        takes=_takes(residues, turns, touched),
-        left=_taken(residues, turns, touched, demanded),
-    )
+    placed_s = np.minimum(replicas_c.repeat(len(View)), room_s)
+    segment_k = np.arange(len(placed_s)).repeat(residues.capacity_s)
+    turns = _turns(residues, fits_k, placed_s, segment_k)
+    touched = _touched(residues, turns, segment_k, demanded)
+    # What is taken of is looked at before it is written over.
+    takes = _takes(residues, touched)
+    if turns.base_k is not None:
+        _deal_base(residues, turns.base_k, segment_k, demanded)
+    added_s = _deal_turns(residues, touched, demanded)
+    left = replace(residues, used_s=residues.used_s + added_s)
+    return Packing(placed_s=placed_s, takes=takes, left=left)
 
 
 def smallest_first(cells: Cells, demanded: Mapping[str, int]) -> npt.NDArray[np.intp]:
@@ -185,63 +195,81 @@ def smallest_first(cells: Cells, demanded: Mapping[str, int]) -> npt.NDArray[np.
     return np.lexsort((size_k(cells.min_rk, weight_r1(cells)), is_spare_k))
 
 
-def _turns(residues: Residues, fits_k: Int64Array, placed_s: Int64Array) -> _Turns:
+def _turns(
+    residues: Residues, fits_k: Int64Array, placed_s: Int64Array, segment_k: Int64Array
+) -> _Turns:
     """A node is filled in one turn, or takes one replica a turn after all whole rounds."""
     count_k, starts_s = residues.table_xk[COUNT], residues.first_s[:-1]
-    most_s = np.ones_like(placed_s)
-    most_s[View.FILLED :: len(View)] = np.iinfo(np.int64).max
-    most_k = np.repeat(most_s, residues.capacity_s)
+    # Cells of clusters where nothing is to be packed need not be put in order.
+    most_s = np.tile(_MOST_A_TURN, len(residues)) * (placed_s > 0)
+    most_k = most_s.repeat(residues.capacity_s)
     unit_k = np.minimum(fits_k, most_k)
+    room_k = unit_k * count_k
     # A round that is not whole is dealt by turns: most promises are smaller than one.
-    is_deep_s = placed_s > np.add.reduceat(unit_k * count_k, starts_s)
+    is_deep_s = placed_s > np.add.reduceat(room_k, starts_s)
     if not is_deep_s.any():
-        return _Turns(base_k=None, unit_k=unit_k, rest_s=placed_s)
-    rounds_s = _whole_rounds(residues, fits_k, np.where(is_deep_s, placed_s, 0))
-    base_k = np.minimum(fits_k, np.repeat(rounds_s, residues.capacity_s))
+        return _Turns(base_k=None, unit_k=unit_k, room_k=room_k, rest_s=placed_s)
+    rounds_s = _whole_rounds(residues, fits_k, np.where(is_deep_s, placed_s, 0), segment_k)
+    base_k = np.minimum(fits_k, rounds_s[segment_k])
+    unit_k = np.minimum(fits_k - base_k, most_k)
     return _Turns(
         base_k=base_k,
-        unit_k=np.minimum(fits_k - base_k, most_k),
+        unit_k=unit_k,
+        room_k=unit_k * count_k,
         rest_s=placed_s - np.add.reduceat(base_k * count_k, starts_s),
     )
 
 
-def _whole_rounds(residues: Residues, fits_k: Int64Array, replicas_s: Int64Array) -> Int64Array:
+def _whole_rounds(
+    residues: Residues, fits_k: Int64Array, replicas_s: Int64Array, segment_k: Int64Array
+) -> Int64Array:
     """The most rounds that do not place more than ``replicas_s``; no more than there are."""
     count_k, starts_s = residues.table_xk[COUNT], residues.first_s[:-1]
     low_s = np.zeros_like(replicas_s)
     high_s = np.minimum(np.maximum.reduceat(fits_k, starts_s), replicas_s)
     while (low_s < high_s).any():
         middle_s = (low_s + high_s + 1) // 2
-        middle_k = np.repeat(middle_s, residues.capacity_s)
-        used_s = np.add.reduceat(np.minimum(fits_k, middle_k) * count_k, starts_s)
-        is_enough_s = used_s <= replicas_s
+        used_k = np.minimum(fits_k, middle_s[segment_k]) * count_k
+        is_enough_s = np.add.reduceat(used_k, starts_s) <= replicas_s
         low_s = np.where(is_enough_s, middle_s, low_s)
         high_s = np.where(is_enough_s, high_s, middle_s - 1)
     return low_s
 
 
-def _touched(residues: Residues, turns: _Turns, demanded: Mapping[str, int]) -> _Touched:
-    """The cells whose turn comes before all replicas are dealt."""
-    room_k = turns.unit_k * residues.table_xk[COUNT]
-    cell_i = np.flatnonzero(room_k)
-    segment_k = np.repeat(np.arange(len(residues.used_s)), residues.capacity_s)
+def _touched(
+    residues: Residues, turns: _Turns, segment_k: Int64Array, demanded: Mapping[str, int]
+) -> _Touched:
+    """The cells whose turn comes before all replicas are dealt.
+
+    What comes before a cell in its segment is known from running sums over all segments: from
+    where the segment begins in one view, to where it ends in the other.
+    """
+    room_k = turns.room_k
+    (cell_i,) = room_k.nonzero()
     segment_i = segment_k[cell_i]
-    cell_i = cell_i[_order(residues, cell_i, segment_i, demanded)]
     # The cells of a segment stay together.
+    cell_i = cell_i[_order(residues, cell_i, segment_i, demanded)]
     room_i = room_k[cell_i]
-    end_i = np.cumsum(room_i)
-    end_s = np.cumsum(np.add.reduceat(room_k, residues.first_s[:-1]))
-    begin_s = np.append(0, end_s[:-1])
-    before_i = np.where(
-        segment_i % len(View) == View.FILLED,
-        end_i - room_i - begin_s[segment_i],
-        end_s[segment_i] - end_i,
+    end_i = room_i.cumsum()
+    room_s = np.add.reduceat(room_k, residues.first_s[:-1])
+    edge_s = room_s.cumsum()
+    limit_s = turns.rest_s - edge_s
+    edge_s[View.FILLED :: len(View)] -= room_s[View.FILLED :: len(View)]
+    limit_s[View.FILLED :: len(View)] = (turns.rest_s + edge_s)[View.FILLED :: len(View)]
+    is_filled_i = segment_i % len(View) == View.FILLED
+    taken_i = limit_s[segment_i] - np.where(is_filled_i, end_i - room_i, -end_i)
+    (place_j,) = (taken_i > 0).nonzero()
+    cell_j = cell_i[place_j]
+    unit_j = turns.unit_k[cell_j]
+    taken_j = np.minimum(taken_i[place_j], room_i[place_j])
+    full_j = taken_j // unit_j
+    return _Touched(
+        segment_j=segment_i[place_j],
+        cell_j=cell_j,
+        unit_j=unit_j,
+        full_j=full_j,
+        left_j=taken_j - full_j * unit_j,
     )
-    taken_i = np.minimum(turns.rest_s[segment_i] - before_i, room_i)
-    (touched_j,) = np.nonzero(taken_i > 0)
-    cell_j = cell_i[touched_j]
-    full_j, left_j = np.divmod(taken_i[touched_j], turns.unit_k[cell_j])
-    return _Touched(segment_j=segment_i[touched_j], cell_j=cell_j, full_j=full_j, left_j=left_j)
 
 
 def _order(
@@ -259,80 +287,55 @@ def _order(
     return np.argsort(key_i, kind="stable")
 
 
-def _takes(residues: Residues, turns: _Turns, touched: _Touched) -> Takes:
+def _takes(residues: Residues, touched: _Touched) -> Takes:
     return Takes(
         resources=residues.resources,
-        first_s=np.searchsorted(touched.segment_j, np.arange(len(residues.used_s) + 1)),
+        first_s=touched.segment_j.searchsorted(np.arange(len(residues.used_s) + 1)),
         column_xj=residues.table_xk[:, touched.cell_j],
-        unit_j=turns.unit_k[touched.cell_j],
+        unit_j=touched.unit_j,
         full_j=touched.full_j,
         left_j=touched.left_j,
     )
 
 
-def _taken(
-    residues: Residues, turns: _Turns, touched: _Touched, demanded: Mapping[str, int]
-) -> Residues:
-    """What is left: a cell whose nodes hold different numbers of replicas becomes several."""
-    if len(touched.cell_j) == 0 and turns.base_k is None:
-        return residues
-    table_xk = residues.table_xk.copy()
-    row_by_name = [(AMOUNTS + residues.resources.index(name), name) for name in demanded]
-    changed_i = np.zeros(0, dtype=np.int64)
-    if turns.base_k is not None:
-        changed_i = np.flatnonzero(turns.base_k)
-        for row, name in row_by_name:
-            table_xk[row, changed_i] -= turns.base_k[changed_i] * demanded[name]
-    pieces = _pieces(residues, turns, touched)
-    table_xk[:, pieces.cell_i] = table_xk[:, pieces.origin_i]
-    table_xk[COUNT, pieces.cell_i] = pieces.nodes_i
-    for row, name in row_by_name:
-        table_xk[row, pieces.cell_i] -= pieces.used_i * demanded[name]
-    changed_i = np.concatenate([changed_i, pieces.cell_i])
-    cluster_k = np.repeat(np.arange(len(residues.used_s)) // len(View), residues.capacity_s)
-    table_xk[SIZE, changed_i] = size_k(
-        table_xk[AMOUNTS:, changed_i], residues.weight_rc[:, cluster_k[changed_i]]
-    )
-    return replace(residues, table_xk=table_xk, used_s=residues.used_s + pieces.added_s)
+def _deal_base(
+    residues: Residues, base_k: Int64Array, segment_k: Int64Array, demanded: Mapping[str, int]
+) -> None:
+    """Write down what all nodes of each cell take alike."""
+    table_xk = residues.table_xk
+    (cell_i,) = base_k.nonzero()
+    for name, amount in demanded.items():
+        table_xk[AMOUNTS + residues.resources.index(name), cell_i] -= base_k[cell_i] * amount
+    weight_ri = residues.weight_rc[:, segment_k[cell_i] // len(View)]
+    table_xk[SIZE, cell_i] = size_k(table_xk[AMOUNTS:, cell_i], weight_ri)
 
 
-def _pieces(residues: Residues, turns: _Turns, touched: _Touched) -> _Pieces:
-    """Cells whose nodes all take a whole turn stay as they are. Of others (one a segment) the
-    nodes that take none stay, else the one that takes a part; what is apart goes to spare columns.
+def _deal_turns(residues: Residues, touched: _Touched, demanded: Mapping[str, int]) -> Int64Array:
+    """Write down what nodes take by turns; how many cells more there are in each segment.
+
+    The nodes of a cell may take nothing, a part of a turn (one of them), or a whole one: up to
+    three pieces (axis p). The first that there is stays in place, others go to spare columns.
     """
-    count_j = residues.table_xk[COUNT, touched.cell_j]
-    is_whole_j = touched.full_j == count_j
-    whole_j, divided_d = np.flatnonzero(is_whole_j), np.flatnonzero(~is_whole_j)
-    whole_i = touched.cell_j[whole_j]
-    cell_d, segment_d = touched.cell_j[divided_d], touched.segment_j[divided_d]
-    full_d, left_d = touched.full_j[divided_d], touched.left_j[divided_d]
-    none_d = count_j[divided_d] - full_d - (left_d > 0)
-    spare_d = residues.first_s[segment_d] + residues.used_s[segment_d]
-    is_full_d, is_left_d = full_d > 0, (left_d > 0) & (none_d > 0)
-    full_apart, left_apart = np.flatnonzero(is_full_d), np.flatnonzero(is_left_d)
-    added_s = np.zeros_like(residues.used_s)
-    added_s[segment_d] = is_full_d.astype(np.int64) + is_left_d
-    unit_d = turns.unit_k[cell_d]
-    return _Pieces(
-        cell_i=np.concatenate(
-            [whole_i, spare_d[full_apart], (spare_d + is_full_d)[left_apart], cell_d]
-        ),
-        origin_i=np.concatenate([whole_i, cell_d[full_apart], cell_d[left_apart], cell_d]),
-        nodes_i=np.concatenate(
-            [
-                count_j[whole_j],
-                full_d[full_apart],
-                np.ones(len(left_apart), dtype=np.int64),
-                np.maximum(none_d, 1),
-            ]
-        ),
-        used_i=np.concatenate(
-            [
-                turns.unit_k[whole_i],
-                unit_d[full_apart],
-                left_d[left_apart],
-                np.where(none_d > 0, 0, left_d),
-            ]
-        ),
-        added_s=added_s,
-    )
+    table_xk, left_j, full_j = residues.table_xk, touched.left_j, touched.full_j
+    is_left_j = (left_j > 0).astype(np.int64)
+    none_j = table_xk[COUNT, touched.cell_j] - full_j - is_left_j
+    nodes_pj = np.array([none_j, is_left_j, full_j])
+    used_pj = np.array([none_j * 0, left_j, touched.unit_j])
+    is_there_pj = nodes_pj > 0
+    rank_pj = is_there_pj.cumsum(axis=0)
+    # Of a segment's cells only one has several pieces.
+    spare_j = (residues.first_s[:-1] + residues.used_s)[touched.segment_j]
+    place_pj = np.where(rank_pj == 1, touched.cell_j, spare_j + (rank_pj - 2))
+    _, source_i = is_there_pj.nonzero()
+    used_i, place_i = used_pj[is_there_pj], place_pj[is_there_pj]
+    column_xi = table_xk[:, touched.cell_j[source_i]]
+    column_xi[COUNT] = nodes_pj[is_there_pj]
+    for name, amount in demanded.items():
+        if name in residues.resources:
+            column_xi[AMOUNTS + residues.resources.index(name)] -= used_i * amount
+    cluster_i = touched.segment_j[source_i] // len(View)
+    column_xi[SIZE] = size_k(column_xi[AMOUNTS:], residues.weight_rc[:, cluster_i])
+    table_xk[:, place_i] = column_xi
+    added_s = np.zeros(len(residues.used_s), dtype=np.int64)
+    np.add.at(added_s, touched.segment_j, rank_pj[-1] - 1)
+    return added_s

@@ -35,6 +35,9 @@ AMOUNTS: Final = 5
 
 # One packing divides at most one cell of a segment into three.
 PIECES: Final = 2
+_VIEWS: Final = np.arange(len(View))
+# A cluster has fewer cells than this has numbers, and sizes have 30 bits.
+_ORIGIN_BITS: Final = 32
 # Sums below this are safe in int64.
 _SAFE: Final = 2.0**62
 
@@ -65,7 +68,7 @@ class Residues:
 
     @property
     def capacity_s(self) -> Int64Array:
-        return np.diff(self.first_s)
+        return self.first_s[1:] - self.first_s[:-1]
 
 
 def residues_of(pools: Pools) -> Residues:
@@ -80,13 +83,13 @@ def residues_of(pools: Pools) -> Residues:
     table_xk[AMOUNTS:] = cells.min_rk
     table_xk = table_xk[:, table_xk[COUNT] > 0]
     # Cells that are nearly in the order of their sizes are sorted in next to no time.
-    spaced_xk = _spaced(table_xk[:, np.argsort(table_xk[SIZE], kind="stable")])
+    spaced_xk, used = _spaced(table_xk[:, np.argsort(table_xk[SIZE], kind="stable")])
     capacity = spaced_xk.shape[1]
     return Residues(
         resources=cells.resources,
         table_xk=np.concatenate([spaced_xk, spaced_xk], axis=1),
         first_s=np.array([0, capacity, 2 * capacity], dtype=np.int64),
-        used_s=np.full(len(View), table_xk.shape[1], dtype=np.int64),
+        used_s=np.full(len(View), used, dtype=np.int64),
         weight_rc=weight_rc,
     )
 
@@ -106,39 +109,75 @@ def size_k(amount_rk: Int64Array, weight_rk: npt.NDArray[np.float64]) -> Int64Ar
     return size_k
 
 
-def joined(parts: Sequence[Residues]) -> Residues:
-    """The clusters of all parts, in their order."""
-    if len(parts) == 1:
-        return parts[0]
-    resources = tuple(dict.fromkeys(name for each in parts for name in each.resources))
-    parts = [_aligned(each, resources) for each in parts]
-    capacity_s = np.concatenate([each.capacity_s for each in parts])
+def gathered(sources: Sequence[tuple[Residues, npt.ArrayLike]]) -> Residues:
+    """Some of the clusters of each source side by side, in a table that is nobody else's yet.
+
+    Every segment has room for the pieces of one more packing. Where it had none, equal cells
+    become one; how much is added grows with the segment, so copying costs little on the whole.
+    """
+    resources = tuple(dict.fromkeys(name for each, _ in sources for name in each.resources))
+    picks = [_picked(each, np.asarray(clusters), resources) for each, clusters in sources]
     return Residues(
         resources=resources,
-        table_xk=np.concatenate([each.table_xk for each in parts], axis=1),
-        first_s=_starts(capacity_s),
-        used_s=np.concatenate([each.used_s for each in parts]),
-        weight_rc=np.concatenate([each.weight_rc for each in parts], axis=1),
+        table_xk=np.concatenate([part for pick in picks for part in pick.parts], axis=1),
+        first_s=_starts(np.concatenate([each.capacity_s for each in picks])),
+        used_s=np.concatenate([each.used_s for each in picks]),
+        weight_rc=np.concatenate([each.weight_rc for each in picks], axis=1),
     )
 
 
-def picked(residues: Residues, clusters: Sequence[int]) -> Residues:
-    """Some of the clusters."""
-    table_xk = residues.table_xk
-    if list(clusters) != list(range(len(residues))):
-        begin_c = residues.first_s[: -1 : len(View)].tolist()
-        end_c = residues.first_s[len(View) :: len(View)].tolist()
-        parts = [table_xk[:, begin_c[each] : end_c[each]] for each in clusters]
-        table_xk = np.concatenate(parts, axis=1)
-    place_c = np.asarray(clusters, dtype=np.intp)
-    segment_s = (place_c[:, np.newaxis] * len(View) + np.arange(len(View))).ravel()
-    return Residues(
-        resources=residues.resources,
-        table_xk=table_xk,
-        first_s=_starts(residues.capacity_s[segment_s]),
-        used_s=residues.used_s[segment_s],
-        weight_rc=residues.weight_rc[:, place_c],
-    )
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Picked:
+    """Clusters of one source on their way to a new table."""
+
+    parts: list[Int64Array]
+    capacity_s: Int64Array
+    used_s: Int64Array
+    weight_rc: npt.NDArray[np.float64]
+
+
+def _picked(
+    residues: Residues, place_c: npt.NDArray[np.intp], resources: tuple[str, ...]
+) -> _Picked:
+    segment_s = (place_c[:, np.newaxis] * len(View) + _VIEWS).ravel()
+    start_s, used_s = residues.first_s[segment_s], residues.used_s[segment_s]
+    capacity_s = residues.first_s[segment_s + 1] - start_s
+    weight_rc = residues.weight_rc[:, place_c]
+    parts = _slices(residues.table_xk, start_s[:: len(View)], capacity_s)
+    is_short_c = (capacity_s - used_s < PIECES).reshape(-1, len(View)).any(axis=1)
+    for place in np.flatnonzero(is_short_c).tolist():
+        span = slice(place * len(View), (place + 1) * len(View))
+        views = [
+            _spaced(_coalesced(residues.table_xk[:, start : start + used]))
+            for start, used in zip(start_s[span].tolist(), used_s[span].tolist(), strict=True)
+        ]
+        parts[place] = np.concatenate([cells_xk for cells_xk, _ in views], axis=1)
+        capacity_s[span] = [cells_xk.shape[1] for cells_xk, _ in views]
+        used_s[span] = [used for _, used in views]
+    if residues.resources != resources:
+        row_r = [resources.index(name) for name in residues.resources]
+        parts = [_with_rows(part, row_r, len(resources)) for part in parts]
+        known_rc = weight_rc
+        weight_rc = np.zeros((len(resources), len(place_c)), dtype=np.float64)
+        weight_rc[row_r] = known_rc
+    return _Picked(parts=parts, capacity_s=capacity_s, used_s=used_s, weight_rc=weight_rc)
+
+
+def _slices(table_xk: Int64Array, start_c: Int64Array, capacity_s: Int64Array) -> list[Int64Array]:
+    """The columns of each cluster."""
+    stop_c = start_c + np.add.reduceat(capacity_s, np.arange(0, len(capacity_s), len(View)))
+    return [
+        table_xk[:, start:stop]
+        for start, stop in zip(start_c.tolist(), stop_c.tolist(), strict=True)
+    ]
+
+
+def _with_rows(part_xk: Int64Array, row_r: Sequence[int], resources: int) -> Int64Array:
+    """The columns with a row for each of so many resources; ``row_r`` are those they have."""
+    wider_xk = np.zeros((AMOUNTS + resources, part_xk.shape[1]), dtype=np.int64)
+    wider_xk[:AMOUNTS] = part_xk[:AMOUNTS]
+    wider_xk[[AMOUNTS + row for row in row_r]] = part_xk[AMOUNTS:]
+    return wider_xk
 
 
 def only(residues: Residues, cluster: int) -> Residues:
@@ -161,34 +200,6 @@ def with_kinds(residues: Residues, kind_p: Int64Array) -> Residues:
     table_xk = residues.table_xk.copy()
     table_xk[KIND] = kind_p[table_xk[POOL]]
     return replace(residues, table_xk=table_xk)
-
-
-def with_spare_columns(residues: Residues) -> Residues:
-    """The same with room for the pieces of one more packing in every segment.
-
-    Where there is none, equal cells become one first. How much is added grows with the segment:
-    so copying costs little on the whole.
-    """
-    capacity_s = residues.capacity_s
-    short = np.flatnonzero(capacity_s - residues.used_s < PIECES).tolist()
-    if not short:
-        return residues
-    first, used = residues.first_s.tolist(), residues.used_s.copy()
-    parts, done = [], 0
-    for segment in short:
-        start, stop = first[segment], first[segment + 1]
-        cells_xk = _coalesced(residues.table_xk[:, start : start + int(used[segment])])
-        spaced_xk = _spaced(cells_xk)
-        parts += [residues.table_xk[:, done:start], spaced_xk]
-        used[segment], capacity_s[segment] = cells_xk.shape[1], spaced_xk.shape[1]
-        done = stop
-    parts.append(residues.table_xk[:, done:])
-    return replace(
-        residues,
-        table_xk=np.concatenate(parts, axis=1),
-        first_s=_starts(capacity_s),
-        used_s=used,
-    )
 
 
 def cells_left(residues: Residues, view: View, report: Cells) -> Cells:
@@ -239,8 +250,8 @@ def _least_sums(
 
 def _coalesced(cells_xk: Int64Array) -> Int64Array:
     """Columns in the order of their sizes, those of the same nodes with the same left as one."""
-    keys_xk = np.concatenate([cells_xk[AMOUNTS:], cells_xk[ORIGIN : ORIGIN + 1], cells_xk[[SIZE]]])
-    sorted_xk = cells_xk[:, np.lexsort(keys_xk)]
+    key_k = (cells_xk[SIZE] << _ORIGIN_BITS) + cells_xk[ORIGIN]
+    sorted_xk = cells_xk[:, np.argsort(key_k, kind="stable")]
     is_new_k = np.ones(sorted_xk.shape[1], dtype=np.bool_)
     is_new_k[1:] = (sorted_xk[SIZE:, 1:] != sorted_xk[SIZE:, :-1]).any(axis=0)
     if is_new_k.all():
@@ -251,25 +262,12 @@ def _coalesced(cells_xk: Int64Array) -> Int64Array:
     return merged_xk
 
 
-def _spaced(cells_xk: Int64Array) -> Int64Array:
-    """The columns and spare ones."""
+def _spaced(cells_xk: Int64Array) -> tuple[Int64Array, int]:
+    """The columns with spare ones, and how many there are without."""
     rows, used = cells_xk.shape
-    spare_xk = np.zeros((rows, max(4 * PIECES, used // 4)), dtype=np.int64)
-    return np.concatenate([cells_xk, spare_xk], axis=1)
-
-
-def _aligned(residues: Residues, resources: tuple[str, ...]) -> Residues:
-    """The same with a row for each of ``resources``."""
-    if residues.resources == resources:
-        return residues
-    row_r = [resources.index(name) for name in residues.resources]
-    size = residues.table_xk.shape[1]
-    table_xk = np.zeros((AMOUNTS + len(resources), size), dtype=np.int64)
-    table_xk[:AMOUNTS] = residues.table_xk[:AMOUNTS]
-    table_xk[[AMOUNTS + row for row in row_r]] = residues.amount_rk
-    weight_rc = np.zeros((len(resources), len(residues)), dtype=np.float64)
-    weight_rc[row_r] = residues.weight_rc
-    return replace(residues, resources=resources, table_xk=table_xk, weight_rc=weight_rc)
+    spaced_xk = np.zeros((rows, used + max(4 * PIECES, used // 4)), dtype=np.int64)
+    spaced_xk[:, :used] = cells_xk
+    return spaced_xk, used
 
 
 def _starts(capacity_s: Int64Array) -> Int64Array:
