@@ -1,6 +1,6 @@
 # Needs make (GNU 3.81 or newer), git and any Python from 3.11 on; everything else goes into .venv.
 .SUFFIXES:
-.PHONY: help install check test demo bench accuracy proto lock
+.PHONY: help install check test demo bench accuracy chaos proto lock
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -34,6 +34,10 @@ bench: install ## The measurements
 
 accuracy: install ## How true estimates from pools are; FULL=--full for a million pairs
 	@$(BIN)/python -m tests.accuracy $(FULL)
+
+chaos: install ## Two minutes of kill -9 around; SECONDS, PLANES, CALLERS, SEED
+	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),120) --planes $(or $(PLANES),3) \
+		--callers $(or $(CALLERS),8) --seed $(or $(SEED),1)
 
 proto: install ## Generate the stubs from proto/
 	@$(BIN)/python -m tools.update_proto

@@ -40,6 +40,13 @@ class Audit:
     seen: set[int] = field(default_factory=set)
     decided: set[str] = field(default_factory=set)
 
+    async def begin(self, database: asyncpg.Connection) -> None:
+        """From here on: nothing was promised nor reported yet."""
+        standing = await read_standing(database, 0)
+        for name, capacity in standing.capacities.items():
+            self.ledgers[name] = SlowLedger(cluster=name, version=capacity.version)
+        self.seen = {entry_id for entry_id, _ in standing.events.journal}
+
     async def follow(self, database: asyncpg.Connection) -> None:
         """Judge what was committed since the last time."""
         self._take(await read_events(database, self.newest_id))
@@ -69,7 +76,7 @@ class Audit:
         return sum(each.overcommitted for each in self.ledgers.values())
 
     def _ledger(self, cluster: str) -> SlowLedger:
-        return self.ledgers.setdefault(cluster, SlowLedger(cluster=cluster))
+        return self.ledgers[cluster]
 
     def _take(self, events: Events) -> None:
         for entry_id, change in events.journal:
@@ -114,7 +121,7 @@ class Audit:
     def _check_standing(self, name: str, ledger: SlowLedger, standing: Standing) -> None:
         """The tables say the same as the journal."""
         capacity = standing.capacities.get(name)
-        report = ledger.report.report if ledger.report else None
+        report = ledger.report.report if ledger.report else ReportId(0, 0)
         if capacity is None or (capacity.version, capacity.report) != (ledger.version, report):
             self.violations.append(
                 f"{name}: {capacity} is stored, {ledger.version} and {report} are in the journal"

@@ -98,7 +98,6 @@ class Caller:
         self.deleted: set[str] = set()
         self.unknown: set[str] = set()
         self.refused: Counter[str] = Counter()
-        self.outcomes: Counter[int] = Counter()
         self.longest_seconds = 0.0
         self.violations: list[str] = []
         self._serial = itertools.count(1)
@@ -227,7 +226,6 @@ class Caller:
         """Remember what was told, and let the clusters run it."""
         binding = owned.binding
         clusters = {each.name: each.replicas for each in decision.clusters}
-        self.outcomes[decision.outcome] += 1
         self.acknowledged.append(
             Acknowledged(key=key, binding=binding.key, decision=decision.id, clusters=clusters)
         )

@@ -10,16 +10,19 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import asyncpg
 import numpy as np
 
 from federation.scheduler.room import ReportId
+from tests.chaos.agreement import disagreements
 from tests.chaos.audit import Audit
 from tests.chaos.callers import Caller, check_told
 from tests.chaos.members import Member, enrolled
-from tests.chaos.planes import Planes, running_planes
+from tests.chaos.planes import Planes, Postgres, durable_postgres, running_planes
 from tests.chaos.records import open_database
 from tests.chaos.slow_ledger import SeenReport
 from tests.fleets import GIB, Int64Array
@@ -46,14 +49,17 @@ class Plan:
 class Result:
     """What there was of everything, and all that must never be."""
 
-    counts: dict[str, object] = field(default_factory=dict)
+    counts: dict[str, int | str] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
 
 
 def wreak(folder: Path, plan: Plan) -> Result:
-    with running_planes(folder, plan.planes, PACE) as planes:
-        result = asyncio.run(_Havoc(planes, plan).run())
-        codes = [each.stop() for each in planes.all]
+    with (
+        durable_postgres(folder) as postgres,
+        running_planes(folder, plan.planes, postgres.url, PACE) as planes,
+    ):
+        result = asyncio.run(_Havoc(planes, postgres, plan).run())
+        codes = planes.stop()
     result.violations += [f"a control plane ended with {code}" for code in codes if code]
     for plane in planes.all:
         result.violations += plane.unexpected()
@@ -63,8 +69,9 @@ def wreak(folder: Path, plan: Plan) -> Result:
 class _Havoc:
     """One run."""
 
-    def __init__(self, planes: Planes, plan: Plan) -> None:
+    def __init__(self, planes: Planes, postgres: Postgres, plan: Plan) -> None:
         self._planes = planes
+        self._postgres = postgres
         self._plan = plan
         self._random = random.Random(plan.seed)
         sent: dict[tuple[str, ReportId], SeenReport] = {}
@@ -82,6 +89,9 @@ class _Havoc:
     async def run(self) -> Result:
         planes, stopped = self._planes, asyncio.Event()
         credentials = await enrolled(planes.endpoints[0], planes.token, self._members)
+        database = await open_database(self._postgres.url)
+        await self._audit.begin(database)
+        await database.close()
         living = [
             asyncio.create_task(member.live(self._endpoints, credentials[name]))
             for name, member in self._members.items()
@@ -122,9 +132,9 @@ class _Havoc:
                 standing = [each for each in self._planes.all if each.endpoint]
                 if standing:
                     victim = self._random.choice(standing)
-                    blows.append(asyncio.create_task(self._planes.restart(victim)))
+                    blows.append(asyncio.create_task(asyncio.to_thread(victim.restart)))
             elif kind == "postgres":
-                await self._planes.restart_postgres()
+                await asyncio.to_thread(self._postgres.restart)
             else:
                 self._crashes += 1
                 self._random.choice(list(self._members.values())).crash()
@@ -140,41 +150,37 @@ class _Havoc:
         """Now and then what was committed so far, so that little is left for the end."""
         while True:
             await asyncio.sleep(JUDGE_SECONDS)
-            try:
-                database = await open_database(self._planes.database_url)
-            except (OSError, ConnectionError):
-                continue
-            try:
-                await self._audit.follow(database)
-            except (OSError, ConnectionError):
-                continue
-            finally:
-                await database.close(timeout=1.0)
+            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                database = await open_database(self._postgres.url)
+                try:
+                    await self._audit.follow(database)
+                finally:
+                    await database.close(timeout=1.0)
 
     async def _judge(self, lasted: float) -> Result:
-        database = await open_database(self._planes.database_url)
+        database = await open_database(self._postgres.url)
         try:
             standing = await self._audit.finish(database)
         finally:
             await database.close()
+        found = await disagreements(self._planes.endpoints, self._planes.token, standing)
         callers, audit = self._callers, self._audit
-        violations = [each for caller in callers for each in caller.violations]
+        violations = [*found, *(each for caller in callers for each in caller.violations)]
         violations += audit.violations
         violations += check_told(callers, standing.decisions, standing.bindings, standing.decided)
         told = [each for caller in callers for each in caller.acknowledged]
-        outcomes = sum((each.outcomes for each in callers), Counter())
-        counts: dict[str, object] = {
+        counts: dict[str, int | str] = {
             "seconds": f"{lasted:.0f}",
             "control planes killed": sum(each.kills for each in self._planes.all),
-            "PostgreSQL killed": self._planes.postgres_kills,
+            "PostgreSQL killed": self._postgres.kills,
             "agents restarted": self._crashes,
             "streams of agents": sum(each.streams for each in self._members.values()),
             "reports": len(audit.sent),
+            "reports with echoes": sum(1 for each in audit.sent.values() if each.echoes),
             "answers": len(told),
             "placed": sum(1 for each in told if each.clusters),
             "not placed": sum(1 for each in told if not each.clusters),
-            "outcomes": dict(sorted(outcomes.items())),
-            "refused calls": dict(sum((each.refused for each in callers), Counter())),
+            "refused calls": sum((each.refused for each in callers), Counter()).total(),
             "longest call": f"{max(each.longest_seconds for each in callers):.1f} s",
             "never answered": sum(len(each.unknown) for each in callers),
             "decisions stored": len(standing.decisions),

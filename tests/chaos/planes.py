@@ -5,7 +5,6 @@ Must not know what is done with them. A killed one starts again with the same da
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -63,8 +62,12 @@ class Plane:
         assert self._server is not None
         return self._server.process.pid
 
-    def kill(self) -> None:
-        """As a power cut would."""
+    def restart(self) -> None:
+        """As after a power cut."""
+        self._kill()
+        self.start()
+
+    def _kill(self) -> None:
         assert self._server is not None
         self.endpoint = ""
         self.kills += 1
@@ -97,21 +100,13 @@ class Plane:
 
 
 class Planes:
-    """All control planes of a fleet and their database."""
+    """All control planes of a fleet."""
 
     def __init__(
-        self, folder: Path, count: int, postgres: EmbeddedPostgres, arguments: tuple[str, ...]
+        self, folder: Path, count: int, database_url: str, arguments: tuple[str, ...]
     ) -> None:
-        self.postgres = postgres
-        self.postgres_kills = 0
         self._folder = folder / "state"
-        self.all = [
-            Plane(number, self.database_url, self._folder, arguments) for number in range(count)
-        ]
-
-    @property
-    def database_url(self) -> str:
-        return make_url(self.postgres.url).render_as_string(hide_password=False)
+        self.all = [Plane(number, database_url, self._folder, arguments) for number in range(count)]
 
     @property
     def endpoints(self) -> list[str]:
@@ -128,41 +123,53 @@ class Planes:
         with ThreadPoolExecutor(max_workers=len(self.all)) as threads:
             list(threads.map(Plane.start, self.all[1:]))
 
-    async def restart(self, plane: Plane) -> None:
-        await asyncio.to_thread(plane.kill)
-        await asyncio.to_thread(plane.start)
+    def stop(self) -> list[int]:
+        """Their exit codes."""
+        return [each.stop() for each in self.all]
 
-    async def restart_postgres(self) -> None:
-        pid = self.postgres.process_id
+
+@contextmanager
+def running_planes(
+    folder: Path, count: int, database_url: str, arguments: tuple[str, ...] = ()
+) -> Iterator[Planes]:
+    planes = Planes(folder, count, database_url, arguments)
+    try:
+        planes.start()
+        yield planes
+    finally:
+        planes.stop()
+
+
+class Postgres:
+    """A PostgreSQL that writes through to the disk, to be killed."""
+
+    def __init__(self, server: EmbeddedPostgres) -> None:
+        self.kills = 0
+        self._server = server
+
+    @property
+    def url(self) -> str:
+        return make_url(self._server.url).render_as_string(hide_password=False)
+
+    def restart(self) -> None:
+        """As after a power cut."""
+        pid = self._server.process_id
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        self.postgres_kills += 1
-        await asyncio.to_thread(self._await_postgres)
-
-    def stop(self) -> None:
-        for each in self.all:
-            each.stop()
-
-    def _await_postgres(self) -> None:
-        """Until its end was noticed and it runs again."""
-        while not self.postgres.ensure_running():
+        self.kills += 1
+        while not self._server.ensure_running():
             time.sleep(POLL_SECONDS)
 
 
 @contextmanager
-def running_planes(folder: Path, count: int, arguments: tuple[str, ...] = ()) -> Iterator[Planes]:
-    """``count`` of them on a PostgreSQL that writes through to the disk."""
+def durable_postgres(folder: Path) -> Iterator[Postgres]:
+    """With the schema; its data is gone at the end."""
     binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
     found = find_binaries(Path(binaries) if binaries else None, os.environ.get("PATH", ""))
-    postgres = EmbeddedPostgres(found, folder / "postgres")
-    postgres.start()
+    server = EmbeddedPostgres(found, folder / "postgres")
+    server.start()
     try:
-        upgrade(postgres.url)
-        planes = Planes(folder, count, postgres, arguments)
-        try:
-            planes.start()
-            yield planes
-        finally:
-            planes.stop()
+        upgrade(server.url)
+        yield Postgres(server)
     finally:
-        postgres.discard()
+        server.discard()

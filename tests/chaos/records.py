@@ -25,7 +25,7 @@ from tests.databases import connect
 LATE = 2000
 JOURNAL = "SELECT id, kind, body FROM journal WHERE id > $1 ORDER BY id"
 CAPACITIES = """
-    SELECT name, version, epoch, sequence FROM cluster_capacity JOIN cluster ON id = cluster_id
+    SELECT name, c.version, epoch, sequence FROM cluster_capacity c JOIN cluster ON id = cluster_id
 """
 RESERVATIONS = "SELECT namespace, name, uid, body, lease_expires_at FROM reservation"
 BINDINGS = "SELECT namespace, name, clusters, decision_id::text FROM binding"
