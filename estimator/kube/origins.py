@@ -2,12 +2,14 @@
 
 Pure. A Deployment's ReplicaSets are named after it and a hash that is also a label of the pods; a
 CronJob's Jobs are named after it and a number. Any other owner of a pod's controller is not known:
-a custom resource that makes Deployments or Jobs is found by the binding's label alone.
+pods of a custom resource that makes Deployments or Jobs, and pods without a controller, are found
+by the binding's label alone.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -36,20 +38,19 @@ def owner_of(metadata: PodMetadata) -> tuple[Owner | None, str]:
 def origin_of(metadata: PodMetadata) -> PodOrigin:
     """What promises find the pod by; shared between pods that say the same."""
     labels = metadata.labels or {}
-    marks = (
+    for reference in metadata.owner_references or ():
+        if reference.controller:
+            owner = reference.api_version, reference.kind, metadata.namespace or "", reference.name
+            break
+    else:
+        owner = None
+    return _origin(
+        owner,
+        labels.get(_TEMPLATE_HASH_LABEL, ""),
         labels.get(BINDING_LABEL, ""),
         labels.get(COMPONENT_LABEL),
         labels.get(DECISION_LABEL),
     )
-    namespace = metadata.namespace or ""
-    for reference in metadata.owner_references or ():
-        if reference.controller:
-            template_hash = labels.get(_TEMPLATE_HASH_LABEL, "")
-            return _origin(
-                marks, reference.api_version, reference.kind, namespace, reference.name,
-                template_hash,
-            )  # fmt: skip
-    return PodOrigin(*marks, (echoes.Owner("v1", "Pod", namespace, metadata.name),))
 
 
 @lru_cache(maxsize=REMEMBERED_ORIGINS)
@@ -62,21 +63,22 @@ def _owner(kind: str, namespace: str, name: str, template_hash: str) -> tuple[Ow
 
 @lru_cache(maxsize=REMEMBERED_ORIGINS)
 def _origin(
-    marks: tuple[str, str | None, str | None],
-    api_version: str,
-    kind: str,
-    namespace: str,
-    name: str,
+    owner: tuple[str, str, str, str] | None,
     template_hash: str,
+    binding_uid: str,
+    component: str | None,
+    decision: str | None,
 ) -> PodOrigin:
-    owner = echoes.Owner(api_version, kind, namespace, name)
-    owners: tuple[echoes.Owner, ...] = (owner,)
-    deployment = _deployment(kind, name, template_hash)
-    if deployment:
-        owners = (owner._replace(kind="Deployment", name=deployment),)
-    elif kind == "Job" and (cron_job := _CRON_JOBS_NAME.fullmatch(name)):
-        owners = (owner, owner._replace(kind="CronJob", name=cron_job[1]))
-    return PodOrigin(*marks, owners)
+    owners = tuple(_owners(echoes.Owner(*owner), template_hash)) if owner is not None else ()
+    return PodOrigin(binding_uid, component, decision, owners)
+
+
+def _owners(owner: echoes.Owner, template_hash: str) -> Iterator[echoes.Owner]:
+    deployment = _deployment(owner.kind, owner.name, template_hash)
+    yield owner._replace(kind="Deployment", name=deployment) if deployment else owner
+    cron_job = _CRON_JOBS_NAME.fullmatch(owner.name)
+    if owner.kind == "Job" and cron_job is not None:
+        yield owner._replace(kind="CronJob", name=cron_job[1])
 
 
 def _deployment(kind: str, name: str, template_hash: str) -> str:

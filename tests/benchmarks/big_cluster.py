@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 NODE_BYTES: Final = 7_900
 POD_BYTES: Final = 3_600
+POD_HASH: Final = "5d59d67564"
 CHUNK_BYTES: Final = 65_536
 # As many different requests as a big cluster has workloads.
 SHAPES: Final = 800
@@ -57,10 +58,16 @@ def _metadata(namespace: str | None = None) -> dict[str, Any]:
         "resourceVersion": "(version)",
         "labels": {
             "app": "web",
-            "pod-template-hash": "5d59d67564",
+            "pod-template-hash": POD_HASH,
             "topology.kubernetes.io/zone": "eu-1a",
         },
     }
+
+
+def _owner() -> dict[str, Any]:
+    """One Deployment for every size of pods."""
+    name = f"web-(cpu)-{POD_HASH}"
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "controller": True}
 
 
 def node_template() -> Template:
@@ -99,7 +106,7 @@ def pod_template() -> Template:
     document = {
         "kind": "Pod",
         "apiVersion": "v1",
-        "metadata": _metadata("shop"),
+        "metadata": {**_metadata("shop"), "ownerReferences": [_owner()]},
         "spec": {
             "containers": containers,
             "nodeName": "(node)",

@@ -65,8 +65,8 @@ def test_pods_are_found_by_their_top_level_owner(whose: str) -> None:
     assert revision == (reference[3] if nearest.kind == "Deployment" else "")
 
 
-def test_a_pod_without_a_controller_is_its_own_owner() -> None:
-    assert origin_of(metadata(None)).owners == (Owner("v1", "Pod", "shop", "p"),)
+def test_a_pod_without_a_controller_has_no_owner() -> None:
+    assert origin_of(metadata(None)) == PodOrigin()
     assert owner_of(metadata(None)) == (None, "")
 
 
