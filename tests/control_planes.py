@@ -22,7 +22,15 @@ from federation.app import ControlPlane
 from federation.database import Database
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
 from federation.settings import load_settings
-from federation.v1.agents_pb2 import ConnectRequest, ConnectResponse, Heartbeat, Hello, Report
+from federation.v1.agents_pb2 import (
+    ConnectRequest,
+    ConnectResponse,
+    Heartbeat,
+    Hello,
+    NodePool,
+    NodePools,
+    Report,
+)
 from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2 import CreateJoinTokenRequest, EnrollClusterRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
@@ -182,8 +190,10 @@ class AgentStream:
         return None if message is grpc.aio.EOF else message
 
     async def hear(self, kind: str) -> Any:
-        """The next message, which must be of this kind."""
+        """The next message, which must be of this kind; what to look for is told at any time."""
         message = await self.next()
+        while message is not None and message.WhichOneof("message") == "interest" != kind:
+            message = await self.next()
         assert message is not None, f"the stream ended before {kind}"
         assert message.WhichOneof("message") == kind, message
         return getattr(message, kind)
@@ -218,6 +228,15 @@ def report(epoch: int = 1, sequence: int = 1, *, nodes: int = 4, **fields: Any) 
             "total_nodes": nodes,
             "ready_nodes": nodes,
             "graded_nodes": nodes,
+            "pools": NodePools(
+                pools=[NodePool()],
+                resources=["cpu", "memory", "pods"],
+                cell_pools=[0],
+                counts=[nodes],
+                minimums=[4000, 1 << 34, 110],
+                spreads=[0, 0, 0],
+                surpluses=[0, 0, 0],
+            ),
             "content_hash": f"hash-{epoch}-{sequence}",
             **fields,
         }
