@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from federation.client.api import Client, EstimateTable, Target
 from federation.client.blocking import BlockingClient
+from federation.client.watching import WatchMessage
 
-__all__ = ["BlockingClient", "Client", "EstimateTable", "Target"]
+__all__ = ["BlockingClient", "Client", "EstimateTable", "Target", "WatchMessage"]

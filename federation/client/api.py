@@ -1,12 +1,12 @@
 """The asynchronous client: one method per rpc, pages followed, failures as the error tree.
 
-Must not retry: callers know whether a repeated call is harmless.
+Must not retry: callers know whether a repeated call is harmless. Watches go on by themselves.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from federation.client.failures import error_of
+from federation.client.watching import WatchMessage, watched
 from federation.model.errors import InvalidRequest
 from federation.v1 import (
     clusters_pb2,
@@ -221,10 +222,18 @@ class Client:
         adopt: bool = False,
         wait: bool = True,
         node_timeout_seconds: float = 0.0,
+        idempotency_key: str = "",
     ) -> scheduling_pb2.ScheduleResponse:
-        """Decides a binding; the decision is committed when this returns."""
+        """Decides a binding; the decision is committed when this returns.
+
+        With a key the call may be repeated for a day, and is decided once.
+        """
         request = scheduling_pb2.ScheduleRequest(
-            binding=binding, adopt=adopt, wait=wait, node_timeout_seconds=node_timeout_seconds
+            binding=binding,
+            adopt=adopt,
+            wait=wait,
+            node_timeout_seconds=node_timeout_seconds,
+            idempotency_key=idempotency_key,
         )
         return await self._answer(self._scheduling.Schedule, request)
 
@@ -286,7 +295,7 @@ class Client:
         return await self._answer(self._scoring.ScoreNodes, request)
 
     async def get_binding(self, namespace: str, name: str) -> scheduling_pb2.GetBindingResponse:
-        """A binding with its newest decision."""
+        """A binding with its newest decision and what it holds."""
         request = scheduling_pb2.GetBindingRequest(namespace=namespace, name=name)
         return await self._answer(self._scheduling.GetBinding, request)
 
@@ -305,6 +314,50 @@ class Client:
         """Deletes a binding; its decisions stay readable by id."""
         request = scheduling_pb2.DeleteBindingRequest(namespace=namespace, name=name, uid=uid)
         await self._answer(self._scheduling.DeleteBinding, request)
+
+    async def release(
+        self, namespace: str, name: str, *, uid: str = "", clusters: Sequence[str] = ()
+    ) -> list[scheduling_pb2.Reservation]:
+        """Ends what a binding holds in clusters (none named: in all); what that was."""
+        request = scheduling_pb2.ReleaseReservationRequest(
+            namespace=namespace, name=name, uid=uid, clusters=clusters
+        )
+        return list((await self._answer(self._scheduling.ReleaseReservation, request)).released)
+
+    async def renew_lease(
+        self, namespace: str, name: str, *, uid: str = "", lease_seconds: int | None = None
+    ) -> scheduling_pb2.RenewLeaseResponse:
+        """Prolongs a binding's lease from now on: as its spec says, or by so many seconds."""
+        request = scheduling_pb2.RenewLeaseRequest(
+            namespace=namespace, name=name, uid=uid, lease_seconds=lease_seconds
+        )
+        return await self._answer(self._scheduling.RenewLease, request)
+
+    def watch_bindings(
+        self, namespace: str = "", *, resource_version: str = ""
+    ) -> AsyncGenerator[WatchMessage[scheduling_pb2.BindingEvent]]:
+        """What is there (unless a version is given) and every change; goes on by itself."""
+
+        def opened(version: str) -> Any:
+            request = scheduling_pb2.WatchBindingsRequest(
+                namespace=namespace, resource_version=version
+            )
+            method: Any = self._scheduling.WatchBindings
+            return method(request, metadata=self._metadata)
+
+        return watched(opened, resource_version)
+
+    def watch_clusters(
+        self, *, resource_version: str = ""
+    ) -> AsyncGenerator[WatchMessage[clusters_pb2.ClusterEvent]]:
+        """What is there (unless a version is given) and every change; goes on by itself."""
+
+        def opened(version: str) -> Any:
+            request = clusters_pb2.WatchClustersRequest(resource_version=version)
+            method: Any = self._clusters.WatchClusters
+            return method(request, metadata=self._metadata)
+
+        return watched(opened, resource_version)
 
     async def get_decision(self, decision_id: str) -> scheduling_pb2.Decision:
         """A decision with its whole trace."""

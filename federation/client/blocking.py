@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -40,6 +40,21 @@ class BlockingClient:
         """Runs one call of the asynchronous client and waits for its answer."""
         return self._run(self._call(method))
 
+    def iterate(self, method: Callable[[Client], AsyncGenerator[T]]) -> Iterator[T]:
+        """What a watch of the asynchronous client yields, one after the other."""
+        watch = method(self._client)
+        upcoming: asyncio.Task[T] | None = None
+        try:
+            while True:
+                upcoming = self._run(_started(watch))
+                try:
+                    yield self._run(upcoming)
+                except StopAsyncIteration:
+                    return
+        finally:
+            # Whoever waits for the next one may have been interrupted.
+            self._run(_ended(watch, upcoming))
+
     def close(self) -> None:
         """Closes the connection and ends the thread."""
         self._run(self._client.close())
@@ -60,3 +75,17 @@ class BlockingClient:
     async def _open(target: Target) -> Client:
         # grpc.aio binds a channel to the loop that is running when it is made.
         return Client(target)
+
+
+async def _started(watch: AsyncGenerator[T]) -> asyncio.Task[T]:
+    async def upcoming() -> T:
+        return await anext(watch)
+
+    return asyncio.create_task(upcoming())
+
+
+async def _ended(watch: AsyncGenerator[T], upcoming: asyncio.Task[T] | None) -> None:
+    if upcoming is not None and not upcoming.done():
+        upcoming.cancel()
+        await asyncio.gather(upcoming, return_exceptions=True)
+    await watch.aclose()
