@@ -70,19 +70,19 @@ class Duties:
                 await self.do_round()
             except FederationError as error:
                 # The store is away, and with it all that there is to do.
-                logger.warning("duties not done", extra={"fields": {"why": str(error)}})
+                logger.warning("duties not held", extra={"fields": {"why": str(error)}})
             except Exception:
-                # One piece of work that fails must not end all that comes after it.
-                logger.exception("duties not done")
+                # Somebody has to go on asking for duties.
+                logger.exception("duties not held")
             await asyncio.sleep(self._lease_seconds / ROUNDS_PER_LEASE)
 
     async def do_round(self) -> None:
-        """Raises Unavailable."""
+        """Raises Unavailable when nothing can be held."""
         await self._hold()
         for duty in self._duties:
             is_due = self._clock.now() >= self._due_at.get(duty.name, 0.0)
             if duty.name in self._tokens and is_due:
-                await self._do(duty)
+                await self._try(duty)
 
     async def leave(self) -> None:
         """Others may take over at once."""
@@ -101,6 +101,16 @@ class Duties:
         for name in sorted(tokens.keys() - self._tokens.keys()):
             logger.info("duty taken", extra={"fields": {"duty": name, "token": tokens[name]}})
         self._tokens = tokens
+
+    async def _try(self, duty: Duty) -> None:
+        """Work that fails is tried again in the next round, and keeps no other from being done."""
+        try:
+            await self._do(duty)
+        except FederationError as error:
+            fields = {"duty": duty.name, "why": str(error)}
+            logger.warning("duty not done", extra={"fields": fields})
+        except Exception:
+            logger.exception("duty not done", extra={"fields": {"duty": duty.name}})
 
     async def _do(self, duty: Duty) -> None:
         """Piece by piece, no longer than until the lease has to be renewed."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, field
 
+import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.model.errors import Conflict
 from federation.services.duties import PRUNING, Duties, Duty
 from federation.services.journal import ClusterChanged, Position
 from federation.services.ports import Clock, Transaction
@@ -139,23 +140,36 @@ async def test_leaving_hands_over_at_once(store: PostgresStore, clock: Clock) ->
     assert work.done == ["a", "b"]
 
 
-async def test_work_that_fails_is_tried_again_and_writes_nothing(
-    store: PostgresStore, clock: Clock
+@pytest.mark.parametrize("error", [RuntimeError("first time"), Conflict("first time")])
+async def test_work_that_fails_is_tried_again_and_keeps_none_from_being_done(
+    store: PostgresStore, clock: Clock, error: Exception
 ) -> None:
-    failures = [RuntimeError("first time")]
+    failures = [error]
 
     async def do(tx: Transaction) -> int:
-        await tx.journal.append([ClusterChanged(cluster="a")])
+        await tx.journal.append([ClusterChanged(cluster="failing")])
         if failures:
             raise failures.pop()
         return 0
 
-    a = duties(store, clock, "a", Duty(name="work", work=do))
-    with suppress(RuntimeError):
-        await a.do_round()
-    assert await written(store) == []
+    other = Work()
+    a = duties(store, clock, "a", Duty(name="failing", work=do), other.by("other"))
     await a.do_round()
-    assert await written(store) == ["a"]
+    assert await written(store) == ["other"]
+    await a.do_round()
+    assert await written(store) == ["other", "failing"]
+
+
+async def test_work_that_did_less_than_it_can_is_not_asked_again_at_once(
+    store: PostgresStore, clock: Clock
+) -> None:
+    done = [3, 3, 2, 3]
+
+    async def do(_: Transaction) -> int:
+        return done.pop(0)
+
+    await duties(store, clock, "a", Duty(name="work", work=do, at_once=3)).do_round()
+    assert done == [3]
 
 
 async def test_what_was_done_rests_for_its_time(store: PostgresStore, clock: Clock) -> None:
