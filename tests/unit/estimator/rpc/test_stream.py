@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -19,17 +20,21 @@ from estimator.nodes import Node, Pod, PodState
 from estimator.rpc.channel import Dialler, Endpoint, open_channel
 from estimator.rpc.stream import Speaker, keep_connected
 from federation.codec.models import model_to_messages
+from federation.model.echoes import PodOrigin
 from federation.model.errors import PermissionRefused, PreconditionFailed, Unauthenticated
 from federation.model.grades import DEFAULT_MODEL, ResourceModel, model_hash
 from federation.model.resources import CPU, MEMORY, PODS
 from federation.v1.agents_pb2 import (
     Ack,
+    BindingInterest,
     Goodbye,
+    InterestUpdate,
     NewCredential,
     PlaceRequest,
     Reconnect,
     Resync,
     Share,
+    SoughtShape,
     Welcome,
 )
 from federation.v1.resource_pb2 import ReplicaRequirements
@@ -320,6 +325,80 @@ async def test_much_of_a_change_is_reported_before_its_time() -> None:
         assert dict(second.allocated) == {CPU: 500, PODS: 1}
 
 
+async def test_promises_are_echoed_by_what_there_is_of_them() -> None:
+    cluster = member()
+    cluster.cache.put_pod(replace(pod("p", 500), origin=PodOrigin(binding_uid="uid-1")))
+    async with exchange() as server, speaking(server, cluster):
+        line = await server.next_line()
+        await line.receive_next("hello")
+        await line.send(welcome=welcome())
+        await line.send(interest=interest(7, "uid-1"))
+        reports = [(await line.receive_next("report")).report]
+        if not reports[-1].interest_version:
+            reports.append((await line.receive_next("report")).report)
+        (echo,) = reports[-1].echoes
+        assert reports[-1].interest_version == 7
+        assert (echo.binding, echo.bound, echo.unbound) == ("shop/web", 1, 0)
+        assert dict(reports[-1].echo_shapes[echo.shape].request) == {CPU: 250}
+
+        # Another comes to run: that is told within a second or so, without being asked.
+        cluster.cache.put_pod(replace(pod("q", 10), origin=PodOrigin(binding_uid="uid-1")))
+        (echo,) = (await line.receive_next("report")).report.echoes
+        assert echo.bound == 2
+
+
+async def test_a_report_of_a_later_stream_answers_what_was_told_before() -> None:
+    async with exchange() as server, speaking(server, member()):
+        line = await server.next_line()
+        await line.receive_next("hello")
+        await line.send(welcome=welcome())
+        await line.send(interest=interest(7, "uid-1"))
+        while not (await line.receive_next("report")).report.interest_version:
+            pass
+        line.end(grpc.StatusCode.UNAVAILABLE)
+        _, report = await welcomed(server)
+        assert report.interest_version == 7
+
+
+async def test_changes_of_what_to_look_for_are_answered_at_the_beat_of_reports() -> None:
+    async with exchange() as server, speaking(server, member()):
+        line, _ = await welcomed(server, report_seconds=SOON_SECONDS)
+        for version in (3, 4):
+            await line.send(interest=interest(version, f"uid-{version}"))
+            assert (await line.receive_next("report")).report.interest_version == version
+        await line.send(interest=InterestUpdate(version=5, removed=["shop/web"]))
+        assert (await line.receive_next("report")).report.interest_version == 5
+
+
+async def test_what_cannot_be_looked_for_is_not_said_to_be() -> None:
+    async with exchange() as server, speaking(server, member()):
+        line, _ = await welcomed(server)
+        await line.send(interest=InterestUpdate(version=3, bindings=[BindingInterest()]))
+        await line.send(resync=Resync())
+        assert (await line.receive_next("report")).report.interest_version == 0
+
+
+@pytest.mark.parametrize("follows_claims", [True, False])
+async def test_nodes_are_claimed_for_a_plan_where_somebody_follows_claims(
+    *, follows_claims: bool
+) -> None:
+    cluster = member()
+    cluster.follows_claims = follows_claims
+    async with exchange() as server, speaking(server, cluster):
+        line, _ = await welcomed(server)
+        request = place_request("r1", "shop/web", replicas=3)
+        request.planned = True
+        await line.send(place_request=request)
+        reply = (await line.receive_next("place_reply")).place_reply
+        assert (reply.claimed, reply.unplaced) == (follows_claims, 0)
+        assert bool(reply.message) is not follows_claims
+        await line.send(resync=Resync())
+        report = (await line.receive_next("report")).report
+        taken = 3000 if follows_claims else 0
+        assert report.allocated.get(CPU, 0) == taken
+        assert [echo.bound for echo in report.echoes] == ([3] if follows_claims else [])
+
+
 async def test_a_stop_ends_what_was_begun_and_hangs_up() -> None:
     async with exchange() as server, speaking(server, member()) as (task, stopping):
         line, _ = await welcomed(server)
@@ -358,3 +437,9 @@ def place_request(request_id: str, binding: str, *, replicas: int, cpu: str = "1
     requirements = ReplicaRequirements(resource_request={CPU: cpu})
     share = Share(replicas=replicas, replica_requirements=requirements)
     return PlaceRequest(request_id=request_id, binding=binding, shares=[share])
+
+
+def interest(version: int, uid: str) -> InterestUpdate:
+    sought = SoughtShape(request={CPU: 250}, decisions=["d"])
+    binding = BindingInterest(binding="shop/web", uid=uid, shapes=[sought])
+    return InterestUpdate(version=version, whole=True, bindings=[binding])
