@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Final, overload
 
 import numpy as np
 
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.matching import Verdict
+from federation.model.pools.matching import Verdict, keys_not_carried
 from federation.model.pools.packing import room_by_segment
 from federation.model.pools.residues import (
     COUNT,
@@ -30,6 +30,8 @@ from federation.scheduler.held import Held, Holding
 from federation.scheduler.layers import Layers
 from federation.scheduler.pool_kinds import PoolKinds
 from federation.scheduler.room import ReportId, Room
+
+NOT_TOLD_APART: Final = "the cluster's pools do not tell nodes apart by {keys}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -167,6 +169,21 @@ class FleetRooms:
         most_cv[self.layers.unknown_c] = 0
         np.minimum(most_cv, MAX_REPLICAS, out=most_cv)
         return most_cv[:, View.FILLED].copy(), most_cv[:, View.SPREAD].copy()
+
+    def told(self, requirements: ReplicaRequirements) -> tuple[BoolArray, dict[int, str]]:
+        """Which clusters' pools can tell where replicas may run, and why others cannot."""
+        told_c = ~self.layers.unknown_c
+        verdict_p = self.kinds.verdicts(requirements.node_claim)
+        if verdict_p is None or Verdict.UNKNOWN not in verdict_p:
+            return told_c, {}
+        reasons = {}
+        for position in np.flatnonzero(told_c).tolist():
+            site = self.sites[position]
+            if site is not None and Verdict.UNKNOWN in verdict_p[site.kind_p]:
+                told_c[position] = False
+                missing = keys_not_carried(site.pools.label_keys, requirements.node_claim)
+                reasons[position] = NOT_TOLD_APART.format(keys=", ".join(missing))
+        return told_c, reasons
 
     @property
     def rooms(self) -> Sequence[Room | None]:

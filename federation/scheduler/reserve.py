@@ -19,7 +19,8 @@ from federation.scheduler.arrays import IntArray
 from federation.scheduler.fleet_rooms import FleetRooms
 from federation.scheduler.held import Holding
 from federation.scheduler.losses import contenders, strict_promises_hold
-from federation.scheduler.room import ReportId, Room
+from federation.scheduler.packable_sets import packable_sets_c
+from federation.scheduler.room import ReportId, Room, certificate_for
 from federation.scheduler.together import is_simple, promised_together, shortage_text
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Refused",
     "certificate_for",
     "packable_c",
+    "packable_sets_c",
     "promise",
 ]
 
@@ -63,22 +65,6 @@ class Refused:
     """Nothing is promised to anybody. ``reasons`` say why, for people, by cluster name."""
 
     reasons: Mapping[str, str]
-
-
-def certificate_for(
-    asked: Certificate | None, room: Room | None, requirements: ReplicaRequirements
-) -> PromiseCertificate:
-    """What a promise in a cluster will be worth if there is room; careful where nothing was asked.
-
-    Without a placer of ours nobody would follow a plan, so what is asked for then is careful too.
-    """
-    if room is None or not room.can_tell(requirements):
-        return PromiseCertificate.UNPROVEN
-    if asked is Certificate.STRICT:
-        return PromiseCertificate.STRICT
-    if asked is Certificate.CAREFUL or not room.follows_claims:
-        return PromiseCertificate.CAREFUL
-    return PromiseCertificate.PLANNED
 
 
 def packable_c(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from federation.model.estimate import MAX_REPLICAS
+from federation.model.placement import Certificate
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Verdict, pool_verdict
 from federation.model.pools.packing import Packing, pack, room_by_segment
@@ -193,6 +194,22 @@ class Room:
 
     def _verdicts(self, claim: NodeClaim | None) -> list[Verdict]:
         return [pool_verdict(pool, self.pools.label_keys, claim) for pool in self.pools.pools]
+
+
+def certificate_for(
+    asked: Certificate | None, room: Room | None, requirements: ReplicaRequirements
+) -> PromiseCertificate:
+    """What a promise in a cluster will be worth if there is room; careful where nothing was asked.
+
+    Without a placer of ours nobody would follow a plan, so what is asked for then is careful too.
+    """
+    if room is None or not room.can_tell(requirements):
+        return PromiseCertificate.UNPROVEN
+    if asked is Certificate.STRICT:
+        return PromiseCertificate.STRICT
+    if asked is Certificate.CAREFUL or not room.follows_claims:
+        return PromiseCertificate.CAREFUL
+    return PromiseCertificate.PLANNED
 
 
 def _share(pools: Pools, outstanding: Outstanding) -> float:

@@ -12,13 +12,11 @@ import numpy as np
 
 from federation.model.component_sets import shape_of
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
-from federation.model.fleet_estimates import estimate_sets
 from federation.model.ledger import ClusterLedger
 from federation.model.placement import Binding, Certificate
-from federation.model.pools.level import told_by_pools
 from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.scheduler.arrays import BoolArray, IntArray
+from federation.scheduler.arrays import BoolArray
 from federation.scheduler.deductions import deducted
 from federation.scheduler.reserve import (
     FleetRooms,
@@ -26,6 +24,7 @@ from federation.scheduler.reserve import (
     Refused,
     certificate_for,
     packable_c,
+    packable_sets_c,
     promise,
 )
 from federation.scheduler.room import Room
@@ -109,7 +108,7 @@ class Working:
         own = dict(self._own(binding))
         told_c, reasons = self._told(binding)
         if binding.components:
-            packable = self._sets_c(binding, own)
+            packable = packable_sets_c(self.rooms, binding.components, asked, own)
         else:
             packable = packable_c(
                 self.rooms,
@@ -236,15 +235,6 @@ class Working:
         kept = ledger.decided(binding.key, "", [share]).outstanding_of(binding.key)
         return sum(each.to_pack for each in kept)
 
-    def _sets_c(self, binding: Binding, own: Mapping[int, Room]) -> IntArray:
-        """Whole sets that fit beside all promises, the binding's own free for it."""
-        cells = self.rooms.filled
-        if own:
-            cells = cells.with_clusters({c: room.filled for c, room in own.items()})
-        options = EstimateOptions()
-        capacity = self.snapshot.capacity
-        return estimate_sets(capacity, cells, binding.components, options).replicas_c
-
     def _lesser(self, binding: Binding) -> Estimates:
         """What summaries and grade counts say, less what is outstanding."""
         highest = Source.SUMMARY if binding.components else Source.MODELS
@@ -265,7 +255,7 @@ class Working:
         told_c = np.ones(len(self.rooms), dtype=np.bool_)
         reasons: dict[int, str] = {}
         for requirements in _requirements(binding):
-            here_c, why = told_by_pools(self.rooms.filled, requirements)
+            here_c, why = self.rooms.told(requirements)
             told_c &= here_c
             reasons |= why
         for position in np.flatnonzero(~told_c).tolist():

@@ -148,7 +148,7 @@ def test_strict_promises_hold_whoever_comes_first_and_wherever_they_go(
     drawn: list[tuple[int, int, tuple[int, ...]]], wanted: list[Outstanding], seed: int
 ) -> None:
     pools = table(drawn)
-    every = []
+    every: list[Outstanding] = []
     for each in wanted:
         if strict_promises_hold(pools, contenders(pools, [*every, each])):
             every.append(each)

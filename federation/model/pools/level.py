@@ -104,21 +104,6 @@ def simple_lower_bounds(cells: FleetCells, requirements: ReplicaRequirements) ->
     return lower_c
 
 
-def told_by_pools(
-    cells: FleetCells, requirements: ReplicaRequirements
-) -> tuple[BoolArray, dict[int, str]]:
-    """Which clusters' pools can tell where replicas may run, and why others cannot."""
-    told_c = np.zeros(len(cells), dtype=np.bool_)
-    reasons: dict[int, str] = {}
-    for block in cells.blocks:
-        claim = requirements.node_claim
-        unknown_c = _any_c(block, _verdicts(block, claim), Verdict.UNKNOWN)
-        told_c[block.start : block.start + len(block)] = block.reported_c & ~unknown_c
-        for position, reason in _reasons(block, unknown_c, claim).items():
-            reasons[block.start + position] = reason
-    return told_c, reasons
-
-
 def _verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
     """The verdict on every cell; None where all suit, which nearly every question finds."""
     if claim is None and block.untainted:

@@ -259,6 +259,16 @@ def test_a_fleet_with_newer_rooms_is_the_fleet_of_the_newer_rooms() -> None:
     assert packable_c(fleet, cpu(10), None, {}).tolist() == [1, 2, 3, 4]
 
 
+def test_pools_tell_of_a_claim_or_say_which_labels_they_lack() -> None:
+    fleet = FleetRooms.of([Room.of(REPORT, pools((1, 10))), None])
+    told_c, reasons = fleet.told(cpu(1, RACK))
+    assert told_c.tolist() == [False, False]
+    assert reasons == {0: "the cluster's pools do not tell nodes apart by rack"}
+    told_c, reasons = fleet.told(cpu(1, ZONE))
+    assert (told_c.tolist(), reasons) == ([True, False], {})
+    assert packable_c(fleet, cpu(1, RACK), None, {}).tolist() == [0, 0]
+
+
 def test_a_room_does_not_fall_to_pieces() -> None:
     room = Room.of(REPORT, pools(*((1, 50 + n) for n in range(64))))
     requests: Mapping[str, int] = {f"b{n}": n % 7 + 1 for n in range(300)}

@@ -1,0 +1,221 @@
+"""Promises in many clusters at once against one cluster after the other, one room at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.model.placement import Certificate
+from federation.model.pools.level import simple_lower_bounds
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import Component, NodeClaim, ReplicaRequirements
+from federation.scheduler.reserve import (
+    FleetRooms,
+    Promised,
+    certificate_for,
+    packable_c,
+    packable_sets_c,
+    promise,
+)
+from federation.scheduler.room import ReportId, Room
+from tests.properties.test_reserve_packing import cells_drawn, claims, outstandings, requests, table
+from tests.slow_packer import broken_promise
+
+REPORT = ReportId(1, 1)
+NAMES = tuple(f"member{number}" for number in range(6))
+
+rooms_drawn = st.lists(cells_drawn | st.none(), min_size=len(NAMES), max_size=len(NAMES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a binding asks of some clusters, in replicas of one shape; 0 lets go."""
+
+    binding: str
+    requirements: ReplicaRequirements
+    certificate: PromiseCertificate
+    replicas: dict[int, int]
+
+    def asks(self) -> dict[int, tuple[Outstanding, ...]]:
+        return {
+            position: (self.outstanding(replicas),) if replicas else ()
+            for position, replicas in self.replicas.items()
+        }
+
+    def outstanding(self, replicas: int) -> Outstanding:
+        return Outstanding(
+            binding=self.binding,
+            requirements=self.requirements,
+            certificate=self.certificate,
+            in_cells=replicas,
+        )
+
+
+decisions = st.lists(
+    st.builds(
+        Decision,
+        binding=st.sampled_from("abcdefgh"),
+        requirements=st.builds(ReplicaRequirements, request=requests, node_claim=claims),
+        certificate=st.sampled_from(
+            [PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED, PromiseCertificate.STRICT]
+        ),
+        replicas=st.dictionaries(
+            st.integers(0, len(NAMES) - 1), st.integers(0, 12), min_size=1, max_size=len(NAMES)
+        ),
+    ),
+    max_size=12,
+)
+
+
+def obviously(room: Room, decision: Decision, replicas: int) -> Room | None:
+    """One cluster by itself: make the room again without the binding, then see what fits."""
+    wanted = decision.outstanding(replicas)
+    rest = room.without(decision.binding)
+    if not replicas:
+        return rest
+    if (
+        room.overcommitted
+        or rest.most(wanted.requirements, wanted.certificate, replicas) < replicas
+    ):
+        return None
+    return rest.with_one(wanted)
+
+
+def letting_go_of_what_is_held(decision: Decision, rooms: list[Room | None]) -> Decision:
+    """A binding asks once: what shrinks is confirmed in its place, as tests of rooms show."""
+    for position in decision.replicas:
+        room = rooms[position]
+        if room is not None and room.holdings_of(decision.binding):
+            return replace(decision, replicas=dict.fromkeys(decision.replicas, 0))
+    return decision
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawn=rooms_drawn, made=decisions)
+def test_a_decision_is_promised_where_each_of_its_clusters_has_room_by_itself(
+    drawn: list[list[tuple[int, int, tuple[int, ...]]] | None], made: list[Decision]
+) -> None:
+    rooms = [None if cells is None else Room.of(REPORT, table(cells)) for cells in drawn]
+    fleet = FleetRooms.of(rooms)
+    for drawn_decision in made:
+        decision = letting_go_of_what_is_held(drawn_decision, rooms)
+        expected = {
+            position: obviously(room, decision, replicas)
+            for position, replicas in decision.replicas.items()
+            if (room := rooms[position]) is not None
+        }
+        is_blind = any(
+            replicas and rooms[position] is None for position, replicas in decision.replicas.items()
+        )
+        # Without pools nothing is certain: ask for nothing there but unproven promises.
+        if is_blind:
+            continue
+        answer = promise(fleet, NAMES, decision.binding, decision.asks())
+        assert isinstance(answer, Promised) == all(expected.values())
+        if not isinstance(answer, Promised):
+            continue
+        for position, room in expected.items():
+            rooms[position] = room
+        fleet = answer.fleet
+        for each in answer.promises:
+            position = NAMES.index(each.cluster)
+            now = fleet.rooms[position]
+            assert now is not None
+            assert any(each.holding is other for other in now.holdings)
+        assert_same(fleet, rooms)
+
+
+sets_drawn = st.lists(
+    st.builds(
+        Component,
+        name=st.sampled_from(["driver", "worker", "cache"]),
+        replicas=st.integers(0, 4),
+        requirements=st.builds(ReplicaRequirements, request=requests, node_claim=claims),
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda each: each.name,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    drawn=rooms_drawn,
+    held=st.lists(outstandings(most=6), max_size=3),
+    parts=sets_drawn,
+    asked=st.sampled_from([None, *Certificate]),
+    follows=st.booleans(),
+)
+def test_as_many_sets_are_promised_as_are_said_to_fit(
+    drawn: list[list[tuple[int, int, tuple[int, ...]]] | None],
+    held: list[Outstanding],
+    parts: list[Component],
+    asked: Certificate | None,
+    follows: bool,
+) -> None:
+    fleet = FleetRooms.of(
+        None if cells is None else Room.of(REPORT, table(cells), held, follows_claims=follows)
+        for cells in drawn
+    )
+    sets_c = packable_sets_c(fleet, parts, asked, {}).tolist()
+    asks = {
+        position: tuple(
+            Outstanding(
+                binding="sets",
+                component=each.name,
+                requirements=each.requirements,
+                certificate=certificate_for(asked, fleet.rooms[position], each.requirements),
+                in_cells=sets * each.replicas,
+            )
+            for each in parts
+            if each.replicas
+        )
+        for position, sets in enumerate(sets_c)
+        if sets
+    }
+    answer = promise(fleet, NAMES, "sets", asks)
+    assert isinstance(answer, Promised)
+    for room in answer.fleet.rooms:
+        assert room is None or broken_promise(room.pools, room.holdings) == ""
+    alone_c = [
+        packable_sets_c(FleetRooms.of([room]), parts, asked, {}).item() for room in fleet.rooms
+    ]
+    assert sets_c == alone_c
+    assert (
+        sets_c
+        == packable_sets_c(
+            fleet, parts, asked, {c: room for c, room in enumerate(fleet.rooms) if room}
+        ).tolist()
+    )
+
+
+def assert_same(fleet: FleetRooms, rooms: list[Room | None]) -> None:
+    assert len(fleet.rooms) == len(rooms)
+    for now, room in zip(fleet.rooms, rooms, strict=True):
+        if room is None or now is None:
+            assert now is room
+            continue
+        assert now.outstanding == room.outstanding
+        assert [each.steps for each in now.holdings] == [each.steps for each in room.holdings]
+        assert broken_promise(now.pools, now.holdings) == ""
+        assert now.left.table_xk.tolist() == room.left.table_xk.tolist()
+    for request in ({}, {"cpu": 3}, {"memory": 2, "nvidia.com/gpu": 1}):
+        for claim in (None, NodeClaim(node_selector={"zone": "b"})):
+            requirements = ReplicaRequirements(request=request, node_claim=claim)
+            most = [
+                room.most(requirements, PromiseCertificate.CAREFUL, 999) if room else 0
+                for room in rooms
+            ]
+            assert packable_c(fleet, requirements, None, {}).tolist() == most
+            filled = [
+                room.most(requirements, PromiseCertificate.PLANNED, 999)
+                if room and not room.held.is_special
+                else None
+                for room in rooms
+            ]
+            lower_c = simple_lower_bounds(fleet.filled, requirements).tolist()
+            assert all(
+                here is None or here == lower for here, lower in zip(filled, lower_c, strict=True)
+            )
