@@ -28,6 +28,7 @@ from federation.store.postgres_binaries import find_binaries
 PREFIX = "FEDERATION_"
 BINARIES = "FEDERATION_POSTGRES_BIN"
 MEMBERS = ("member1", "member2", "member3")
+SMALL = ("small1", "small2")
 START_SECONDS = 180.0
 REPORT_SECONDS = 60.0
 
@@ -114,11 +115,13 @@ def _tell(stage: Stage, programs: Programs) -> None:
     with BlockingClient(_target(stage)) as client:
         _join(stage, programs, client, MEMBERS)
         _show_main_job(stage)
+        _show_promises(stage, programs, client)
         _show_documentation(stage, programs, client)
 
 
 def _require_examples(examples: Path) -> None:
-    for needed in (examples / "clusters", examples / "reports", examples / "deployment.yaml"):
+    for name in ("clusters", "reports", "deployment.yaml", "twenty_at_once.py"):
+        needed = examples / name
         if not needed.exists():
             raise DemoFailed(
                 f"{needed} is missing: run the demo from a checkout, or --examples DIR"
@@ -218,6 +221,13 @@ def _show_main_job(stage: Stage) -> None:
     _fedctl(stage, "explain", "shop/checkout-deployment")
 
 
+def _show_promises(stage: Stage, programs: Programs, client: BlockingClient) -> None:
+    _join(stage, programs, client, SMALL)
+    _say("\nTwenty workloads of one core at once, on two clusters with two free cores each:")
+    script = stage.examples / "twenty_at_once.py"
+    _run(stage, f"python {_shown(script)}", [sys.executable, str(script)], SMALL)
+
+
 def _shown(path: Path) -> str:
     """The path as a user would type it here."""
     here = Path.cwd()
@@ -240,14 +250,18 @@ def _show_documentation(stage: Stage, programs: Programs, client: BlockingClient
 
 def _fedctl(stage: Stage, *arguments: str) -> None:
     """Shows and runs one fedctl command."""
-    _say(f"\n$ fedctl {shlex.join(arguments)}")
-    command = [sys.executable, "-m", "federation.cli", *arguments]
+    _run(stage, "fedctl", [sys.executable, "-m", "federation.cli"], arguments)
+
+
+def _run(stage: Stage, shown: str, command: Sequence[str], arguments: Sequence[str]) -> None:
+    """Shows and runs a command."""
+    _say(f"\n$ {shown} {shlex.join(arguments)}")
     # Ctrl-C reaches the demo alone.
     status = subprocess.run(
-        command, env=dict(stage.environment), check=False, start_new_session=True
+        [*command, *arguments], env=dict(stage.environment), check=False, start_new_session=True
     ).returncode
     if status != 0:
-        raise DemoFailed(f"fedctl {arguments[0]} ended with exit code {status}")
+        raise DemoFailed(f"{shown} {arguments[0]} ended with exit code {status}")
 
 
 def _stay(stage: Stage, programs: Programs) -> None:
