@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from federation.model.ledger import (
     DECISIONS_REMEMBERED,
@@ -10,7 +15,7 @@ from federation.model.ledger import (
     ClusterLedger,
     Ledger,
 )
-from federation.model.reservations import Share
+from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
 
@@ -159,3 +164,171 @@ def test_the_interest_grows_with_all_that_is_to_be_looked_for() -> None:
     assert versions == [1, 2, 3, 4]
     again = ledger.released("web")
     assert (again.version, again.interest_version) == (5, 4)
+
+
+def test_what_an_earlier_binding_of_that_name_left_is_not_believed() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)])
+    told = ledger.version
+    ledger = ledger.reported(told, [echo(5)]).released("web").decided("web", "d2", [share(5)])
+    assert in_cells(ledger) == 5
+    assert in_cells(ledger.reported(told, [echo(5)])) == 5
+    assert in_cells(ledger.reported(ledger.version, [echo(5)])) == 0
+
+
+def test_promises_are_packed_in_the_order_in_which_they_grew() -> None:
+    ledger = EMPTY
+    for binding in ("a", "b", "c"):
+        ledger = ledger.decided(binding, "d1", [share(3)])
+    ledger = ledger.decided("a", "d2", [share(4)]).decided("b", "d2", [share(2)])
+    assert [each.binding for each in ledger.outstanding()] == ["b", "c", "a"]
+
+
+def test_what_is_promised_by_plan_is_told_whenever_it_changes() -> None:
+    def planned(replicas: int) -> Share:
+        return replace(share(replicas), certificate=PromiseCertificate.PLANNED)
+
+    ledger = EMPTY.decided("web", "d1", [planned(2)])
+    assert ledger.decided("web", "d2", [planned(2)]).interest_version == 1
+    assert ledger.decided("web", "d2", [planned(3)]).interest_version == 2
+    assert ledger.decided("web", "d2", [share(2)]).interest_version == 2
+
+
+def test_every_happening_makes_a_version() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(1)]).reported(1, []).passed().released("nobody")
+    assert (ledger.version, ledger.interest_version) == (4, 1)
+
+
+# Few of each, so that what happens meets.
+BINDINGS = st.sampled_from(["a", "a", "a", "b"])
+REQUESTS = st.sampled_from([SMALL, LARGE])
+COMPONENTS = st.sampled_from(["", "", "", "worker"])
+COUNTS = st.integers(0, 2)
+SHARES = st.lists(
+    st.builds(share, st.integers(3, 6), REQUESTS, COMPONENTS),
+    min_size=1,
+    max_size=2,
+    unique_by=lambda each: each.component,
+)
+ECHOES = st.lists(
+    st.builds(
+        lambda binding, request, component, bound, unbound, finished: Echo(
+            binding=binding,
+            component=component,
+            shape=request_shape(request),
+            bound=bound,
+            unbound=unbound,
+            finished=finished,
+        ),
+        BINDINGS,
+        REQUESTS,
+        COMPONENTS,
+        COUNTS,
+        COUNTS,
+        COUNTS,
+    ),
+    max_size=6,
+    unique_by=lambda each: each.key,
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("decide"), BINDINGS, SHARES, COUNTS),
+        st.tuples(st.just("release"), BINDINGS),
+        st.tuples(st.just("report"), ECHOES, st.booleans()),
+        st.tuples(st.just("tell"), ECHOES, st.booleans()),
+        st.tuples(st.just("restart agent")),
+    ),
+    min_size=3,
+    max_size=8,
+)
+
+
+class Life:
+    """A ledger and what a control plane would have stored of it."""
+
+    def __init__(self) -> None:
+        self.ledger = EMPTY
+        self.stored: dict[str, tuple[Reservation, ...]] = {}
+        self.told = 0
+        self.answered = 0
+        self.echoes: list[Echo] = []
+        self.is_exact = True
+
+    def take(self, step: tuple[Any, ...], number: int) -> None:
+        match step:
+            case "decide", binding, shares, adopted:
+                is_new = adopted > 0 and not self.ledger.of_binding(binding)
+                ran = {each.component: adopted for each in shares} if is_new else None
+                self.is_exact &= not is_new
+                self.ledger = self.ledger.decided(binding, f"d{number}", shares, ran)
+                self.stored[binding] = self.ledger.of_binding(binding)
+            case "release", binding:
+                self.ledger = self.ledger.released(binding)
+                self.stored.pop(binding, None)
+            case "report", echoes, is_written:
+                self._report(echoes if self.told else [], is_written=is_written)
+            case "tell", echoes, is_written:
+                self.told = self.ledger.version
+                self._report(echoes, is_written=is_written)
+            case ("restart agent",):
+                self.told = 0
+                self._report([], is_written=True)
+
+    def _report(self, echoes: list[Echo], *, is_written: bool) -> None:
+        self.answered, self.echoes = self.told, echoes
+        before = self.ledger
+        self.ledger = before.reported(self.told, echoes)
+        for binding, held in self.stored.items():
+            now = self.ledger.of_binding(binding)
+            finished = {each.key: each.finished for each in now}
+            if is_written:
+                self.stored[binding] = tuple(
+                    replace(each, finished=finished[each.key]) for each in held
+                )
+            elif now != before.of_binding(binding):
+                self.is_exact = False
+
+    def restored(self) -> ClusterLedger:
+        return ClusterLedger.restored(
+            "member1", self.ledger.version, self.stored, self.answered, self.echoes
+        )
+
+
+@settings(max_examples=400)
+@given(STEPS)
+def test_a_restored_ledger_promises_no_less_than_the_one_that_lived(
+    steps: list[tuple[Any, ...]],
+) -> None:
+    life = Life()
+    for number, step in enumerate(steps):
+        life.take(step, number)
+    restored = life.restored()
+    assert (restored.version, restored.interest_version) == (life.ledger.version,) * 2
+    again = {(each.binding, each.component): each for each in restored.outstanding()}
+    for each in life.ledger.outstanding():
+        found = again[each.binding, each.component]
+        assert found.to_pack >= each.to_pack
+        assert found.in_cells >= each.in_cells
+        assert found.in_summary >= each.in_summary
+    if life.is_exact:
+        assert restored.outstanding() == life.ledger.outstanding()
+        assert replace(restored, interest_version=life.ledger.interest_version) == life.ledger
+
+
+@given(STEPS)
+def test_only_what_is_outstanding_is_looked_at(steps: list[tuple[Any, ...]]) -> None:
+    life = Life()
+    for number, step in enumerate(steps):
+        life.take(step, number)
+    found = [each for name in life.ledger.bindings() for each in life.ledger.outstanding_of(name)]
+    assert sorted(found, key=repr) == sorted(life.ledger.outstanding(), key=repr)
+    assert all(each.in_cells > 0 for each in found)
+
+
+def test_a_restored_ledger_takes_what_was_adopted_as_seen_unless_it_knows_better() -> None:
+    ledger = EMPTY.decided("other", "d1", [share(1)]).decided(
+        "web", "d2", [share(5)], adopted={"": 3}
+    )
+    stored = {"web": ledger.of_binding("web")}
+    assert in_cells(ClusterLedger.restored("member1", 2, stored, 1)) == 2
+    assert in_cells(ClusterLedger.restored("member1", 2, stored, 0)) == 5
+    assert in_cells(ClusterLedger.restored("member1", 3, stored, 2, [echo(4)])) == 1
