@@ -40,6 +40,8 @@ from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from federation.v1.simulation_pb2_grpc import SimulationStub
 
 SECONDS = 10.0
+# What to look for, and that a fresh report is wanted, is said when promises are made.
+AT_ANY_TIME = frozenset({"interest", "resync"})
 
 
 class Caller:
@@ -190,20 +192,24 @@ class AgentStream:
         return None if message is grpc.aio.EOF else message
 
     async def hear(self, kind: str) -> Any:
-        """The next message, which must be of this kind; what to look for is told at any time."""
+        """The next message, which must be of this kind, but for those that come at any time."""
         message = await self.next()
-        while message is not None and message.WhichOneof("message") == "interest" != kind:
+        while message is not None and message.WhichOneof("message") in AT_ANY_TIME - {kind}:
             message = await self.next()
         assert message is not None, f"the stream ended before {kind}"
         assert message.WhichOneof("message") == kind, message
         return getattr(message, kind)
 
     async def end(self) -> tuple[list[str], Refusal | None]:
-        """The kinds of all messages until the end, and the refusal it ended with, if it did."""
+        """The kinds of all messages until the end, and the refusal it ended with, if it did.
+
+        Without those that come at any time.
+        """
         kinds: list[str] = []
         try:
             while (message := await self.next()) is not None:
-                kinds.append(message.WhichOneof("message") or "")
+                if (kind := message.WhichOneof("message")) not in AT_ANY_TIME:
+                    kinds.append(kind or "")
         except grpc.aio.AioRpcError as error:
             return kinds, refusal_of(error)
         code = await self._call.code()

@@ -11,7 +11,16 @@ from typing import Any
 
 import click
 
-from federation.cli import estimate, fleet, members, score, simulate, workloads
+from federation.cli import (
+    estimate,
+    fleet,
+    members,
+    reservations,
+    score,
+    simulate,
+    watch,
+    workloads,
+)
 from federation.cli.connection import Connection
 from federation.model.errors import FederationError, InvalidRequest
 
@@ -101,6 +110,10 @@ fedctl.add_command(fleet.join_token)
 fedctl.add_command(fleet.apply)
 fedctl.add_command(workloads.schedule)
 fedctl.add_command(workloads.explain)
+fleet.describe.add_command(reservations.describe_binding)
+fedctl.add_command(reservations.release)
+fedctl.add_command(reservations.renew)
+fedctl.add_command(watch.watch)
 fedctl.add_command(members.delete)
 fedctl.add_command(members.cordon)
 fedctl.add_command(members.uncordon)

@@ -5,7 +5,7 @@ Must not read the environment itself: ``__main__`` declares the variables.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +32,11 @@ class Connection:
         """One call, on a connection of its own."""
         with BlockingClient(self._target()) as client:
             return client.call(method)
+
+    def iterate(self, method: Callable[[Client], AsyncGenerator[T]]) -> Iterator[T]:
+        """What a watch yields, on a connection of its own."""
+        with BlockingClient(self._target()) as client:
+            yield from client.iterate(method)
 
     def _target(self) -> Target:
         return Target(

@@ -23,8 +23,23 @@ def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -
     show.print_facts(facts)
     if decision.clusters:
         show.print_heading("Shares")
-        rows = [(each.name, each.replicas) for each in decision.clusters]
-        show.print_table(["CLUSTER", "REPLICAS"], rows)
+        promises = {each.cluster: each for each in decision.promises}
+        columns = ["CLUSTER", "REPLICAS", *(["CERTIFICATE", "REPORT", "NOTE"] if promises else [])]
+        show.print_table(
+            columns,
+            [
+                (each.name, each.replicas, *(_worth(promises.get(each.name)) if promises else ()))
+                for each in decision.clusters
+            ],
+        )
+
+
+def _worth(promise: scheduling_pb2.ClusterPromise | None) -> tuple[object, ...]:
+    """What a share is worth, and the report it was packed into."""
+    if promise is None:
+        return ("-", "-", "")
+    report = f"{promise.report_epoch}/{promise.report_sequence}"
+    return (promise.certificate, report if promise.report_sequence else "-", promise.note)
 
 
 def print_preview(answer: scheduling_pb2.ScheduleResponse) -> None:

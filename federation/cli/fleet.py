@@ -18,7 +18,7 @@ from federation.cli.connection import connection
 from federation.cli.files import documents_of
 from federation.cli.output import Format, output_option
 from federation.client import Client
-from federation.codec.clusters import cluster_from_message
+from federation.codec.clusters import OVER_COMMITTED, cluster_from_message
 from federation.codec.documents import Document
 from federation.codec.strict import message_from_document
 from federation.codec.timestamps import seconds_from_timestamp
@@ -232,6 +232,8 @@ def _readiness(cluster: resource_pb2.Cluster) -> str:
     ready = next((each for each in cluster.status.conditions if each.type == "Ready"), None)
     words = [ready.status if ready else "Unknown", ready.reason if ready else ""]
     words.append("Cordoned" if cluster.status.cordoned else "")
+    conditions = {each.type: each.status for each in cluster.status.conditions}
+    words.append(OVER_COMMITTED if conditions.get(OVER_COMMITTED) == "True" else "")
     return ",".join(filter(None, words))
 
 

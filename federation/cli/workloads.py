@@ -20,11 +20,14 @@ from federation.cli.decisions import (
     print_trace,
 )
 from federation.cli.files import documents_of
+from federation.cli.names import binding_key
 from federation.cli.output import Format, output_option
 from federation.client import Client
+from federation.codec.ranges import MAX_LEASE_SECONDS
 from federation.codec.workloads import bindings_from_documents
 from federation.codec.written import document_from_message
 from federation.model.errors import InvalidRequest
+from federation.model.placement import Certificate
 from federation.v1 import resource_pb2, scheduling_pb2
 
 DECISION_ID_LENGTH = 36
@@ -37,6 +40,7 @@ SCHEDULE_EPILOG = """Examples:
 \b
 fedctl schedule -f deployment.yaml -f policy.yaml
 fedctl schedule -f deployment.yaml -f policy.yaml --preview
+fedctl schedule -f binding.yaml --certificate strict --idempotency-key 2f1c
 fedctl schedule --commit TOKEN
 """
 
@@ -48,6 +52,22 @@ fedctl schedule --commit TOKEN
 @click.option("--preview", is_flag=True, help="Decide, commit nothing, and show a token.")
 @click.option(
     "--commit", "tokens", multiple=True, metavar="TOKEN", help="Commit what a preview showed."
+)
+@click.option(
+    "--idempotency-key",
+    metavar="KEY",
+    default="",
+    help="Decide once however often this is called with it, for a day; one binding only.",
+)
+@click.option(
+    "--certificate",
+    type=click.Choice([each.value for each in Certificate]),
+    help="What the promises must be worth, in place of what the files say.",
+)
+@click.option(
+    "--lease-seconds",
+    type=click.IntRange(1, MAX_LEASE_SECONDS),
+    help="Let go of what is reserved after so long, unless renewed; in place of what files say.",
 )
 @click.option(
     "--node-timeout",
@@ -66,6 +86,9 @@ def schedule(
     wait: bool,
     preview: bool,
     tokens: Sequence[str],
+    idempotency_key: str,
+    certificate: str | None,
+    lease_seconds: int | None,
     node_timeout: float,
 ) -> None:
     """Decide where workloads run: ResourceBindings, or workloads with their policies."""
@@ -73,22 +96,41 @@ def schedule(
         raise click.UsageError("give files with -f, or tokens of previews with --commit")
     if tokens and preview:
         raise click.UsageError("--preview decides, --commit takes what was decided: choose one")
-    asks: list[Ask]
+    if idempotency_key and (tokens or preview):
+        raise click.UsageError("tokens of previews are repeatable without --idempotency-key")
+    if tokens and (certificate or lease_seconds):
+        raise click.UsageError("--commit takes what was decided: no --certificate, no lease")
     if tokens:
-        asks = [
+        asks: list[Ask] = [
             partial(Client.commit_preview, token=token, node_timeout_seconds=node_timeout)
             for token in tokens
         ]
-    else:
-        method = (
-            Client.preview
-            if preview
-            else partial(Client.schedule, node_timeout_seconds=node_timeout)
-        )
-        asks = [
-            partial(method, binding=binding, adopt=adopt, wait=wait) for binding in _bindings(paths)
-        ]
-    _show_as_answered(asks, output)
+        _show_as_answered(asks, output)
+        return
+    bindings = _promised(_bindings(paths), certificate, lease_seconds)
+    if idempotency_key and len(bindings) > 1:
+        raise click.UsageError(f"a key stands for one request, and the files hold {len(bindings)}")
+    scheduling = partial(
+        Client.schedule, node_timeout_seconds=node_timeout, idempotency_key=idempotency_key
+    )
+    method = Client.preview if preview else scheduling
+    _show_as_answered(
+        [partial(method, binding=binding, adopt=adopt, wait=wait) for binding in bindings], output
+    )
+
+
+def _promised(
+    bindings: Sequence[resource_pb2.ResourceBinding],
+    certificate: str | None,
+    lease_seconds: int | None,
+) -> Sequence[resource_pb2.ResourceBinding]:
+    """The bindings, with what the options say of their promises."""
+    for binding in bindings:
+        if certificate is not None:
+            binding.spec.certificate = certificate
+        if lease_seconds is not None:
+            binding.spec.lease_seconds = lease_seconds
+    return bindings
 
 
 def _show_as_answered(asks: Sequence[Ask], output: Format) -> None:
@@ -129,7 +171,7 @@ def explain(name: str, output: Format) -> None:
 @click.argument("name", metavar="NAMESPACE/BINDING")
 def delete_binding(name: str) -> None:
     """Forget a binding and free what was promised to it."""
-    namespace, binding = _key(name)
+    namespace, binding = binding_key(name)
     connection().call(lambda api: api.delete_binding(namespace, binding))
     click.echo(f"binding/{name} deleted")
 
@@ -147,15 +189,8 @@ def _bindings(paths: Sequence[str]) -> list[resource_pb2.ResourceBinding]:
 def _decision_id(name: str) -> str:
     if "/" not in name and len(name) == DECISION_ID_LENGTH:
         return name
-    namespace, binding = _key(name)
+    namespace, binding = binding_key(name)
     answer: scheduling_pb2.GetBindingResponse = connection().call(
         lambda api: api.get_binding(namespace, binding)
     )
     return answer.decision.id
-
-
-def _key(name: str) -> tuple[str, str]:
-    namespace, slash, binding = name.rpartition("/")
-    if not binding or (slash and not namespace):
-        raise InvalidRequest.of("NAMESPACE/BINDING", f"{name!r} names no binding")
-    return namespace, binding

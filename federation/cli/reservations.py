@@ -1,0 +1,107 @@
+"""Verbs about what bindings hold: describe binding, release, renew.
+
+Must not interpret what it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.names import binding_key
+from federation.cli.output import Format, output_option
+from federation.codec.written import document_from_message
+from federation.v1 import scheduling_pb2
+
+
+@click.command("binding", epilog="Example: fedctl describe binding shop/checkout-deployment")
+@click.argument("name", metavar="NAMESPACE/BINDING")
+@output_option
+def describe_binding(name: str, output: Format) -> None:
+    """One binding: where it runs, its newest decision, and what is reserved for it."""
+    namespace, binding = binding_key(name)
+    answer = connection().call(lambda api: api.get_binding(namespace, binding))
+    if output.is_document:
+        show.print_document(document_from_message(answer), output)
+        return
+    _print_binding(answer)
+
+
+@click.command(epilog="Example: fedctl release shop/checkout-deployment --cluster member1")
+@click.argument("name", metavar="NAMESPACE/BINDING")
+@click.option("--cluster", "clusters", multiple=True, help="In this cluster; else in all.")
+@output_option
+def release(name: str, clusters: Sequence[str], output: Format) -> None:
+    """Give back what is reserved for a binding; what runs keeps running.
+
+    Others may be promised the room at once, also that of replicas that are not on any node yet.
+    """
+    namespace, binding = binding_key(name)
+    held = connection().call(lambda api: api.release(namespace, binding, clusters=clusters))
+    if output.is_document:
+        show.print_document([document_from_message(each) for each in held], output)
+        return
+    click.echo(f"binding/{name} released")
+    print_reservations(held)
+
+
+@click.command(epilog="Example: fedctl renew shop/checkout-deployment --lease-seconds 3600")
+@click.argument("name", metavar="NAMESPACE/BINDING")
+@click.option("--lease-seconds", type=int, help="From now on; else as long as its spec says.")
+def renew(name: str, lease_seconds: int | None) -> None:
+    """Prolong the lease of what is reserved for a binding."""
+    namespace, binding = binding_key(name)
+    answer = connection().call(
+        lambda api: api.renew_lease(namespace, binding, lease_seconds=lease_seconds)
+    )
+    click.echo(f"binding/{name} holds until {answer.lease_expire_time.ToJsonString()}")
+
+
+def print_reservations(held: Iterable[scheduling_pb2.Reservation]) -> None:
+    """A row for each cluster and component."""
+    columns = ["CLUSTER", "COMPONENT", "REPLICAS", "OUTSTANDING", "BOUND", "WAITING", "FINISHED"]
+    columns += ["CERTIFICATE", "DECISION"]
+    show.print_table(
+        columns,
+        [
+            (
+                each.cluster,
+                each.component or "-",
+                each.replicas,
+                each.outstanding,
+                each.bound,
+                each.unbound,
+                each.finished,
+                each.certificate,
+                each.decision_id,
+            )
+            for each in held
+        ],
+    )
+
+
+def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
+    spec, decision = answer.binding.spec, answer.decision
+    outcome = scheduling_pb2.Outcome.Name(decision.outcome).removeprefix("OUTCOME_")
+    facts: list[tuple[str, object]] = [
+        ("Namespace", answer.binding.metadata.namespace or "-"),
+        ("Name", answer.binding.metadata.name),
+        ("UID", answer.binding.metadata.uid or "-"),
+        ("Workload", f"{spec.resource.kind}/{spec.resource.name}"),
+        ("Replicas", spec.replicas),
+        ("Clusters", ", ".join(f"{at.name}={at.replicas}" for at in spec.clusters) or "-"),
+        ("Decision", f"{decision.id} {outcome}" if decision.id else "none yet"),
+    ]
+    if decision.reason:
+        facts.append(("Reason", decision.reason))
+    if answer.HasField("lease_expire_time"):
+        facts.append(("Held until", answer.lease_expire_time.ToJsonString()))
+    show.print_facts(facts)
+    show.print_heading("Reservations")
+    if answer.reservations:
+        print_reservations(answer.reservations)
+    else:
+        click.echo("none")

@@ -1,0 +1,87 @@
+"""``fedctl watch``: a line, or a document, for everything that happens, until it is interrupted.
+
+Must not interpret what it shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from typing import TypeVar
+
+import click
+from google.protobuf.message import Message
+
+from federation.cli.connection import connection
+from federation.client import Client, WatchMessage
+from federation.codec.written import document_from_message
+from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
+
+E = TypeVar("E", scheduling_pb2.BindingEvent, clusters_pb2.ClusterEvent)
+
+
+@click.group(epilog="Example: fedctl watch bindings -n shop")
+def watch() -> None:
+    """Show what is there, and everything that changes from then on."""
+
+
+@watch.command("bindings", epilog="Example: fedctl watch bindings -n shop -o json")
+@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
+def watch_bindings(namespace: str, output: str) -> None:
+    """Bindings and where they run. With -o json an object a line, with the binding as it is."""
+
+    def opened(api: Client) -> AsyncGenerator[WatchMessage[scheduling_pb2.BindingEvent]]:
+        return api.watch_bindings(namespace)
+
+    _follow(opened, _binding_line, as_json=output == "json")
+
+
+@watch.command("clusters", epilog="Example: fedctl watch clusters")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
+def watch_clusters(output: str) -> None:
+    """Member clusters. With -o json an object a line, with the cluster as it is."""
+
+    def opened(api: Client) -> AsyncGenerator[WatchMessage[clusters_pb2.ClusterEvent]]:
+        return api.watch_clusters()
+
+    _follow(opened, _cluster_line, as_json=output == "json")
+
+
+def _follow(
+    opened: Callable[[Client], AsyncGenerator[WatchMessage[E]]],
+    line: Callable[[E], str],
+    *,
+    as_json: bool,
+) -> None:
+    try:
+        for message in connection().iterate(opened):
+            if message.relist:
+                click.echo("what is there:", err=True)
+            for event in message.events:
+                if event.type != resource_pb2.EVENT_TYPE_BOOKMARK:
+                    click.echo(_json(event) if as_json else line(event))
+    except KeyboardInterrupt:
+        return
+
+
+def _json(event: Message) -> str:
+    return json.dumps(document_from_message(event), ensure_ascii=False)
+
+
+def _binding_line(event: scheduling_pb2.BindingEvent) -> str:
+    meta, spec = event.binding.metadata, event.binding.spec
+    name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    if event.type == resource_pb2.EVENT_TYPE_DELETED:
+        return f"DELETED  {name}"
+    placed = ", ".join(f"{at.name}={at.replicas}" for at in spec.clusters) or "-"
+    return f"UPDATED  {name}  replicas {spec.replicas}  clusters {placed}  {event.decision_id}"
+
+
+def _cluster_line(event: clusters_pb2.ClusterEvent) -> str:
+    name, status = event.cluster.metadata.name, event.cluster.status
+    if event.type == resource_pb2.EVENT_TYPE_DELETED:
+        return f"DELETED  {name}"
+    conditions = ", ".join(f"{each.type} {each.status}" for each in status.conditions)
+    report = f"report {status.agent.report_epoch}/{status.agent.report_sequence}"
+    return f"UPDATED  {name}  {conditions}  {report}"

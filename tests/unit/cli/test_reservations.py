@@ -1,0 +1,117 @@
+"""``fedctl``: what is held is shown, released and prolonged; what changes is followed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from federation.cli.__main__ import fedctl
+from tests.control_planes import RunningControlPlane, report, running_control_plane
+
+BINDING: dict[str, Any] = {
+    "kind": "ResourceBinding",
+    "metadata": {"namespace": "shop", "name": "web", "uid": "uid-web"},
+    "spec": {
+        "resource": {"kind": "Deployment", "name": "web", "uid": "u1"},
+        "replicas": 5,
+        "replicaRequirements": {"resourceRequest": {"cpu": 1}},
+        "placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}},
+    },
+}
+
+
+@pytest.fixture
+async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+    async with running_control_plane(database_url, tmp_path) as found:
+        async with found.connected("member1", report=report()):
+            yield found
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "binding.yaml"
+    path.write_text(yaml.safe_dump(BINDING), encoding="utf-8")
+    return str(path)
+
+
+async def run(running: RunningControlPlane, *arguments: str) -> Result:
+    plane = running.plane
+    token = ("--token-file", str(plane.admin_token_file))
+    flags = ["--insecure", "--endpoint", str(plane.endpoint), *token]
+    return await asyncio.to_thread(CliRunner().invoke, fedctl, [*flags, *arguments])
+
+
+async def shown(running: RunningControlPlane, *arguments: str) -> str:
+    result = await run(running, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+async def answered(running: RunningControlPlane, *arguments: str) -> Any:
+    return json.loads(await shown(running, *arguments, "-o", "json"))
+
+
+SCHEDULE = ("schedule", "--node-timeout", "0")
+
+
+async def test_what_is_promised_is_shown_and_released(
+    running: RunningControlPlane, file: str
+) -> None:
+    text = await shown(running, *SCHEDULE, "-f", file, "--certificate", "strict")
+    assert "strict" in text
+    assert " 1/1" in text
+    described = await shown(running, "describe", "binding", "shop/web")
+    assert "OUTSTANDING" in described
+    assert "strict" in described
+    told = await answered(running, "describe", "binding", "shop/web")
+    (held,) = told["reservations"]
+    assert (held["cluster"], held["replicas"], held["outstanding"]) == ("member1", 5, 5)
+    (gone,) = await answered(running, "release", "shop/web", "--cluster", "member1")
+    assert gone == held
+    assert "none" in await shown(running, "describe", "binding", "shop/web")
+    refused = await run(running, "release", "shop/web")
+    assert refused.exit_code == 1
+    assert "holds nothing" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["nobody", "No_Name"])
+async def test_a_cluster_that_is_not_there_cannot_be_released(
+    running: RunningControlPlane, file: str, name: str
+) -> None:
+    await shown(running, *SCHEDULE, "-f", file)
+    refused = await run(running, "release", "shop/web", "--cluster", name)
+    assert refused.exit_code == 1
+    assert "clusters[0]" in refused.stderr
+
+
+async def test_a_lease_is_prolonged(running: RunningControlPlane, file: str) -> None:
+    refused = await run(running, "renew", "shop/web")
+    assert "There is no binding" in refused.stderr
+    await shown(running, *SCHEDULE, "-f", file)
+    refused = await run(running, "renew", "shop/web", "--lease-seconds", "60")
+    assert "has no lease" in refused.stderr
+    await shown(running, *SCHEDULE, "-f", file, "--lease-seconds", "60")
+    before = (await answered(running, "describe", "binding", "shop/web"))["leaseExpireTime"]
+    assert "holds until" in await shown(running, "renew", "shop/web", "--lease-seconds", "3600")
+    after = (await answered(running, "describe", "binding", "shop/web"))["leaseExpireTime"]
+    assert after > before
+    refused = await run(running, "renew", "shop/web", "--lease-seconds", "0")
+    assert "leaseSeconds" in refused.stderr
+
+
+async def test_a_key_decides_once(running: RunningControlPlane, file: str) -> None:
+    once = (*SCHEDULE, "-f", file, "--idempotency-key", "k1")
+    (first,) = await answered(running, *once)
+    (again,) = await answered(running, *once)
+    assert again["decision"]["id"] == first["decision"]["id"]
+    refused = await run(running, *once, "--certificate", "strict")
+    assert refused.exit_code == 1
+    assert "another request" in refused.stderr
+    assert (await run(running, *once, "--preview")).exit_code == 2
