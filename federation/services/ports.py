@@ -385,8 +385,8 @@ class Decisions(Protocol):
         """With the trace and the node plans; None also for what cannot be an id."""
         ...
 
-    async def put_node_plans(self, decision_id: str, plans: Sequence[NodePlan]) -> None:
-        """Keeps agents' answers; a later answer of a cluster replaces its earlier one."""
+    async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
+        """Keeps agents' answers by decision; a cluster's later answer replaces its earlier one."""
         ...
 
 

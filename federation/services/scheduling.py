@@ -25,6 +25,7 @@ from federation.services.amending import Amending, held_in
 from federation.services.committing import Committing
 from federation.services.drafts import Decided
 from federation.services.fleet import FleetOwner
+from federation.services.node_plans import NodePlans
 from federation.services.ports import AgentGateway, Store
 from federation.services.values import (
     BindingPage,
@@ -57,6 +58,7 @@ class Scheduling:
         self._committing = committing
         self._amending = amending
         self._profiles = profiles
+        self._plans = NodePlans(store)
 
     async def schedule(
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
@@ -102,8 +104,7 @@ class Scheduling:
             )
         )
         if plans and record.id:
-            async with self._store.transaction() as tx:
-                await tx.decisions.put_node_plans(record.id, plans)
+            await self._plans.keep(record.id, plans)
             await self._weaken(record, plans)
         return replace(record, node_plans=tuple(plans))
 

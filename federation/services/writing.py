@@ -78,10 +78,12 @@ async def lock_clusters(
     """Hold the clusters' ledgers, as they are in the store, until the transaction ends.
 
     Answers which of them had moved on: the fleet in memory has caught up with those. Clusters that
-    are gone count as moved.
+    are gone count as moved, and are gone from the fleet.
     """
     locked = await tx.journal.lock(sorted(names))
     gone = frozenset(names) - locked.keys()
+    for name in gone:
+        fleet.remove(name)
     moved = {
         name: version
         for name, version in locked.items()

@@ -6,18 +6,17 @@ Must not change a decision once it is stored.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID, uuid4
 
 from sqlalchemy import BigInteger, LargeBinary, Text, Uuid, bindparam, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding
 from federation.services.ports import NewDecision
 from federation.services.values import DecisionRecord, NodePlan, Verdict
-from federation.store.rows import document_of, json_text, node_plan_of, packed_trace, record_of
+from federation.store.rows import json_text, node_plan_of, packed_trace, record_of
 from federation.store.tables import decision as table
 from federation.store.tables import node_plan
 
@@ -48,6 +47,19 @@ ADD = text("""
         for name in ("namespaces", "names", "outcomes", "clusters", "reasons")
     ),
     bindparam("traces", type_=ARRAY(LargeBinary)),
+)
+
+
+PUT_PLANS = text("""
+    INSERT INTO node_plan (decision_id, cluster_name, body)
+    SELECT id, cluster, body::jsonb FROM unnest(:ids, :clusters, :bodies)
+        AS given (id, cluster, body)
+    ORDER BY id, cluster
+    ON CONFLICT (decision_id, cluster_name) DO UPDATE SET body = excluded.body
+""").bindparams(
+    bindparam("ids", type_=ARRAY(Uuid)),
+    bindparam("clusters", type_=ARRAY(Text)),
+    bindparam("bodies", type_=ARRAY(Text)),
 )
 
 
@@ -106,22 +118,19 @@ class DecisionStatements:
         )
         return record_of(row, tuple(map(node_plan_of, plans)))
 
-    async def put_node_plans(self, decision_id: str, plans: Sequence[NodePlan]) -> None:
-        statement = upsert(node_plan).values(
-            [
-                {
-                    "decision_id": UUID(decision_id),
-                    "cluster_name": plan.cluster,
-                    "body": document_of(plan),
-                }
-                for plan in plans
-            ]
-        )
+    async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
+        newest = {
+            (decision_id, plan.cluster): plan
+            for decision_id, answered in plans.items()
+            for plan in answered
+        }
         await self._connection.execute(
-            statement.on_conflict_do_update(
-                index_elements=[node_plan.c.decision_id, node_plan.c.cluster_name],
-                set_={"body": statement.excluded.body},
-            )
+            PUT_PLANS,
+            {
+                "ids": [UUID(decision_id) for decision_id, _ in newest],
+                "clusters": [cluster for _, cluster in newest],
+                "bodies": [json_text(plan) for plan in newest.values()],
+            },
         )
 
 

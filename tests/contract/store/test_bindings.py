@@ -253,7 +253,7 @@ async def test_a_later_node_plan_replaces_the_earlier_one(store: PostgresStore) 
     answered = NodePlan(cluster="b", nodes=(NodeShare(node="n9", replicas=3),))
     for plans in ([late, placed], [answered]):
         async with store.transaction() as tx:
-            await tx.decisions.put_node_plans(record.id, plans)
+            await tx.decisions.put_node_plans({record.id: plans})
     async with store.reading() as read:
         found = await read.decisions.get(record.id)
     assert found is not None
