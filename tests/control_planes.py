@@ -21,6 +21,7 @@ from grpc_status import rpc_status
 from federation.app import ControlPlane
 from federation.database import Database
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.services.watches import WatchPace
 from federation.settings import load_settings
 from federation.v1.agents_pb2 import (
     ConnectRequest,
@@ -133,7 +134,12 @@ class RunningControlPlane:
 
 @asynccontextmanager
 async def running_control_plane(
-    database_url: str, data_dir: Path, profiles: Profiles = DEFAULT_PROFILES, **flags: str
+    database_url: str,
+    data_dir: Path,
+    profiles: Profiles = DEFAULT_PROFILES,
+    *,
+    watch_pace: WatchPace | None = None,
+    **flags: str,
 ) -> AsyncIterator[RunningControlPlane]:
     """Plain text unless told otherwise, on ports that the system chooses."""
     given = {"insecure": "true"} if "tls_cert" not in flags else {}
@@ -146,7 +152,9 @@ async def running_control_plane(
         data_dir=data_dir,
     )
     database = Database(url=database_url, description="the tests' database")
-    plane = ControlPlane(loaded.settings, database, host_name="localhost", profiles=profiles)
+    plane = ControlPlane(
+        loaded.settings, database, host_name="localhost", profiles=profiles, watch_pace=watch_pace
+    )
     try:
         await plane.start()
         token = plane.admin_token_file.read_text(encoding="ascii").strip()
