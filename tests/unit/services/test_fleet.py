@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,14 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.model.capacity import FleetCapacity
-from federation.model.cluster import Cluster, ReportedPool, ReportedPools
+from federation.model.cluster import CapacityReport, Cluster, ReportedPool, ReportedPools
 from federation.model.errors import NotFound
+from federation.model.estimate import EstimateOptions
+from federation.model.reservations import Share
+from federation.model.workload import ReplicaRequirements
+from federation.services.availability import answer
 from federation.services.fleet import FleetOwner
+from federation.services.journal import BindingChanged, Change, ClusterShares, ReportAdvanced
 from federation.services.registration import Registration
 from federation.services.reporting import Reporting
 from federation.services.values import AgentFacts, AgentHello, AgentPresence
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
+from tests.reports import echo
 from tests.services import join_and_report, make_report
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -208,3 +217,165 @@ def test_pools_follow_the_reports(owner: FleetOwner) -> None:
     assert pooled(owner) == [1000, None, None]
     owner.remove("a")
     assert pooled(owner) == [None, None]
+
+
+PROMISES = st.dictionaries(NAMES, st.integers(0, 4), min_size=1, max_size=3)
+HAPPENINGS = st.lists(
+    st.one_of(
+        st.tuples(st.just("decide"), st.sampled_from(["x", "y", "z"]), PROMISES),
+        st.tuples(st.just("report"), NAMES, st.integers(0, 3)),
+    ),
+    max_size=20,
+)
+Told = partial[None]
+
+
+def four_clusters() -> FleetOwner:
+    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    for name in "abcd":
+        owner.put_cluster(Cluster(name=name))
+        owner.put_report(name, replace(make_report(1), pools=pools(1000)), 1.0)
+    return owner
+
+
+def told_in_order(happenings: list[tuple[Any, ...]]) -> list[Told]:
+    """What a journal would tell, with the versions that the store would give."""
+    versions = dict.fromkeys("abcd", four_clusters().ledger("a").version)
+    sequences = dict.fromkeys("abcd", 1)
+    told: list[Told] = []
+    for number, happening in enumerate(happenings):
+        match happening:
+            case "decide", name, replicas:
+                clusters = {}
+                for cluster, count in replicas.items():
+                    versions[cluster] += 1
+                    share = Share(
+                        requirements=ReplicaRequirements(request={"cpu": 100}), replicas=count
+                    )
+                    clusters[cluster] = ClusterShares(
+                        version=versions[cluster], shares=(share,) if count else ()
+                    )
+                change = BindingChanged(
+                    namespace="", name=name, decision=f"d{number}", clusters=clusters
+                )
+                told.append(partial(FleetOwner.apply, change=change))
+            case "report", cluster, bound:
+                versions[cluster] += 1
+                sequences[cluster] += 1
+                report = replace(
+                    make_report(sequences[cluster]),
+                    pools=pools(1000),
+                    interest_version=versions[cluster] - 1,
+                    echoes=(echo("x", {"cpu": 100}, bound),),
+                )
+                told.append(
+                    partial(put_told, cluster=cluster, report=report, version=versions[cluster])
+                )
+    return told
+
+
+def put_told(owner: FleetOwner, cluster: str, report: CapacityReport, version: int) -> None:
+    owner.put_report(cluster, report, float(version), version)
+
+
+@settings(deadline=None)
+@given(HAPPENINGS, st.randoms(use_true_random=False))
+def test_in_whatever_order_it_is_told_a_fleet_comes_to_the_same(
+    happenings: list[tuple[Any, ...]], chance: Random
+) -> None:
+    told = told_in_order(happenings)
+    one, other = four_clusters(), four_clusters()
+    for each in told:
+        each(one)
+    again = [*told, *chance.sample(told, k=len(told) // 2)]
+    chance.shuffle(again)
+    for each in again:
+        each(other)
+        if chance.random() < 0.2:
+            assert other.snapshot.positions
+    assert other.behind() == one.behind() == []
+    assert other.snapshot.ledgers == one.snapshot.ledgers
+    assert other.snapshot.outstanding == one.snapshot.outstanding
+    assert other.snapshot.states == one.snapshot.states
+    for name in "xyz":
+        assert other.holdings(name) == one.holdings(name)
+    for position, room in enumerate(other.snapshot.rooms.rooms):
+        assert room is not None
+        held = one.snapshot.outstanding.get(position, ())
+        assert sorted(room.outstanding, key=repr) == sorted(held, key=repr)
+
+
+def test_a_change_waits_until_the_one_before_it_is_here() -> None:
+    owner = four_clusters()
+    first, second, third = told_in_order(
+        [("decide", "x", {"a": 1}), ("report", "a", 0), ("decide", "y", {"a": 2, "b": 1})]
+    )
+    seen: list[Change] = []
+    owner.observe(seen.append)
+    third(owner)
+    second(owner)
+    assert owner.holdings("y") == ("b",)
+    assert owner.behind() == ["a"]
+    assert [type(each) for each in seen] == [BindingChanged]
+    first(owner)
+    assert owner.holdings("y") == ("a", "b")
+    assert [type(each) for each in seen[1:]] == [BindingChanged, ReportAdvanced, BindingChanged]
+    seen.clear()
+    for each in (first, second, third):
+        each(owner)
+    assert seen == []
+
+
+def test_the_room_a_change_was_packed_into_is_taken_over() -> None:
+    owner = four_clusters()
+    (decide,) = told_in_order([("decide", "x", {"a": 1})])
+    change = decide.keywords["change"]
+    rooms = owner.snapshot.rooms.rooms
+    room = rooms[0]
+    assert room is not None
+    share = change.clusters["a"].shares[0]
+    packed = room.with_one(owner.ledger("a").decided("x", "d", [share]).outstanding()[0])
+    owner.apply(change, {"a": packed})
+    after = owner.snapshot.rooms.rooms[0]
+    assert after is not None
+    assert after.held is packed.held
+    # What was packed before something else happened does not hold that.
+    other = four_clusters()
+    other.put_report("a", replace(make_report(2), pools=pools(700)), 2.0)
+    other.apply(change, {"a": packed})
+    assert pooled(other)[0] == 700
+
+
+def test_what_finds_no_room_is_shown() -> None:
+    owner = four_clusters()
+    (decide,) = told_in_order([("decide", "x", {"a": 4})])
+    decide(owner)
+    assert owner.view("a").overcommitted == 0
+    owner.put_report("a", replace(make_report(2), pools=pools(100)), 2.0)
+    assert owner.view("a").overcommitted == 2
+    owner.put_report("a", replace(make_report(3), pools=pools(400)), 3.0)
+    assert owner.view("a").overcommitted == 0
+
+
+def test_estimates_forget_nothing_that_is_promised(owner: FleetOwner) -> None:
+    owner.put_cluster(Cluster(name="a"))
+    owner.put_report("a", replace(make_report(cpu_millis=1000), pools=None), 1.0)
+    share = Share(requirements=ReplicaRequirements(request={"cpu": 100}), replicas=4)
+    change = BindingChanged(
+        namespace="", name="x", clusters={"a": ClusterShares(version=3, shares=(share,))}
+    )
+
+    def fitting() -> int:
+        found = answer(
+            owner.snapshot,
+            owner.known_estimates,
+            [share.requirements],
+            None,
+            EstimateOptions(),
+            2.0,
+        )
+        return int(found.estimates[0].replicas_c[0])
+
+    assert fitting() == 10
+    owner.apply(change)
+    assert fitting() == 6
