@@ -60,7 +60,7 @@ from federation.services.replicas import Replicas
 from federation.services.reporting import MISSED_BEATS, Beat, Reporting
 from federation.services.scheduling import Scheduling
 from federation.services.watched import BindingSubject, ClusterSubject
-from federation.services.watches import Watches
+from federation.services.watches import Watches, WatchPace
 from federation.settings import Address, Settings
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
@@ -130,6 +130,7 @@ class ControlPlane:
         *,
         host_name: str,
         profiles: Profiles = DEFAULT_PROFILES,
+        watch_pace: WatchPace | None = None,
     ) -> None:
         self._settings = settings
         self._database = database
@@ -179,12 +180,16 @@ class ControlPlane:
         self._duties = Duties(self._store, self._replicas.id, (expiring, *PRUNING), self._clock)
         self._placing = NodePlacing(self._scheduling)
         self._binding_watches = Watches(
-            self._store, self._following, BindingSubject(self._store, binding_event)
+            self._store,
+            self._following,
+            BindingSubject(self._store, binding_event),
+            watch_pace,
         )
         self._cluster_watches = Watches(
             self._store,
             self._following,
             ClusterSubject(self._fleet, cluster_events(self._clock)),
+            watch_pace,
         )
         self._fleet.observe(self._cluster_watches.changed)
         self._health = health.aio.HealthServicer()

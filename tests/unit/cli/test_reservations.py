@@ -29,9 +29,11 @@ BINDING: dict[str, Any] = {
 
 @pytest.fixture
 async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
-    async with running_control_plane(database_url, tmp_path) as found:
-        async with found.connected("member1", report=report()):
-            yield found
+    async with (
+        running_control_plane(database_url, tmp_path) as found,
+        found.connected("member1", report=report()),
+    ):
+        yield found
 
 
 @pytest.fixture
