@@ -143,6 +143,10 @@ class FleetOwner:
             overcommitted=sum(each.unplaced for each in room.overcommitted) if room else 0,
         )
 
+    def presence(self, name: str) -> AgentPresence | None:
+        """The agent of a cluster, None when there is no such cluster."""
+        return self._presences.get(name)
+
     @property
     def size(self) -> int:
         """How many clusters there are."""

@@ -36,8 +36,8 @@ class KnownRequest:
 class StoredPresence:
     """Which replica of the control plane heard a cluster's agent, and when (the store's Unix time).
 
-    ``replica`` is empty once the stream ended. ``confirmed_sequence`` is the report that the agent
-    said to be still its picture when it was heard last, 0: none.
+    ``replica`` is empty once the stream ended, at ``heard_at``. ``confirmed_sequence`` is the
+    report that the agent said to be still its picture when it was heard last, 0: none.
     """
 
     cluster: str
@@ -185,10 +185,12 @@ class Presences(Protocol):
         ...
 
     async def leave(self, cluster: str, replica: str) -> None:
-        """The stream that this replica served ended."""
+        """The stream that this replica served ended, now."""
         ...
 
-    async def all(self) -> Sequence[StoredPresence]: ...
+    async def all(self, heard_since: float = 0.0) -> Sequence[StoredPresence]:
+        """Those that were put or left since then, by the store's Unix time."""
+        ...
 
 
 class Replicas(Protocol):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.services.fleet import FleetOwner
@@ -17,10 +17,13 @@ from federation.services.journal_ports import Replica, StoredPresence
 from federation.services.ports import Clock, Store
 from federation.services.replicas import Replicas
 from federation.services.reporting import Reporting
+from federation.services.values import AgentPresence
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
 # Rows in a fleet's thousands are followed so many at a time, between other work of the loop.
-ROWS_AT_ONCE = 500
+ROWS_AT_ONCE = 250
+# What a peer tells is dated by the begin of its transaction, and seen at its end.
+COMMITTED_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +44,7 @@ class HeldStreams(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Told(NamedTuple):
     """What was last written of a stream of ours: its session, and when it was heard, our time."""
 
     epoch: int
@@ -68,7 +70,9 @@ class Presences:
         self._reporting = reporting
         self._clock = clock
         self._told: dict[str, Told] = {}
-        self._seen: Mapping[str, StoredPresence] | None = None
+        self._seen: dict[str, StoredPresence] = {}
+        self._since = 0.0
+        self._has_begun = False
 
     @property
     def round_seconds(self) -> float:
@@ -78,7 +82,7 @@ class Presences:
 
     def holder(self, cluster: str) -> Replica | None:
         """The peer that serves a cluster's agent, as far as is known."""
-        row = (self._seen or {}).get(cluster)
+        row = self._seen.get(cluster)
         return self._replicas.peer(row.replica) if row else None
 
     async def keep_sharing(self) -> None:
@@ -97,30 +101,34 @@ class Presences:
     async def share(self) -> None:
         """One round. Raises Unavailable."""
         await self._replicas.keep_credential()
-        news, ended = self._news(), self._ended()
+        news, ended = await self._news(), self._ended()
         async with self._store.transaction() as tx:
             if news:
-                await tx.presences.put(
-                    [self._row(cluster, told) for cluster, told in sorted(news.items())]
-                )
+                await tx.presences.put([self._row(name, news[name]) for name in sorted(news)])
             for cluster in ended:
                 await tx.presences.leave(cluster, self._replicas.id)
-            await self._replicas.meet(tx)
-            rows = await tx.presences.all()
+            peers_changed = await self._replicas.meet(tx)
+            rows = await tx.presences.all(self._since)
         self._told.update(news)
         for cluster in ended:
             self._told.pop(cluster, None)
-        await self._follow_all(rows)
+        await self._take(rows)
+        if peers_changed:
+            await self._follow_all([*self._seen.values()], heard=frozenset())
 
-    def _news(self) -> dict[str, Told]:
+    async def _news(self) -> dict[str, Told]:
         """The streams held here whose agents were heard since they were last told of."""
         found = {}
-        for cluster, epoch in self._streams.epochs().items():
-            if self._fleet.has(cluster):
-                heard_at = self._fleet.view(cluster).presence.last_heartbeat_at or 0.0
-                told = Told(epoch=epoch, heard_at=heard_at)
+        held = [*self._streams.epochs().items()]
+        for start in range(0, len(held), ROWS_AT_ONCE):
+            for cluster, epoch in held[start : start + ROWS_AT_ONCE]:
+                presence = self._fleet.presence(cluster)
+                if presence is None or presence.last_heartbeat_at is None:
+                    continue
+                told = Told(epoch, presence.last_heartbeat_at)
                 if told != self._told.get(cluster):
                     found[cluster] = told
+            await asyncio.sleep(0)
         return found
 
     def _ended(self) -> list[str]:
@@ -128,7 +136,7 @@ class Presences:
         return sorted(cluster for cluster in self._told if cluster not in held)
 
     def _row(self, cluster: str, told: Told) -> StoredPresence:
-        presence = self._fleet.view(cluster).presence
+        presence = self._fleet.presence(cluster) or AgentPresence()
         return StoredPresence(
             cluster=cluster,
             replica=self._replicas.id,
@@ -138,17 +146,27 @@ class Presences:
             confirmed_sequence=presence.confirmed_sequence,
         )
 
-    async def _follow_all(self, rows: Sequence[StoredPresence]) -> None:
-        before, is_first = self._seen or {}, self._seen is None
-        # A row that is missing was lost by the store: what it said is still the newest known.
-        kept = {name: row for name, row in before.items() if self._fleet.has(name)}
-        self._seen = {**kept, **{row.cluster: row for row in rows}}
+    async def _take(self, rows: Sequence[StoredPresence]) -> None:
+        """Follow what is new in rows. One that the store lost is still the newest known."""
+        changed = [row for row in rows if row != self._seen.get(row.cluster)]
+        # What a start finds may be of any age.
+        heard = frozenset(row.cluster for row in changed) if self._has_begun else frozenset[str]()
+        self._seen.update((row.cluster, row) for row in changed)
+        self._has_begun = True
+        # Nothing new at all: everything is read next, as the store's clock may have gone back.
+        newest = max((row.heard_at for row in rows), default=0.0)
+        self._since = newest - COMMITTED_SECONDS if rows else 0.0
+        if len(self._seen) > self._fleet.size:
+            for gone in [name for name in self._seen if not self._fleet.has(name)]:
+                del self._seen[gone]
+        await self._follow_all(changed, heard)
+
+    async def _follow_all(self, rows: Sequence[StoredPresence], heard: Collection[str]) -> None:
         for start in range(0, len(rows), ROWS_AT_ONCE):
             held = self._streams.epochs()
             for row in rows[start : start + ROWS_AT_ONCE]:
                 if row.replica != self._replicas.id and self._fleet.has(row.cluster):
-                    # What a start finds may be of any age.
-                    is_heard = not is_first and row != before.get(row.cluster)
+                    is_heard = row.cluster in heard
                     self._follow(row, held.get(row.cluster), is_heard=is_heard)
             await asyncio.sleep(0)
 

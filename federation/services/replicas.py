@@ -48,14 +48,16 @@ class Replicas:
         """Another control plane, if it runs."""
         return self._peers.get(replica_id)
 
-    async def meet(self, tx: Transaction) -> None:
-        """Tell that this one runs, and learn who else does."""
+    async def meet(self, tx: Transaction) -> bool:
+        """Tell that this one runs, and learn who else does: whether that changed."""
+        before = self._peers
         await tx.replicas.put(Replica(id=self.id, endpoint=self.endpoint))
         self._peers = {
             replica.id: replica
             for replica in await tx.replicas.all(LOST_SECONDS)
             if replica.id != self.id
         }
+        return self._peers != before
 
     async def keep_credential(self) -> None:
         """Make a credential when there is none or it is due; the one before ends by itself."""

@@ -65,14 +65,15 @@ class PresenceStatements:
         statement = (
             update(presence)
             .where(presence.c.cluster_id == of_cluster, presence.c.replica == replica)
-            .values(replica="")
+            .values(replica="", heard_at=func.now())
         )
         await self._connection.execute(statement)
 
-    async def all(self) -> Sequence[StoredPresence]:
+    async def all(self, heard_since: float = 0.0) -> Sequence[StoredPresence]:
         statement = (
             select(presence, cluster.c.name)
             .join(cluster, cluster.c.id == presence.c.cluster_id)
+            .where(presence.c.heard_at >= func.to_timestamp(heard_since))
             .order_by(cluster.c.name)
         )
         return [

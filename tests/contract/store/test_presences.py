@@ -79,7 +79,12 @@ async def test_only_the_replica_that_serves_a_stream_ends_it(store: PostgresStor
     assert await everything(store) == known
     async with store.transaction() as tx:
         await tx.presences.leave("a", "x")
-    assert await everything(store) == known | {"a": replace(known["a"], replica="")}
+    left = await everything(store)
+    assert left["a"].heard_at > known["a"].heard_at
+    assert replace(left["a"], heard_at=0.0) == replace(known["a"], replica="", heard_at=0.0)
+    assert left["b"] == known["b"]
+    async with store.reading() as read:
+        assert await read.presences.all(left["a"].heard_at) == [left["a"]]
 
 
 async def test_replicas_that_heard_the_same_clusters_do_not_wait_for_each_other(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.agents.sessions import Session, Sessions
 from federation.model.errors import Conflict, Unavailable
@@ -307,6 +309,22 @@ async def test_rows_that_the_store_lost_are_not_missed(
     await share(b)
     assert b.presences.holder("member1") is not None
     assert b.seen.connected
+
+
+async def test_a_clock_of_the_store_that_goes_back_hides_nobody_for_long(
+    planes: tuple[Plane, Plane], credential_id: str, engine: AsyncEngine
+) -> None:
+    a, b = planes
+    await a.connect(credential_id)
+    await share(a, b)
+    async with engine.begin() as connection:
+        ahead = text("UPDATE presence SET heard_at = now() + interval '1 hour'")
+        await connection.execute(ahead)
+    await share(b)
+    pass_time(a, b, seconds=HEARTBEAT_SECONDS)
+    a.beat()
+    await share(a, b, b)
+    assert b.seen.last_heartbeat_at == b.clock.now()
 
 
 def test_rounds_are_three_a_heartbeat_within_limits(planes: tuple[Plane, Plane]) -> None:
