@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from federation.codec.bindings import binding_to_message
-from federation.codec.reports import report_to_message
 from federation.model.placement import (
     Binding,
     ClusterAffinity,
@@ -27,8 +27,7 @@ from federation.model.placement import (
     SchedulingType,
 )
 from federation.model.workload import ReplicaRequirements
-from federation.v1.agents_pb2 import ConnectRequest
-from federation.v1.agents_pb2_grpc import AgentsStub
+from federation.scheduler.room import ReportId
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.scheduling_pb2 import (
@@ -40,23 +39,24 @@ from federation.v1.scheduling_pb2 import (
     ScheduleRequest,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.chaos.members import enrolled
+from tests.chaos.members import Member, enrolled
 from tests.chaos.planes import Planes, running_planes
-from tests.control_planes import hello
+from tests.chaos.slow_ledger import SeenReport
 from tests.databases import Databases
-from tests.services import make_report
+from tests.fleets import GIB
 
 PLANES = 3
 WORKLOADS = 20
 SECONDS = 30.0
 POLL_SECONDS = 0.02
-# Nobody's agent is there: their reports must not grow stale while the test runs.
-PATIENT = ("--heartbeat-seconds=600",)
+REPORT_SECONDS = 1.0
+# Control planes tell each other three times as often which agents they hear.
+PACE = ("--heartbeat-seconds=3",)
 DIVIDED = SchedulingType.DIVIDED
-SCHEDULINGS = {
-    "by capacity": ReplicaScheduling(type=DIVIDED, dynamic=True),
-    "aggregated": ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED),
-}
+BY_CAPACITY = ReplicaScheduling(type=DIVIDED, dynamic=True)
+AGGREGATED = ReplicaScheduling(type=DIVIDED, preference=DivisionPreference.AGGREGATED)
+# One node, in the order of RESOURCES.
+TWO_CORES = np.array([[2000], [16 * GIB], [110], [100 * GIB], [0]], dtype=np.int64)
 
 serial = itertools.count(1)
 
@@ -71,37 +71,43 @@ class Fleet:
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._token = token
 
-    async def join(self, endpoint: str) -> None:
-        """Until every control plane knows what is free."""
-        credentials = await enrolled(endpoint, self._token, self.names)
-        for name, credential in credentials.items():
-            stub: Any = AgentsStub(self.channels[0])
-            report = report_to_message(make_report(cpu_millis=2000))
-            call = stub.Connect(metadata=(("authorization", f"Bearer {credential}"),))
-            await call.write(ConnectRequest(cluster=name, hello=hello()))
-            await call.write(ConnectRequest(cluster=name, report=report))
-            await call.done_writing()
-            async for message in call:
-                if message.WhichOneof("message") == "ack":
-                    break
-            call.cancel()
-        deadline = time.monotonic() + SECONDS
-        for channel in self.channels:
-            while not await self._is_known_to(channel):
-                assert time.monotonic() < deadline
-                await asyncio.sleep(POLL_SECONDS)
+    @asynccontextmanager
+    async def joined(self, endpoints: Sequence[str]) -> AsyncIterator[None]:
+        """Agents are connected, each to one of the control planes, and all know what is free."""
+        credentials = await enrolled(endpoints[0], self._token, self.names)
+        sent: dict[tuple[str, ReportId], SeenReport] = {}
+        living = [
+            asyncio.create_task(
+                Member(name, TWO_CORES, sent, seed=1, report_seconds=REPORT_SECONDS).live(
+                    lambda: list(endpoints), credentials[name]
+                )
+            )
+            for name in self.names
+        ]
+        try:
+            async with asyncio.timeout(SECONDS):
+                for channel in self.channels:
+                    while not await self._are_known_to(channel):  # noqa: ASYNC110 - asked for
+                        await asyncio.sleep(POLL_SECONDS)
+            yield
+        finally:
+            for each in living:
+                each.cancel()
+            await asyncio.gather(*living, return_exceptions=True)
 
-    async def _is_known_to(self, channel: grpc.aio.Channel) -> bool:
+    async def _are_known_to(self, channel: grpc.aio.Channel) -> bool:
         stub: Any = ClustersStub(channel)
         listed = await stub.ListClusters(
             ListClustersRequest(page_size=1000), metadata=self._metadata, timeout=SECONDS
         )
-        reported = {
+        ready = {
             each.metadata.name
             for each in listed.clusters
             if each.status.resource_summary.allocatable
+            and each.status.agent.connected
+            and each.status.conditions[0].status == "True"
         }
-        return reported >= set(self.names)
+        return ready >= set(self.names)
 
     async def call(self, method: str, request: Any, plane: int = 0) -> Any:
         stub: Any = SchedulingStub(self.channels[plane])
@@ -167,7 +173,7 @@ def planes(
     """Three control planes that all tests share, on a database of their own."""
     url = databases.create("scenario", template=template_url)
     folder: Path = tmp_path_factory.mktemp("planes")
-    with running_planes(folder, PLANES, url, PATIENT) as started:
+    with running_planes(folder, PLANES, url, PACE) as started:
         yield started
         codes = started.stop()
     databases.drop(url)
@@ -175,17 +181,17 @@ def planes(
     assert [line for plane in started.all for line in plane.unexpected()] == []
 
 
-@pytest.mark.parametrize("scheduling", SCHEDULINGS.values(), ids=SCHEDULINGS)
 @pytest.mark.parametrize(
-    ("count", "ask"),
+    ("count", "ask", "scheduling"),
     [
-        (1, one_after_the_other),
-        (1, all_at_once),
-        (1, in_one_batch),
-        (2, all_at_once),
-        (3, one_after_the_other),
-        (3, all_at_once),
-        (3, in_a_batch_for_each),
+        (1, one_after_the_other, BY_CAPACITY),
+        (1, all_at_once, BY_CAPACITY),
+        (1, in_one_batch, BY_CAPACITY),
+        (2, all_at_once, BY_CAPACITY),
+        (3, one_after_the_other, BY_CAPACITY),
+        (3, all_at_once, BY_CAPACITY),
+        (3, all_at_once, AGGREGATED),
+        (3, in_a_batch_for_each, AGGREGATED),
     ],
 )
 async def test_four_are_placed_and_sixteen_are_told_why_not(
@@ -194,10 +200,10 @@ async def test_four_are_placed_and_sixteen_are_told_why_not(
     channels = [grpc.aio.insecure_channel(each) for each in planes.endpoints[:count]]
     try:
         fleet = Fleet(channels, planes.token)
-        await fleet.join(planes.endpoints[0])
-        answers = await ask(fleet, scheduling)
-        check(answers)
-        await check_what_is_held(fleet, answers)
+        async with fleet.joined(planes.endpoints):
+            answers = await ask(fleet, scheduling)
+            check(answers)
+            await check_what_is_held(fleet, answers)
     finally:
         for channel in channels:
             await channel.close()
