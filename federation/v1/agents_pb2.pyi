@@ -549,7 +549,9 @@ class SoughtShape(_message.Message):
 
     @_builtins.property
     def planned(self) -> Global___Share:
-        """Replicas promised by plan and not seen bound: a restarted agent claims nodes for them again."""
+        """All replicas promised by plan: an agent where claims are followed keeps nodes for those of them
+        that it does not see bound, after a restart too.
+        """
 
     def __init__(
         self,
