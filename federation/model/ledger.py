@@ -5,7 +5,8 @@ Pure and immutable: what happens gives a new ledger. Must not check capacity, no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -18,6 +19,7 @@ from federation.model.reservations import (
 )
 from federation.model.shapes import Echo, Shape, request_shape
 from federation.model.sharing import SharingMap
+from federation.model.workload import NodeClaim
 
 # Pods carry the decision they were made by; those of decisions longer ago are taken for newer.
 DECISIONS_REMEMBERED: Final = 16
@@ -25,6 +27,7 @@ DECISIONS_REMEMBERED: Final = 16
 OLDER_SHAPES_REMEMBERED: Final = 8
 
 _Sought: TypeAlias = tuple[str, Shape]
+_Entry: TypeAlias = tuple[Reservation, _Sought, Echo | None]
 
 
 class _Held(NamedTuple):
@@ -39,6 +42,20 @@ class _Held(NamedTuple):
     echoes: tuple[Echo | None, ...]
     outstanding: tuple[Outstanding, ...] = ()
     grown: int = 0
+
+    def is_seen_by(self, echoes: tuple[Echo, ...], interest_version: int) -> bool:
+        """Whether there is one shape, and pods of it stand for all of it: so it is mostly."""
+        if len(echoes) != 1 or len(self.reservations) != 1:
+            return False
+        (reservation,), (echo,) = self.reservations, echoes
+        return (
+            echo.bound >= reservation.replicas
+            and echo.shape == self.sought[0][1]
+            and echo.component == reservation.component
+            and echo.finished <= reservation.finished
+            and reservation.interest_version <= interest_version
+            and not reservation.adopted
+        )
 
 
 _Bindings: TypeAlias = SharingMap[_Held]
@@ -78,7 +95,7 @@ class ClusterLedger:
         are to be told everything anew.
         """
         held = {
-            binding: _held(tuple(each if answered_version else _seen(each) for each in given))
+            binding: _unseen(tuple(each if answered_version else _seen(each) for each in given))
             for binding, given in reservations.items()
         }
         bare = cls(cluster=cluster, version=version - 1, _held=SharingMap.of(held))
@@ -101,10 +118,11 @@ class ClusterLedger:
         before = self._held.get(binding)
         older = _remembered(before, self.answered_version) if before else {}
         newest = _newest_places(before) if before else {}
-        given: dict[str, tuple[Reservation, Echo | None]] = {}
+        given: dict[str, _Entry] = {}
         for share in shares:
             shape = request_shape(share.requirements.request)
-            known, echo = older.pop((share.component, shape), (None, None))
+            sought = share.component, shape
+            known, _, echo = older.pop(sought, (None, sought, None))
             stays = known is not None and newest[share.component] == shape
             made = Reservation(
                 binding=binding,
@@ -121,9 +139,9 @@ class ClusterLedger:
                 if known and stays and _covers(known, share)
                 else version,
             )
-            given[share.component] = made, echo
+            given[share.component] = made, sought, echo
         held = _ordered(older.values(), given)
-        is_news = before is None or _to_look_for(held) != _to_look_for(before)
+        is_news = before is None or _is_news(before, held)
         return self._with(binding, held, version if is_news else self.interest_version)
 
     def released(self, binding: str) -> ClusterLedger:
@@ -145,16 +163,14 @@ class ClusterLedger:
         look for is taken as not there, so that nothing is missed, and what it says of an earlier
         binding of that name is not believed. Pods that finished stay echoed.
         """
-        seen: dict[str, list[Echo]] = {}
-        for echo in echoes:
-            if echo.binding in seen:
-                seen[echo.binding].append(echo)
-            else:
-                seen[echo.binding] = [echo]
+        seen = _by_binding(tuple(echoes))
         opened: dict[str, _Held] = {}
 
         def answered(binding: str, held: _Held) -> _Held:
-            made = _answered(held, interest_version, seen.get(binding))
+            found = seen.get(binding, ())
+            if held.is_seen_by(found, interest_version):
+                return _Held(held.reservations, held.sought, found, (), held.grown)
+            made = _answered(held, interest_version, found)
             if made.outstanding:
                 opened[binding] = made
             return made
@@ -263,28 +279,28 @@ class Ledger:
 
 def _held(
     reservations: tuple[Reservation, ...],
-    sought: tuple[_Sought, ...] | None = None,
-    echoes: tuple[Echo | None, ...] | None = None,
+    sought: tuple[_Sought, ...],
+    echoes: tuple[Echo | None, ...],
 ) -> _Held:
-    if sought is None:
-        sought = tuple((each.component, each.shape) for each in reservations)
-    bare = _Held(
-        reservations=reservations,
-        sought=sought,
-        echoes=(None,) * len(reservations) if echoes is None else echoes,
-    )
-    return _reckoned(bare)
-
-
-def _reckoned(held: _Held) -> _Held:
-    """With what is outstanding by its reservations and echoes: what got more last at the end."""
-    reservations = held.reservations
+    """With what is outstanding by reservations and echoes: what got more last at the end."""
     if len(reservations) == 1:
-        newest = reservations[0]
-        outstanding = outstanding_of(newest, held.echoes[0])
-        return held._replace(
-            outstanding=(outstanding,) if outstanding.in_cells else (), grown=newest.grown_version
-        )
+        found = outstanding_of(reservations[0], echoes[0])
+        outstanding = (found,) if found.in_cells else ()
+        return _Held(reservations, sought, echoes, outstanding, reservations[0].grown_version)
+    every = _outstanding(reservations, echoes)
+    grown = max((each.grown_version for each in reservations), default=0)
+    return _Held(reservations, sought, echoes, tuple(e for e in every if e.in_cells), grown)
+
+
+def _unseen(reservations: tuple[Reservation, ...]) -> _Held:
+    """Before any report."""
+    sought = tuple((each.component, each.shape) for each in reservations)
+    return _held(reservations, sought, (None,) * len(reservations))
+
+
+def _outstanding(
+    reservations: Sequence[Reservation], echoes: Sequence[Echo | None]
+) -> list[Outstanding]:
     places = {each.component: place for place, each in enumerate(reservations)}
     order = sorted(places.values(), key=lambda place: reservations[place].grown_version)
     found = []
@@ -292,24 +308,24 @@ def _reckoned(held: _Held) -> _Held:
         newest = reservations[place]
         older = [
             (each, echo)
-            for each, echo in zip(reservations, held.echoes, strict=True)
+            for each, echo in zip(reservations, echoes, strict=True)
             if each is not newest and each.component == newest.component and echo is not None
         ]
-        outstanding = outstanding_of(newest, held.echoes[place], older)
-        if outstanding.in_cells:
-            found.append(outstanding)
-    grown = max((each.grown_version for each in reservations), default=0)
-    return held._replace(outstanding=tuple(found), grown=grown)
+        found.append(outstanding_of(newest, echoes[place], older))
+    return found
 
 
-def _to_look_for(held: _Held) -> list[object]:
-    """What agents are told: the shapes, and the replicas that they plan nodes for."""
-    planned = [
+def _is_news(before: _Held, held: _Held) -> bool:
+    """Whether agents are to be told: of shapes, or of replicas that they plan nodes for."""
+    return before.sought != held.sought or _planned(before) != _planned(held)
+
+
+def _planned(held: _Held) -> list[tuple[int, NodeClaim | None]]:
+    return [
         (each.replicas, each.requirements.node_claim)
         for each in held.reservations
         if each.certificate is PromiseCertificate.PLANNED
     ]
-    return [held.sought, planned]
 
 
 def _newest_places(held: _Held) -> dict[str, Shape]:
@@ -317,15 +333,13 @@ def _newest_places(held: _Held) -> dict[str, Shape]:
     return dict(held.sought)
 
 
-def _remembered(
-    held: _Held, answered_version: int
-) -> dict[_Sought, tuple[Reservation, Echo | None]]:
+def _remembered(held: _Held, answered_version: int) -> dict[_Sought, _Entry]:
     """What is still to be looked for, with its echo.
 
     An older shape is forgotten when no pod has it and, by the pods of the newest, none will.
     """
     newest = {each.component: place for place, each in enumerate(held.reservations)}
-    left = {}
+    left: dict[_Sought, _Entry] = {}
     for place, each in enumerate(held.reservations):
         last = newest[each.component]
         latest = held.reservations[last]
@@ -333,24 +347,28 @@ def _remembered(
             latest.replicas == 0 or _pods(held.echoes[last]) > 0
         )
         if place == last or latest.grown_version > answered_version or not is_gone:
-            left[held.sought[place]] = each, held.echoes[place]
+            left[held.sought[place]] = each, held.sought[place], held.echoes[place]
     return left
 
 
-def _ordered(
-    older: Iterable[tuple[Reservation, Echo | None]],
-    given: Mapping[str, tuple[Reservation, Echo | None]],
-) -> _Held:
+def _ordered(older: Collection[_Entry], given: Mapping[str, _Entry]) -> _Held:
     """Component by component in the order given; of each as many older ones as are remembered."""
-    by_component: dict[str, list[tuple[Reservation, Echo | None]]] = {name: [] for name in given}
-    for each, echo in older:
+    if not older and len(given) == 1:
+        ((reservation, sought, echo),) = given.values()
+        return _held((reservation,), (sought,), (echo,))
+    by_component: dict[str, list[_Entry]] = {name: [] for name in given}
+    for each, sought, echo in older:
         bare = replace(each, replicas=0) if each.replicas else each
-        by_component.setdefault(each.component, []).append((bare, echo))
-    kept = []
+        by_component.setdefault(each.component, []).append((bare, sought, echo))
+    kept: list[_Entry] = []
     for component, found in by_component.items():
         newest = [given[component]] if component in given else []
         kept += [*found[-OLDER_SHAPES_REMEMBERED:], *newest]
-    return _held(tuple(each for each, _ in kept), None, tuple(echo for _, echo in kept))
+    return _held(
+        tuple(each for each, _, _ in kept),
+        tuple(sought for _, sought, _ in kept),
+        tuple(echo for _, _, echo in kept),
+    )
 
 
 def _covers(known: Reservation, share: Share) -> bool:
@@ -377,14 +395,22 @@ def _seen(reservation: Reservation) -> Reservation:
     return replace(reservation, adopted=0) if reservation.adopted else reservation
 
 
-def _answered(held: _Held, interest_version: int, found: list[Echo] | None) -> _Held:
+def _by_binding(echoes: Sequence[Echo]) -> Mapping[str, tuple[Echo, ...]]:
+    seen = {echo.binding: (echo,) for echo in echoes}
+    if len(seen) == len(echoes):
+        return seen
+    every: defaultdict[str, tuple[Echo, ...]] = defaultdict(tuple)
+    for echo in echoes:
+        every[echo.binding] += (echo,)
+    return every
+
+
+def _answered(held: _Held, interest_version: int, found: Sequence[Echo]) -> _Held:
     """What a binding holds after a report, in which ``found`` is of it."""
-    if len(held.reservations) == 1:
-        reservation = held.reservations[0]
-        if not reservation.adopted and (found is None or len(found) == 1):
-            return _answered_plainly(held, interest_version, found[0] if found else None)
+    if not found and not any(held.echoes) and not any(each.adopted for each in held.reservations):
+        return held
     reservations, echoes = [], []
-    by_sought = {(echo.component, echo.shape): echo for echo in found or ()}
+    by_sought = {(echo.component, echo.shape): echo for echo in found}
     for each, sought in zip(held.reservations, held.sought, strict=True):
         is_asked = each.interest_version <= interest_version
         echo = by_sought.get(sought) if is_asked else None
@@ -394,23 +420,6 @@ def _answered(held: _Held, interest_version: int, found: list[Echo] | None) -> _
         reservations.append(told)
         echoes.append(echo)
     return _held(tuple(reservations), held.sought, tuple(echoes))
-
-
-def _answered_plainly(held: _Held, interest_version: int, echo: Echo | None) -> _Held:
-    """The same for a single shape that was not adopted: nearly all are, and there are many."""
-    reservation = held.reservations[0]
-    if echo is not None and (
-        reservation.interest_version > interest_version
-        or (echo.component, echo.shape) != held.sought[0]
-    ):
-        echo = None
-    if echo is None:
-        return held if held.echoes[0] is None else _held(held.reservations, held.sought)
-    if echo.finished > reservation.finished:
-        reservation = replace(reservation, finished=echo.finished)
-    elif echo.bound + reservation.finished >= reservation.replicas:
-        return _Held(held.reservations, held.sought, (echo,), (), held.grown)
-    return _held((reservation,), held.sought, (echo,))
 
 
 def _pods(echo: Echo | None) -> int:
