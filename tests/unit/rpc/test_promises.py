@@ -1,0 +1,137 @@
+"""Promises over the wire: every broken rule is told by its field, and what is held is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from federation.v1.scheduling_pb2 import (
+    ListBindingsRequest,
+    ReleaseReservationRequest,
+    RenewLeaseRequest,
+)
+from tests.control_planes import RunningControlPlane, refused, report
+from tests.unit.rpc.test_scheduling import binding, got, scheduled
+
+
+async def release(running: RunningControlPlane, **fields: Any) -> Any:
+    request = ReleaseReservationRequest(namespace="shop", **fields)
+    return await running.admin.call(running.admin.scheduling.ReleaseReservation, request)
+
+
+async def renew(running: RunningControlPlane, **fields: Any) -> Any:
+    request = RenewLeaseRequest(namespace="shop", **fields)
+    return await running.admin.call(running.admin.scheduling.RenewLease, request)
+
+
+async def test_what_is_held_is_shown_and_what_is_released_is_told(
+    running: RunningControlPlane,
+) -> None:
+    async with running.connected("member1", report=report()):
+        answer = await scheduled(running, binding(uid="one"))
+        (promise,) = answer.decision.promises
+        assert (promise.cluster, promise.certificate, promise.note) == ("member1", "careful", "")
+        assert (promise.report_epoch, promise.report_sequence) == (1, 1)
+        found = await got(running)
+        (held,) = found.reservations
+        assert (held.cluster, held.replicas, held.outstanding) == ("member1", 3, 3)
+        assert held.decision_id == answer.decision.id
+        assert not found.HasField("lease_expire_time")
+        refusal = await refused(release(running, name="cart", uid="other"))
+        assert refusal.code is grpc.StatusCode.FAILED_PRECONDITION
+        released = (await release(running, name="cart", uid="one")).released
+        assert list(released) == [held]
+        assert not (await got(running)).reservations
+        refusal = await refused(release(running, name="cart"))
+        assert refusal.code is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("fields", "violations"),
+    [
+        ({}, {"name"}),
+        ({"name": "a\0b"}, {"name"}),
+        ({"name": "cart", "clusters": ["member1", "No Name"]}, {"clusters[1]"}),
+        ({"name": "cart", "clusters": [""]}, {"clusters[0]"}),
+        ({"name": "cart", "clusters": ["member1", "member1"]}, {"clusters[1]"}),
+        ({"name": "cart", "clusters": ["member1", "nobody"]}, {"clusters[1]"}),
+    ],
+)
+async def test_a_bad_release_is_told_by_its_fields(
+    running: RunningControlPlane, fields: dict[str, Any], violations: set[str]
+) -> None:
+    async with running.connected("member1", report=report()):
+        await scheduled(running, binding())
+        refusal = await refused(release(running, **fields))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert set(refusal.violations) == violations
+
+
+@pytest.mark.parametrize(
+    ("fields", "violations"),
+    [
+        ({"name": "cart", "lease_seconds": 0}, {"leaseSeconds"}),
+        ({"lease_seconds": 315_360_001}, {"name", "leaseSeconds"}),
+        ({"name": "cart", "lease_seconds": -1}, {"leaseSeconds"}),
+    ],
+)
+async def test_a_bad_renewal_is_told_by_its_fields(
+    running: RunningControlPlane, fields: dict[str, Any], violations: set[str]
+) -> None:
+    refusal = await refused(renew(running, **fields))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert set(refusal.violations) == violations
+
+
+async def test_a_lease_is_renewed_while_it_lasts(running: RunningControlPlane) -> None:
+    async with running.connected("member1", report=report()):
+        await scheduled(running, binding(lease_seconds=60))
+        before = (await got(running)).lease_expire_time
+        renewed = (await renew(running, name="cart", lease_seconds=3600)).lease_expire_time
+        assert renewed.seconds > before.seconds
+        assert (await got(running)).lease_expire_time == renewed
+        await scheduled(running, binding("other"))
+        refusal = await refused(renew(running, name="other"))
+        assert (refusal.code, refusal.reason) == (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "NO_LEASE",
+        )
+
+
+async def test_a_key_stands_for_one_request(running: RunningControlPlane) -> None:
+    async with running.connected("member1", report=report()):
+        first = await scheduled(running, binding(), idempotency_key="k1")
+        again = await scheduled(running, binding(), idempotency_key="k1")
+        assert again.decision.id == first.decision.id
+        refusal = await refused(scheduled(running, binding(replicas=4), idempotency_key="k1"))
+        assert refusal.code is grpc.StatusCode.FAILED_PRECONDITION
+        assert refusal.reason == "IDEMPOTENCY_KEY_REUSED"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"idempotency_key": "x" * 129},
+        {"idempotency_key": "a\nb"},
+        {"idempotency_key": "k", "preview": True},
+        {"idempotency_key": "k", "preview_token": "t"},
+    ],
+)
+async def test_a_bad_key_is_told(running: RunningControlPlane, fields: dict[str, Any]) -> None:
+    refusal = await refused(scheduled(running, binding(), **fields))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert list(refusal.violations) == ["idempotencyKey"]
+
+
+async def test_all_pages_of_a_list_are_watched_from_the_first(running: RunningControlPlane) -> None:
+    admin = running.admin
+    for name in ("a", "b"):
+        await scheduled(running, binding(name))
+    first = await admin.call(admin.scheduling.ListBindings, ListBindingsRequest(page_size=1))
+    await scheduled(running, binding("c"))
+    request = ListBindingsRequest(page_size=1, page_token=first.next_page_token)
+    second = await admin.call(admin.scheduling.ListBindings, request)
+    assert first.resource_version
+    assert second.resource_version == first.resource_version
