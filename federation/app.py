@@ -140,45 +140,9 @@ class ControlPlane:
         self._clock = SystemClock()
         self._fleet = FleetOwner(self._store)
         self._identity = Identity(self._store, self._clock)
-        self._sessions = Sessions()
-        self._signal = JournalSignal(database.url)
-        self._following = Following(self._store, self._fleet, self._signal)
-        self._finishing = Finishing(self._store, self._fleet)
-        self._reporting = Reporting(
-            self._store,
-            self._fleet,
-            self._clock,
-            Beat(
-                heartbeat_seconds=settings.heartbeat_seconds,
-                report_seconds=settings.report_seconds,
-            ),
-            following=self._following,
-            finishing=self._finishing,
-        )
-        self._replicas = Replicas(self._store, self._clock, uuid.uuid4().hex)
-        self._presences = Presences(
-            self._store, self._fleet, self._sessions, self._replicas, self._reporting, self._clock
-        )
-        self._channels = PeerChannels(self._dial_peer, self._replicas, self._clock)
-        self._agents = Forwarding(self._sessions, self._presences, self._channels, self._clock)
         self._profiles = profiles
-        self._committing = Committing(
-            self._store,
-            self._fleet,
-            self._following,
-            self._clock,
-            profiles,
-            allow_unproven=settings.allow_unproven,
-        )
-        self._amending = Amending(self._store, self._fleet, self._following)
-        self._scheduling = Scheduling(
-            self._store, self._fleet, self._agents, self._committing, self._amending, profiles
-        )
-        expiring = Duty(
-            name="expire leases", work=self._amending.expire_leases, at_once=EXPIRED_AT_ONCE
-        )
-        self._duties = Duties(self._store, self._replicas.id, (expiring, *PRUNING), self._clock)
-        self._placing = NodePlacing(self._scheduling)
+        self._build_hearing()
+        self._build_deciding()
         self._binding_watches = Watches(
             self._store,
             self._following,
@@ -199,6 +163,50 @@ class ControlPlane:
         self._not_ready: str | None = "starting"
         self.endpoint = settings.listen
         self.web_endpoint = settings.web_listen
+
+    def _build_hearing(self) -> None:
+        """What follows the journal, agents and other control planes."""
+        self._sessions = Sessions()
+        self._signal = JournalSignal(self._database.url)
+        self._following = Following(self._store, self._fleet, self._signal)
+        self._finishing = Finishing(self._store, self._fleet)
+        self._reporting = Reporting(
+            self._store,
+            self._fleet,
+            self._clock,
+            Beat(
+                heartbeat_seconds=self._settings.heartbeat_seconds,
+                report_seconds=self._settings.report_seconds,
+            ),
+            following=self._following,
+            finishing=self._finishing,
+        )
+        self._replicas = Replicas(self._store, self._clock, uuid.uuid4().hex)
+        self._presences = Presences(
+            self._store, self._fleet, self._sessions, self._replicas, self._reporting, self._clock
+        )
+        self._channels = PeerChannels(self._dial_peer, self._replicas, self._clock)
+        self._agents = Forwarding(self._sessions, self._presences, self._channels, self._clock)
+
+    def _build_deciding(self) -> None:
+        """What decides, and what is done about promises in the background."""
+        self._committing = Committing(
+            self._store,
+            self._fleet,
+            self._following,
+            self._clock,
+            self._profiles,
+            allow_unproven=self._settings.allow_unproven,
+        )
+        self._amending = Amending(self._store, self._fleet, self._following)
+        self._scheduling = Scheduling(
+            self._store, self._fleet, self._agents, self._committing, self._amending, self._profiles
+        )
+        expiring = Duty(
+            name="expire leases", work=self._amending.expire_leases, at_once=EXPIRED_AT_ONCE
+        )
+        self._duties = Duties(self._store, self._replicas.id, (expiring, *PRUNING), self._clock)
+        self._placing = NodePlacing(self._scheduling)
 
     @property
     def admin_token_file(self) -> Path:
