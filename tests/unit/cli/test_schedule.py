@@ -94,7 +94,7 @@ async def test_an_explanation_is_whole(running: RunningControlPlane, file: str) 
         assert (facts["wanted"], facts["available"]) == ("5", "12")
         first, second = trace["clusters"]
         assert (first["name"], first["availableReplicas"], first["replicas"]) == ("m1", 8, 3)
-        assert (first["source"], first["reportSequence"]) == ("summary", 1)
+        assert (first["source"], first["reportSequence"]) == ("pools", 1)
         assert first["reportAgeSeconds"] >= 0
         assert first["scores"] == {"AvailableReplicas": 100, "ClusterLocality": 0, "Packing": 62}
         assert (second["quota"], second["weight"], second["tier"]) == (1.667, 4, 0)

@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from federation.codec.strict import message_from_document
+from federation.v1.agents_pb2 import NodePool, NodePools
 from federation.v1.resource_pb2 import ResourceBinding
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, OUTCOME_UNSCHEDULABLE, ScheduleRequest
 from tests.bad_bindings import BAD, bad_binding
@@ -37,7 +38,21 @@ MOST = 2**31 - 1
 
 
 async def test_replicas_of_all_clusters_may_exceed_an_int32(running: RunningControlPlane) -> None:
-    async with running.connected("m1", report=report()), running.connected("m2", report=report()):
+    free = {"cpu": 1 << 50, "memory": 1 << 60, "pods": 1 << 40}
+    endless = report(
+        nodes=1,
+        allocatable=free,
+        pools=NodePools(
+            pools=[NodePool()],
+            resources=[*free],
+            cell_pools=[0],
+            counts=[1],
+            minimums=[*free.values()],
+            spreads=[0, 0, 0],
+            surpluses=[0, 0, 0],
+        ),
+    )
+    async with running.connected("m1", report=endless), running.connected("m2", report=endless):
         decision = (await asked(running, {"replicas": MOST})).decision
         assert decision.outcome == OUTCOME_SCHEDULED
         assert [each.replicas for each in decision.clusters] == [MOST, MOST]

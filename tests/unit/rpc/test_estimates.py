@@ -7,7 +7,7 @@ import pytest
 
 from federation.rpc import estimates
 from federation.v1.estimates_pb2 import (
-    ESTIMATE_SOURCE_SUMMARY,
+    ESTIMATE_SOURCE_POOLS,
     ESTIMATE_SOURCE_UNSPECIFIED,
     EstimateReplicasRequest,
 )
@@ -43,7 +43,7 @@ async def test_an_answer_is_packed_shape_after_shape(running: RunningControlPlan
     assert list(answer.clusters) == ["a", "b", "c"]
     assert list(answer.replicas) == [4, 8, 0, 2, 4, 0]
     assert list(answer.unknown) == [2, 5]
-    assert answer.sources[0] == ESTIMATE_SOURCE_SUMMARY
+    assert answer.sources[0] == ESTIMATE_SOURCE_POOLS
     assert answer.sources[2] == ESTIMATE_SOURCE_UNSPECIFIED
     assert len(answer.bounds) == len(answer.sources) == 6
     assert list(answer.sequences) == [1, 2, 0]
