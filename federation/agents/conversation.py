@@ -94,9 +94,7 @@ class Inbox:
 class Conversations:
     """The agents' streams of this process."""
 
-    def __init__(
-        self, sessions: Sessions, reporting: Reporting, interests: Interests | None = None
-    ) -> None:
+    def __init__(self, sessions: Sessions, reporting: Reporting, interests: Interests) -> None:
         self._sessions = sessions
         self._reporting = reporting
         self._interests = interests
@@ -150,9 +148,8 @@ class Conversations:
         writing = asyncio.create_task(session.write_all(write))
         listening = asyncio.create_task(self._listen(session, inbox, requests))
         ended = asyncio.create_task(session.ended.wait())
-        workers = [listening, storing, writing]
-        if self._interests is not None:
-            workers.append(asyncio.create_task(self._interests.tell(session)))
+        telling = asyncio.create_task(self._interests.tell(session))
+        workers = (listening, storing, writing, telling)
         try:
             await asyncio.wait({*workers, ended}, return_when=asyncio.FIRST_COMPLETED)
             if listening.done() and listening.exception() is None:

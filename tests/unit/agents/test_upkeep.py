@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.agents.conversation import Conversations
+from federation.agents.interests import Interests
 from federation.agents.sessions import Session, Sessions
 from federation.agents.upkeep import OFFER_SECONDS, RENEWALS_PER_ROUND, Upkeep
 from federation.model.cluster import Cluster
@@ -51,7 +52,7 @@ class Streams:
         self.sessions = Sessions()
         self.upkeep = Upkeep(
             self.sessions,
-            Conversations(self.sessions, self.reporting),
+            Conversations(self.sessions, self.reporting, Interests(self.fleet)),
             self.reporting,
             Renewal(self.store, renew_seconds=86_400.0),
             self.clock,
