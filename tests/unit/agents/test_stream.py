@@ -10,8 +10,8 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from federation.agents.conversation import MAX_REFUSED_IN_A_ROW
-from federation.v1.agents_pb2 import Heartbeat, Hello, PlaceReply
+from federation.agents.conversation import MAX_REFUSED_IN_A_ROW, MAX_REPORT_BYTES
+from federation.v1.agents_pb2 import Echo, EchoShape, Heartbeat, Hello, PlaceReply
 from federation.v1.clusters_pb2 import GetClusterRequest, UpdateClusterRequest
 from federation.v1.resource_pb2 import (
     Cluster,
@@ -127,7 +127,9 @@ async def test_a_message_in_another_clusters_name_ends_the_stream_and_changes_no
         assert not status.agent.connected
 
 
-BAD_REPORTS = {
+BAD_REPORTS: dict[str, dict[str, Any]] = {
+    "echoes[0].shape": {"echoes": [Echo(binding="shop/web")]},
+    "report": {"allocatable": {f"example.com/{'x' * 50}-{n}": 1 for n in range(5000)}},
     "gradeCounts": {"model_hash": "m", "graded_nodes": 3},
     "allocatable[cpu]": {"allocatable": {"cpu": -1}},
     "allocated[no name]": {"allocated": {"no name": 1}},
@@ -137,6 +139,15 @@ BAD_REPORTS = {
     "epoch": {"epoch": 2},
     "contentHash": {"content_hash": "h" * 129},
 }
+
+
+async def test_thousands_of_echoes_are_taken(running: RunningControlPlane) -> None:
+    echoes = [Echo(binding=f"shop/workload-{n:06}", bound=1) for n in range(20_000)]
+    full = report(interest_version=1, echo_shapes=[EchoShape(request={"cpu": 1})], echoes=echoes)
+    assert full.ByteSize() > MAX_REPORT_BYTES
+    async with running.connected("member1") as stream:
+        await stream.say(report=full)
+        assert (await stream.hear("ack")).sequence == full.sequence
 
 
 @pytest.mark.parametrize("field", BAD_REPORTS)
