@@ -1,0 +1,194 @@
+"""A world that watches can watch: objects, transactions, the journal, and who follows it all.
+
+Must not check anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, cast
+
+from federation.services.following import JournalObserver
+from federation.services.journal import BindingChanged, Change, Entry, Position
+from federation.services.ports import Store
+from federation.services.watches import Told, Watches, WatchPace
+
+# Every wait for something new ends with a bookmark at once.
+EAGER = WatchPace(interval_seconds=0.0, bookmark_seconds=0.0)
+SECONDS = 10.0
+
+
+class Seen(NamedTuple):
+    """An event: the object's value, None when it is gone."""
+
+    name: str
+    value: int | None
+
+
+class World:
+    """Objects, transactions that change them, the journal of it, and what is applied of that.
+
+    Implements Store as far as watches read, watches.Feed and watches.Subject.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, int] = {}
+        self.running: dict[int, dict[str, bool]] = {}
+        self.entries: list[Entry] = []
+        self.position = Position()
+        self.horizon = Position()
+        self.reads: list[Mapping[str, Change | None]] = []
+        self.failure: Exception | None = None
+        self.is_behind = False
+        # What is changed once these have been read.
+        self.meanwhile: dict[frozenset[str], tuple[str, ...]] = {}
+        self._observers: list[JournalObserver] = []
+        self._xid = 1
+
+    @property
+    def store(self) -> Store:
+        return cast("Store", self)
+
+    def begin(self, changes: Mapping[str, bool]) -> int:
+        """A transaction that will change (True) or delete objects."""
+        self._xid += 1
+        self.running[self._xid] = dict(changes)
+        return self._xid
+
+    def commit(self, xid: int) -> None:
+        for name, lives in self.running.pop(xid).items():
+            if lives:
+                self.objects[name] = len(self.entries)
+            else:
+                self.objects.pop(name, None)
+            change = BindingChanged(namespace="", name=name, deleted=not lives)
+            position = Position(xid, len(self.entries) + 1)
+            self.entries.append(Entry(position=position, change=change))
+
+    def change(self, *names: str) -> None:
+        """Commits and reads."""
+        self.commit(self.begin(dict.fromkeys(names, True)))
+        self.feed()
+
+    def feed(self) -> None:
+        """Reads what can be read in order."""
+        for entry in self._readable(self.position):
+            self.position = entry.position
+            for observer in self._observers:
+                observer.changed(entry.change)
+
+    def lose(self) -> None:
+        for observer in self._observers:
+            observer.lost()
+
+    def _readable(self, after: Position) -> list[Entry]:
+        first_running = min(self.running, default=self._xid + 1)
+        found = [e for e in self.entries if after < e.position and e.position.xid < first_running]
+        return sorted(found, key=lambda each: each.position)
+
+    # Store
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Any]:
+        await asyncio.sleep(0)
+        yield _Read(self)
+
+    # Feed
+
+    def observe(self, observer: JournalObserver) -> None:
+        self._observers.append(observer)
+
+    # Subject
+
+    def key_of(self, change: Change) -> str | None:
+        return change.name if isinstance(change, BindingChanged) else None
+
+    def concerns(self, key: str, scope: str) -> bool:
+        return key.startswith(scope)
+
+    async def pages(self, scope: str) -> AsyncIterator[Sequence[str]]:
+        names = sorted(filter(lambda name: self.concerns(name, scope), self.objects))
+        for first in range(0, len(names), 2):
+            await asyncio.sleep(0)
+            yield names[first : first + 2]
+
+    def is_current(self) -> bool:
+        return not self.is_behind
+
+    async def events(self, changed: Mapping[str, Change | None]) -> Mapping[str, Seen]:
+        if self.failure is not None:
+            raise self.failure
+        self.reads.append(changed)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        found = {name: Seen(name, self.objects.get(name)) for name in changed}
+        if meanwhile := self.meanwhile.pop(frozenset(changed), None):
+            self.change(*meanwhile)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return {
+            name: seen
+            for name, seen in found.items()
+            if seen.value is not None or changed[name] is not None
+        }
+
+
+class _Read:
+    """A journal as the store has it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.journal = self
+
+    async def read(self, after: Position, limit: int) -> Sequence[Entry]:
+        await asyncio.sleep(0)
+        return self._world._readable(after)[: min(limit, 3)]
+
+    async def position(self) -> Position:
+        await asyncio.sleep(0)
+        return Position(min(self._world.running, default=self._world._xid + 1), 0)
+
+    async def oldest(self) -> Position:
+        return self._world.horizon
+
+
+def watches_of(world: World, pace: WatchPace = EAGER) -> Watches[str, Seen]:
+    return Watches(world.store, world, world, pace)
+
+
+class Follower:
+    """A client that keeps what it is told of, and resumes from the last version it was told."""
+
+    def __init__(self, watches: Watches[str, Seen], scope: str = "") -> None:
+        self.known: dict[str, int] = {}
+        self.version = ""
+        self._watches = watches
+        self._scope = scope
+        self._stream: AsyncGenerator[Told[Seen]] | None = None
+
+    async def hear(self) -> Told[Seen]:
+        if self._stream is None:
+            if not self.version:
+                self.known.clear()
+            self._stream = self._watches.watch(self._scope, self.version)
+        async with asyncio.timeout(SECONDS):
+            told = await anext(self._stream)
+        for event in told.events:
+            if event.value is None:
+                self.known.pop(event.name, None)
+            else:
+                self.known[event.name] = event.value
+        self.version = told.resource_version
+        return told
+
+    async def hear_all(self) -> None:
+        """Until a bookmark that can be resumed from."""
+        while (told := await self.hear()).events or not told.resource_version:
+            pass
+
+    async def cut(self) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
+            self._stream = None
