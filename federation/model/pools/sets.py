@@ -7,7 +7,7 @@ is a packing. Must not look at single nodes: identical ones are taken together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from federation.model.estimate import MAX_REPLICAS
@@ -19,6 +19,8 @@ from federation.model.workload import Component
 
 # The kind of a node on which no replica of any component fits any more.
 _FULL: Final = -1
+# Steps after which a set is only looked for on single nodes: whoever asks is waiting.
+MOST_STEPS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +37,10 @@ def sets_that_fit(
 ) -> SetEstimate:
     """Whole sets, counted up to ``most``: one after the other, component by component in order,
     into the smallest cells first. A set without replicas fits no times.
+
+    Where that takes too long, the rest are sets that fit on a single node.
     """
-    components = [each for each in components if each.replicas > 0]
+    components = alike_together(components)
     verdicts = [
         [pool_verdict(pool, pools.label_keys, each.requirements.node_claim) for each in components]
         for pool in pools.pools
@@ -58,6 +62,19 @@ def sets_that_fit(
     return SetEstimate(sets=runs.count(most))
 
 
+def alike_together(components: Sequence[Component]) -> list[Component]:
+    """The components that have replicas, neighbours that ask for the same as one."""
+    joined: list[Component] = []
+    for each in components:
+        if each.replicas <= 0:
+            continue
+        if joined and joined[-1].requirements == each.requirements:
+            joined[-1] = replace(joined[-1], replicas=joined[-1].replicas + each.replicas)
+        else:
+            joined.append(each)
+    return joined
+
+
 class _NodeKinds:
     """Kinds of nodes as numbers: which components suit a node, and what it has free."""
 
@@ -70,6 +87,7 @@ class _NodeKinds:
         self._numbers: dict[tuple[tuple[bool, ...], tuple[int, ...]], int] = {}
         self._nodes: list[tuple[tuple[bool, ...], tuple[int, ...]]] = []
         self._after: dict[tuple[int, int, int], int] = {}
+        self._whole: dict[tuple[int, tuple[int, ...]], tuple[int, tuple[int, ...]]] = {}
         # By kind and component: replicas that fit on a node.
         self.fits: list[tuple[int, ...]] = []
 
@@ -101,6 +119,33 @@ class _NodeKinds:
             self._after[key] = self.number(suits, left)
         return self._after[key]
 
+    def whole(
+        self, kind: int, parts: tuple[int, ...], replicas: Sequence[int]
+    ) -> tuple[int, tuple[int, ...]]:
+        """How many times such components of a set fit on a node together, and what a time takes.
+
+        At least once, or 0.
+        """
+        key = kind, parts
+        if key not in self._whole:
+            used = [self._used[part] for part in parts]
+            times = [replicas[part] for part in parts]
+            taken = tuple(
+                sum(amount * number for amount, number in zip(column, times, strict=True))
+                for column in zip(*used, strict=True)
+            )
+            free = self._nodes[kind][1]
+            fit = min(have // each for have, each in zip(free, taken, strict=True) if each)
+            self._whole[key] = fit, taken
+        return self._whole[key]
+
+    def after_sets(self, kind: int, taken: tuple[int, ...], sets: int) -> int:
+        """What a node becomes when it takes so many times as much."""
+        suits, free = self._nodes[kind]
+        return self.number(
+            suits, tuple(have - sets * each for have, each in zip(free, taken, strict=True))
+        )
+
 
 class _FirstFit:
     """Nodes as runs of one kind, (kind, nodes), in the order they are tried, without full ones.
@@ -124,8 +169,9 @@ class _FirstFit:
         sets = 0
         seen: dict[tuple[int, ...], tuple[int, list[int]]] = {}
         cycles: dict[tuple[int, ...], tuple[int, list[int]]] = {}
-        while sets < most:
-            kinds = tuple(kind for kind, _ in self._runs)
+        for _ in range(MOST_STEPS):
+            sets += self._take_in_place(most - sets)
+            kinds = tuple([kind for kind, _ in self._runs])
             lengths = [nodes for _, nodes in self._runs]
             if kinds in seen:
                 sets_then, lengths_then = seen[kinds]
@@ -139,9 +185,48 @@ class _FirstFit:
                 cycles[kinds] = cycle
             seen[kinds] = sets, lengths
             if sets == most or not self._take_set():
-                break
+                return sets
             sets += 1
+        return min(most, sets + self._on_single_nodes())
+
+    def _take_in_place(self, most: int) -> int:
+        """Take as many sets as leave every component on the node it stands on; how many."""
+        standing: dict[int, list[int]] = {}
+        fits = self._kinds.fits
+        for component in range(len(self._replicas)):
+            place = next(
+                (place for place, (kind, _) in enumerate(self._runs) if fits[kind][component]), None
+            )
+            if place is None:
+                return 0
+            standing.setdefault(place, []).append(component)
+        wholes = {
+            place: self._kinds.whole(self._runs[place][0], tuple(parts), self._replicas)
+            for place, parts in standing.items()
+        }
+        sets = min(most, *(fit for fit, _ in wholes.values()))
+        if sets == 0:
+            return 0
+        runs: list[tuple[int, int]] = []
+        last = 0
+        for place in sorted(wholes):
+            kind, nodes = self._runs[place]
+            runs.extend(self._runs[last:place])
+            _append(runs, self._kinds.after_sets(kind, wholes[place][1], sets), 1)
+            _append(runs, kind, nodes - 1)
+            last = place + 1
+        runs.extend(self._runs[last:])
+        self._runs = runs
         return sets
+
+    def _on_single_nodes(self) -> int:
+        """Sets that fit beside each other, each on one node."""
+        every = tuple(range(len(self._replicas)))
+        return sum(
+            nodes * self._kinds.whole(kind, every, self._replicas)[0]
+            for kind, nodes in self._runs
+            if all(self._kinds.fits[kind])
+        )
 
     def _repeat(self, sets: int, shrunk: Sequence[int], *, most: int) -> int:
         """Do again what took ``sets`` sets and made runs so much shorter; how many sets that took.
@@ -162,10 +247,13 @@ class _FirstFit:
         """Put replicas of one component on the first nodes that have room; whether all found it."""
         runs: list[tuple[int, int]] = []
         left = replicas
-        for kind, nodes in self._runs:
-            fit = self._kinds.fits[kind][component] if left else 0
+        for place, (kind, nodes) in enumerate(self._runs):
+            if left == 0:
+                runs.extend(self._runs[place:])
+                break
+            fit = self._kinds.fits[kind][component]
             if fit == 0:
-                _append(runs, kind, nodes)
+                runs.append((kind, nodes))
                 continue
             taken = min(left, fit * nodes)
             left -= taken

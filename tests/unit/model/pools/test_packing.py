@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
+from federation.model.pools import sets
 from federation.model.pools.bounds import per_replica, upper_k
 from federation.model.pools.packing import Take, pack, suiting_pools
 from federation.model.pools.residues import Residues, View, cells_left, residues_of
@@ -195,6 +197,18 @@ def test_sets_need_room_for_every_component() -> None:
     assert sets_that_fit(pools, [component(0, {"cpu": 1})]) == SetEstimate(sets=0)
     assert sets_that_fit(pools, []) == SetEstimate(sets=0)
     assert sets_that_fit(pools, [manager, component(1, {"nvidia.com/gpu": 1})]).sets == 0
+
+
+def test_what_takes_too_long_is_finished_on_single_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred nodes of 10 for sets of 3 + 3: one on a node, and half of one between two."""
+    pools = Pools(label_keys=(), pools=(NodePool(),), cells=cells_of((100, (10, 100, 110, 0))))
+    parts = [component(1, {"cpu": 3}), component(1, {"cpu": 3, "memory": 1})]
+    assert sets_that_fit(pools, parts) == SetEstimate(sets=150)
+    monkeypatch.setattr(sets, "MOST_STEPS", 0)
+    assert sets_that_fit(pools, parts) == SetEstimate(sets=100)
+    monkeypatch.setattr(sets, "MOST_STEPS", 2)
+    assert 100 <= sets_that_fit(pools, parts).sets < 150
+    assert sets_that_fit(pools, parts, most=7) == SetEstimate(sets=7)
 
 
 def test_components_go_to_the_pools_that_suit_each() -> None:
