@@ -44,7 +44,7 @@ from federation.model.workload import NodeClaim as ClaimOfRequest
 
 UNGRADED: Final = ResourceModel()
 # So many steps of counting anew do not hold up the loop.
-STEPS_AT_ONCE: Final = 200
+STEPS_AT_ONCE: Final = 100
 _NO_NODES: Final = "there are no nodes: this agent sends scripted reports"
 
 
