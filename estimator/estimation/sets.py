@@ -13,6 +13,7 @@ from estimator.estimation.filter import feasible_n
 from estimator.estimation.first_fit import Walk, count_sets
 from estimator.estimation.fit import room_n, without_slots
 from estimator.snapshot import Int64Array, Snapshot
+from federation.model.pools.sets import alike_together
 from federation.model.resources import PODS
 from federation.model.workload import Component
 
@@ -44,9 +45,12 @@ class Room:
         A set without replicas asks for nothing, and what asks for nothing fits as often as there
         are free pod slots.
         """
-        components = [component for component in workload if component.replicas]
+        components = alike_together(workload)
         if not components:
             return int(np.maximum(self._free[PODS], 0).sum())
+        if len(components) == 1:
+            # Replicas that are all alike: whichever node each is on, the others are not worse off.
+            return int(self.replicas_n(components[0]).sum()) // components[0].replicas
         demands = [
             {PODS: 1, **without_slots(component.requirements.request)} for component in components
         ]

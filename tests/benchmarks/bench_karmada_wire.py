@@ -121,14 +121,22 @@ async def print_wire(cluster: WatchedCluster) -> None:
             asked = MaxAvailableReplicasRequest(cluster="member1", replicaRequirements=requirements)
             await print_calls(name, lambda asked=asked: stub.MaxAvailableReplicas(asked), 500)
         needs = ComponentReplicaRequirements(resourceRequestBytes=amounts)
-        sets = MaxAvailableComponentSetsRequest(
-            cluster="member1",
-            components=[
-                Component(name="manager", replicas=1, replicaRequirements=needs),
-                Component(name="worker", replicas=3, replicaRequirements=needs),
-            ],
+        smaller = ComponentReplicaRequirements(
+            resourceRequestBytes={"cpu": Quantity(string="500m").SerializeToString()}
         )
-        await print_calls("sets of 1 and 3", lambda: stub.MaxAvailableComponentSets(sets), 20)
+        for name, manager in (("alike", needs), ("different", smaller)):
+            sets = MaxAvailableComponentSetsRequest(
+                cluster="member1",
+                components=[
+                    Component(name="manager", replicas=1, replicaRequirements=manager),
+                    Component(name="worker", replicas=3, replicaRequirements=needs),
+                ],
+            )
+            await print_calls(
+                f"sets of 1 and 3, {name}",
+                lambda sets=sets: stub.MaxAvailableComponentSets(sets),
+                20,
+            )
     await server.stop(None)
 
 
