@@ -24,8 +24,9 @@ from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements
 from tests.control_planes import RunningControlPlane, running_control_plane
 from tests.e2e.test_agent import (
     DUMPS,
-    FAST,
+    POLL_SECONDS,
     ROOT,
+    SECONDS,
     cluster_where,
     estimator,
     flags,
@@ -38,8 +39,12 @@ TRUTH = ROOT / "tests" / "vectors" / "clusters"
 
 @pytest.fixture
 async def member(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
-    """A control plane with the agent of member2 connected."""
-    async with running_control_plane(database_url, tmp_path / "plane", **FAST) as plane:
+    """A control plane with the agent of member2 connected, which answers.
+
+    At the usual pace: on a busy machine, an agent that is to speak all the time is soon late and
+    taken for lost.
+    """
+    async with running_control_plane(database_url, tmp_path / "plane") as plane:
         made = await join_token(plane, "member2")
         arguments = [
             *flags(plane, "member2", tmp_path),
@@ -47,7 +52,19 @@ async def member(database_url: str, tmp_path: Path) -> AsyncIterator[RunningCont
         ]
         async with estimator("run", *arguments):
             await cluster_where(plane, "member2", has_reported)
+            async with asyncio.timeout(SECONDS):
+                while not await answers(plane):
+                    await asyncio.sleep(POLL_SECONDS)
             yield plane
+
+
+async def answers(plane: RunningControlPlane) -> bool:
+    """Whether the agent has answered a question; asking takes as long as one may be answered."""
+    asked = EstimateReplicasRequest(
+        shapes=[ReplicaRequirements()], highest_source=ESTIMATE_SOURCE_EXACT
+    )
+    answer = await plane.admin.call(plane.admin.estimates.EstimateReplicas, asked)
+    return list(answer.sources) == [ESTIMATE_SOURCE_EXACT]
 
 
 def recorded() -> list[dict[str, Any]]:
