@@ -6,19 +6,20 @@ Must not know who watches, nor how events travel: each is written by a function 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeAlias, TypeVar
 
 from federation.model.placement import Binding
 from federation.services.fleet import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
-from federation.services.ports import Store
+from federation.services.ports import Store, StoredBinding
 from federation.services.values import ClusterView
 
-PAGE = 1000
-# Fewer are written in less than 5 ms: not worth a thread.
-EVENTS_PER_THREAD = 50
+PAGE = 500
+# So many are read, or written, in less than 5 ms of the event loop.
+EVENTS_AT_ONCE = 50
 
 BindingKey: TypeAlias = tuple[str, str]
 E = TypeVar("E")
@@ -58,22 +59,26 @@ class BindingSubject(Generic[E]):
 
     async def pages(self, scope: str) -> AsyncIterator[Sequence[BindingKey]]:
         after: BindingKey | None = None
-        while True:
+        is_last = False
+        while not is_last:
+            keys: list[BindingKey] = []
             async with self._store.reading() as read:
-                page = await read.bindings.page(scope, after, PAGE)
-            keys = [(each.namespace, each.name) for each in page]
+                while len(keys) < PAGE and not is_last:
+                    page = await read.bindings.page(scope, after, EVENTS_AT_ONCE)
+                    keys += [(each.namespace, each.name) for each in page]
+                    is_last = len(page) < EVENTS_AT_ONCE
+                    after = keys[-1] if keys else None
             yield keys
-            if len(keys) < PAGE:
-                return
-            after = keys[-1]
 
     def is_current(self) -> bool:
         """What is committed is in the store."""
         return True
 
     async def events(self, changed: Mapping[BindingKey, Change | None]) -> Mapping[BindingKey, E]:
+        stored: dict[BindingKey, StoredBinding] = {}
         async with self._store.reading() as read:
-            stored = await read.bindings.find(changed)
+            for keys in batched(changed, EVENTS_AT_ONCE):
+                stored.update(await read.bindings.find(keys))
         events: dict[BindingKey, BindingEvent] = {}
         for key, change in changed.items():
             namespace, name = key
@@ -128,10 +133,15 @@ V = TypeVar("V")
 
 async def _written(events: Mapping[K, V], write: Callable[[V], E]) -> Mapping[K, E]:
     """Each written once, whoever is told of it."""
+    written: dict[K, E] = {}
+    for keys in batched(events, EVENTS_AT_ONCE):
+        written.update((key, write(events[key])) for key in keys)
+        await asyncio.sleep(0)
+    return written
 
-    def written() -> dict[K, E]:
-        return {key: write(event) for key, event in events.items()}
 
-    if len(events) < EVENTS_PER_THREAD:
-        return written()
-    return await asyncio.to_thread(written)
+def batched(keys: Iterable[K], size: int) -> Iterator[tuple[K, ...]]:
+    """The keys, so many at a time."""
+    left = iter(keys)
+    while batch := tuple(islice(left, size)):
+        yield batch
