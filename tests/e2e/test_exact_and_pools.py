@@ -52,19 +52,21 @@ async def member(database_url: str, tmp_path: Path) -> AsyncIterator[RunningCont
         ]
         async with estimator("run", *arguments):
             await cluster_where(plane, "member2", has_reported)
-            async with asyncio.timeout(SECONDS):
-                while not await answers(plane):
-                    await asyncio.sleep(POLL_SECONDS)
+            await agent_answers(plane)
             yield plane
 
 
-async def answers(plane: RunningControlPlane) -> bool:
-    """Whether the agent has answered a question; asking takes as long as one may be answered."""
+async def agent_answers(plane: RunningControlPlane) -> None:
+    """As soon as the agent has answered a question."""
     asked = EstimateReplicasRequest(
         shapes=[ReplicaRequirements()], highest_source=ESTIMATE_SOURCE_EXACT
     )
-    answer = await plane.admin.call(plane.admin.estimates.EstimateReplicas, asked)
-    return list(answer.sources) == [ESTIMATE_SOURCE_EXACT]
+    async with asyncio.timeout(SECONDS):
+        while True:
+            answer = await plane.admin.call(plane.admin.estimates.EstimateReplicas, asked)
+            if list(answer.sources) == [ESTIMATE_SOURCE_EXACT]:
+                return
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def recorded() -> list[dict[str, Any]]:
