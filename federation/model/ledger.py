@@ -209,6 +209,11 @@ class ClusterLedger:
             return None
         return held.echoes[held.reservations.index(reservation)]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anything is outstanding."""
+        return bool(self._open)
+
     def outstanding(self) -> tuple[Outstanding, ...]:
         """What every binding has outstanding here, what last got more at the end."""
         if not self._open:

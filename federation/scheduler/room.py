@@ -203,11 +203,17 @@ def certificate_for(
 
     Without a placer of ours nobody would follow a plan, so what is asked for then is careful too.
     """
-    if room is None or not room.can_tell(requirements):
+    told = room is not None and room.can_tell(requirements)
+    return worth(asked, told=told, planned=room is not None and room.follows_claims)
+
+
+def worth(asked: Certificate | None, *, told: bool, planned: bool) -> PromiseCertificate:
+    """``certificate_for`` where it is known whether the cells can tell, and plans are followed."""
+    if not told:
         return PromiseCertificate.UNPROVEN
     if asked is Certificate.STRICT:
         return PromiseCertificate.STRICT
-    if asked is Certificate.CAREFUL or not room.follows_claims:
+    if asked is Certificate.CAREFUL or not planned:
         return PromiseCertificate.CAREFUL
     return PromiseCertificate.PLANNED
 

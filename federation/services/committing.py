@@ -26,7 +26,7 @@ from federation.services.once import answer_of, kept_answer
 from federation.services.ports import Clock, Peers, Store, StoredBinding, Transaction
 from federation.services.promising import Working
 from federation.services.values import DecisionRecord, Once, Scheduled
-from federation.services.writing import Key, Written, apply, lock_clusters, write
+from federation.services.writing import Key, Written, lock_clusters, write
 
 MAX_WAITING = 10_000
 LEAST_BATCH, MAX_BATCH = 8, 200
@@ -334,7 +334,7 @@ class Committing:
     def _finish(
         self, batch: Batch, decided: Sequence[Decided], written: Written, working: Working
     ) -> None:
-        apply(self._fleet, written.changes, working)
+        self._fleet.adopt(working.snapshot, working.rooms, working.ledgers, written.changes)
         for each in decided:
             batch[each.ready.key].succeed(written.answers[each.ready.key])
 

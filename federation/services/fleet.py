@@ -6,7 +6,6 @@ snapshots may go to any thread.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,8 +18,10 @@ from federation.model.ledger import ClusterLedger
 from federation.model.pools.values import Pools
 from federation.model.reported_pools import pools_of
 from federation.model.reservations import Reservation
+from federation.scheduler.reserve import FleetRooms
 from federation.scheduler.room import ReportId, Room
 from federation.services.fleet_snapshot import ClusterPicture, FleetSnapshot
+from federation.services.holders import Holders, by_cluster
 from federation.services.journal import (
     BindingChanged,
     Change,
@@ -41,9 +42,9 @@ ChangeObserver = Callable[[Change], None]
 
 
 class _Roomed(NamedTuple):
-    """A room, and the ledger version whose outstanding it holds."""
+    """A room, and the ledger whose outstanding it holds."""
 
-    version: int
+    ledger: ClusterLedger
     room: Room
 
 
@@ -65,12 +66,12 @@ class FleetOwner:
         self._pools: dict[str, Pools] = {}
         self._ledgers = Ledgers()
         self._rooms: dict[str, _Roomed] = {}
-        self._owners: dict[str, Owner] = {}
-        self._uids: dict[str, str] = {}
+        self._holders = Holders()
         self._model_observers: list[ModelObserver] = []
         self._observers: list[ChangeObserver] = []
         self._changed: set[str] = set()
         self._packed_anew: set[str] = set()
+        self._emptied: set[str] = set()
         self._snapshot = self._built_anew()
 
     async def load(self, *, grace_until: float) -> None:
@@ -95,10 +96,9 @@ class FleetOwner:
             rows = await read.reservations.all()
         for name in self._states.keys() - {each.cluster.name for each in stored}:
             self.remove(name)
-        self._owners.clear()
-        self._uids.clear()
+        self._holders.clear()
         self._identify(rows)
-        held = _by_cluster(rows)
+        held = by_cluster(rows)
         for each in stored:
             name = each.cluster.name
             self.put_cluster(each.cluster)
@@ -129,6 +129,8 @@ class FleetOwner:
             self._snapshot = self._brought_up_to_date()
             self._changed.clear()
             self._packed_anew.clear()
+            self._emptied.clear()
+            self._rooms.clear()
         return self._snapshot
 
     def view(self, name: str) -> ClusterView:
@@ -183,12 +185,12 @@ class FleetOwner:
     @property
     def owners(self) -> Mapping[str, Owner]:
         """The workloads of the bindings that hold something, where known."""
-        return self._owners
+        return self._holders.owners
 
     @property
     def uids(self) -> Mapping[str, str]:
         """The uids of the bindings that hold something, where known."""
-        return self._uids
+        return self._holders.uids
 
     def behind(self) -> list[str]:
         """Clusters of which a change came before an earlier one."""
@@ -249,7 +251,7 @@ class FleetOwner:
             del self._presences[name]
             self._pools.pop(name, None)
             self._rooms.pop(name, None)
-            self._forget(self._ledgers.remove(name))
+            self._holders.forget(self._ledgers.remove(name))
             self._changed.add(name)
 
     def put_report(
@@ -275,23 +277,18 @@ class FleetOwner:
         happening = Reported(version=ledger_version, report=report, received_at=received_at)
         self._tell(self._advance(name, ledger_version, happening))
 
-    def apply(self, change: Change, rooms: Mapping[str, Room] | None = None) -> None:
+    def apply(self, change: Change) -> None:
         """A change as committed; what is known of it already changes nothing.
 
-        In every cluster it waits until all earlier ones were applied. ``rooms`` by cluster are
-        those that its promises were packed into: taken over where nothing else happened since.
-        The body of a newer report comes by ``put_report``; one that was never seen is passed over.
+        In every cluster it waits until all earlier ones were applied. The body of a newer report
+        comes by ``put_report``; one that was never seen is passed over.
         """
         told: list[Change] = []
         match change:
             case BindingChanged():
                 for name, given in change.clusters.items():
-                    is_next = self.has(name) and self.ledger(name).version == given.version - 1
                     happening = Given(change=change, given=given)
                     told += self._advance(name, given.version, happening)
-                    room = (rooms or {}).get(name)
-                    if is_next and room is not None and self._is_current(name, room):
-                        self._rooms[name] = _Roomed(given.version, room)
                 if not change.clusters:
                     told.append(change)
             case ReportAdvanced():
@@ -301,6 +298,34 @@ class FleetOwner:
                 self._empty(change.cluster, change.emptied)
                 told.append(change)
         self._tell(told)
+
+    def adopt(
+        self,
+        base: FleetSnapshot,
+        rooms: FleetRooms,
+        ledgers: Mapping[int, ClusterLedger],
+        changes: Sequence[BindingChanged],
+    ) -> None:
+        """Changes that were decided on a snapshot and are committed, with what they led to.
+
+        Taken over as a whole where the clusters concerned, by position, are as they were then;
+        else one change after the other.
+        """
+        names = base.names
+        if self._snapshot is not base or any(
+            not self.has(names[c])
+            or names[c] in self._packed_anew
+            or self.ledger(names[c]) is not base.ledgers[c]
+            for c in ledgers
+        ):
+            for change in changes:
+                self.apply(change)
+            return
+        self._ledgers.adopt({names[c]: ledger for c, ledger in ledgers.items()}, changes)
+        self._snapshot = base.with_promises(rooms, ledgers)
+        for change in changes:
+            self._note_holder(change)
+        self._tell(changes)
 
     def restore(
         self,
@@ -318,7 +343,7 @@ class FleetOwner:
             report.interest_version if report else 0,
             report.echoes if report else (),
         )
-        self._forget(self._ledgers.put(ledger))
+        self._holders.forget(self._ledgers.put(ledger))
         self._empty_room(name)
         if report is not None:
             self._take_report(name, report, received_at)
@@ -333,7 +358,7 @@ class FleetOwner:
     ) -> None:
         """The same from rows, of which only that cluster's part counts."""
         self._identify(rows)
-        held = _by_cluster(rows).get(name, {})
+        held = by_cluster(rows).get(name, {})
         self.restore(name, version, held, report, received_at)
 
     def _advance(self, name: str, version: int, happening: Happening) -> list[Change]:
@@ -363,33 +388,20 @@ class FleetOwner:
                 observer(change)
 
     def _note_holder(self, change: BindingChanged) -> None:
-        key = change.key
-        if not self._ledgers.holds(key):
-            self._forget([key])
-            return
-        if change.uid:
-            self._uids[key] = change.uid
-        if change.owner is not None:
-            self._owners[key] = change.owner
+        if self._ledgers.holds(change.key):
+            self._holders.note(change)
+        else:
+            self._holders.forget([change.key])
 
     def _identify(self, rows: Iterable[StoredReservations]) -> None:
         for row in rows:
-            if row.uid:
-                self._uids[row.key] = row.uid
-            if row.owner is not None:
-                self._owners[row.key] = row.owner
-
-    def _forget(self, bindings: Iterable[str]) -> None:
-        """Who held something holds nothing now."""
-        for key in bindings:
-            self._uids.pop(key, None)
-            self._owners.pop(key, None)
+            self._holders.note(row)
 
     def _empty(self, name: str, version: int) -> None:
         if not self.has(name) or version <= self.ledger(name).version:
             return
         empty = ClusterLedger(cluster=name, version=version, interest_version=version)
-        self._forget(self._ledgers.put(empty))
+        self._holders.forget(self._ledgers.put(empty))
         self._put_state(name, replace(self._states[name], report=None, received_at=None))
 
     def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:
@@ -420,48 +432,56 @@ class FleetOwner:
     def _empty_room(self, name: str) -> None:
         """Everything outstanding there is to be packed again."""
         self._rooms.pop(name, None)
+        self._emptied.add(name)
         self._mark_packed(name)
-
-    def _is_current(self, name: str, room: Room) -> bool:
-        report = self._states[name].report
-        return report is not None and room.report == (report.epoch, report.sequence)
 
     def _room(self, name: str) -> Room | None:
         """The cluster's room with all that is outstanding now."""
         pools, report = self._pools.get(name), self._states[name].report
         if pools is None or report is None:
             return None
+        position = self._snapshot.positions.get(name)
+        if position is not None and name not in self._packed_anew:
+            return self._snapshot.rooms.rooms[position]
         ledger, known = self.ledger(name), self._rooms.get(name)
-        if known is not None and known.version == ledger.version:
+        if known is not None and known.ledger is ledger:
             return known.room
-        room = known.room if known is not None else None
-        empty = Room.of(
+        before = known.room if known is not None else None
+        if before is None and position is not None and name not in self._emptied:
+            before = self._snapshot.rooms.rooms[position]
+        room = _room_with(before or self._bare_room(name, report, pools), ledger)
+        self._rooms[name] = _Roomed(ledger, room)
+        return room
+
+    def _bare_room(self, name: str, report: CapacityReport, pools: Pools) -> Room:
+        return Room.of(
             ReportId(report.epoch, report.sequence),
             pools,
             follows_claims=self._presences[name].placer is not Placer.NONE,
         )
-        room = _room_with(room or empty, ledger)
-        self._rooms[name] = _Roomed(ledger.version, room)
-        return room
 
     def _brought_up_to_date(self) -> FleetSnapshot:
         if self._snapshot.positions.keys() != self._states.keys():
             return self._built_anew()
         # One that came and went since is in neither.
-        pictures = {name: self._picture(name) for name in self._changed if self.has(name)}
+        pictures = {
+            name: self._picture(name, is_packed_anew=name in self._packed_anew)
+            for name in self._changed
+            if self.has(name)
+        }
         return self._snapshot.with_pictures(pictures, self._packed_anew & pictures.keys())
 
     def _built_anew(self) -> FleetSnapshot:
         return FleetSnapshot.of(
-            ((name, self._picture(name)) for name in self._states),
+            ((name, self._picture(name, is_packed_anew=True)) for name in self._states),
             modeling_enabled=self._modeling_enabled,
         )
 
-    def _picture(self, name: str) -> ClusterPicture:
+    def _picture(self, name: str, *, is_packed_anew: bool) -> ClusterPicture:
         return ClusterPicture(
             state=self._states[name],
             ledger=self.ledger(name),
-            room=self._room(name),
+            room=self._room(name) if is_packed_anew else None,
             silent_after=self._presences[name].silent_after,
         )
 
@@ -474,15 +494,3 @@ def _room_with(room: Room, ledger: ClusterLedger) -> Room:
         if not made.overcommitted:
             return made
     return Room.of(room.report, room.pools, wanted, follows_claims=room.follows_claims)
-
-
-def _by_cluster(
-    rows: Iterable[StoredReservations],
-) -> dict[str, dict[str, list[Reservation]]]:
-    """What is held, by cluster and binding."""
-    held: defaultdict[str, dict[str, list[Reservation]]] = defaultdict(dict)
-    for row in rows:
-        key = row.key
-        for each in row.reservations:
-            held[each.cluster].setdefault(key, []).append(each)
-    return held

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +33,35 @@ class ClusterPicture:
     ledger: ClusterLedger
     room: Room | None
     silent_after: float
+
+
+class Waiting(Mapping[int, tuple[Outstanding, ...]]):
+    """What is outstanding by ledgers, by position, where anything is; found when asked for.
+
+    Decisions do not ask: it is for levels that cannot see nodes.
+    """
+
+    def __init__(self, ledgers: Sequence[ClusterLedger]) -> None:
+        self._ledgers = ledgers
+        self._found: dict[int, tuple[Outstanding, ...]] | None = None
+
+    def __getitem__(self, position: int) -> tuple[Outstanding, ...]:
+        return self._by_position()[position]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_position())
+
+    def __len__(self) -> int:
+        return len(self._by_position())
+
+    def _by_position(self) -> Mapping[int, tuple[Outstanding, ...]]:
+        if self._found is None:
+            self._found = {
+                position: ledger.outstanding()
+                for position, ledger in enumerate(self._ledgers)
+                if ledger.is_open
+            }
+        return self._found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,11 +99,7 @@ class FleetSnapshot:
             capacity=FleetCapacity.of(states, modeling_enabled=modeling_enabled),
             rooms=FleetRooms.of(each.room for each in every),
             ledgers=tuple(each.ledger for each in every),
-            outstanding={
-                position: outstanding
-                for position, each in enumerate(every)
-                if (outstanding := each.ledger.outstanding())
-            },
+            outstanding=Waiting([each.ledger for each in every]),
             silent_after_c=np.array([each.silent_after for each in every], dtype=np.float64),
         )
 
@@ -107,22 +132,31 @@ class FleetSnapshot:
             capacity=capacity,
             rooms=self.rooms.with_rooms(rooms) if rooms else self.rooms,
             ledgers=tuple(ledgers),
-            outstanding=self._outstanding_with(
-                {self.positions[name]: changes[name].ledger for name in rooms_of}
-            ),
+            outstanding=self._waiting(rooms, ledgers),
             silent_after_c=silent_after_c,
         )
 
-    def _outstanding_with(
-        self, ledgers: Mapping[int, ClusterLedger]
+    def with_promises(
+        self, rooms: FleetRooms, changes: Mapping[int, ClusterLedger]
+    ) -> FleetSnapshot:
+        """The same fleet after decisions; ``rooms`` hold what is outstanding by these ledgers."""
+        ledgers = list(self.ledgers)
+        for position, ledger in changes.items():
+            ledgers[position] = ledger
+        return replace(
+            self,
+            rooms=rooms,
+            ledgers=tuple(ledgers),
+            outstanding=self._waiting(changes, ledgers),
+        )
+
+    def _waiting(
+        self, changed: Iterable[int], ledgers: Sequence[ClusterLedger]
     ) -> Mapping[int, tuple[Outstanding, ...]]:
-        """The very same where nothing is: estimates are known by it."""
-        newer = {position: ledger.outstanding() for position, ledger in ledgers.items()}
-        newer = {c: each for c, each in newer.items() if each != self.outstanding.get(c, ())}
-        if not newer:
-            return self.outstanding
-        joined = {**self.outstanding, **newer}
-        return {position: each for position, each in joined.items() if each}
+        """The very same where nothing was and is outstanding: estimates are known by it."""
+        if any(self.ledgers[c].is_open or ledgers[c].is_open for c in changed):
+            return Waiting(ledgers)
+        return self.outstanding
 
     def fleet_at(self, now: float) -> Fleet:
         """The fleet for decisions made at ``now``: stale clusters get no new replicas."""

@@ -6,7 +6,7 @@ where changes come from.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -102,6 +102,16 @@ class Ledgers:
         if log is None:
             return ()
         return [each for each in log.ledger.bindings() if self._leave(each, cluster)]
+
+    def adopt(
+        self, ledgers: Mapping[str, ClusterLedger], changes: Iterable[BindingChanged]
+    ) -> None:
+        """What changes led to, where each was the next of its clusters and none waited."""
+        for cluster, ledger in ledgers.items():
+            self._logs[cluster].ledger = ledger
+        for change in changes:
+            for cluster, given in change.clusters.items():
+                self._note(cluster, Given(change=change, given=given))
 
     def advance(self, cluster: str, version: int, happening: Happening) -> Sequence[Happening]:
         """Let something happen when its turn comes; what happened now, with all that waited for it.

@@ -20,7 +20,7 @@ from federation.services.promising import Kept, Working
 from federation.services.scheduling import Scheduling
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.values import Previewed, Scheduled
-from federation.services.writing import Ready, apply, lock_clusters, write
+from federation.services.writing import Ready, lock_clusters, write
 
 PREVIEW_SECONDS = 600
 
@@ -89,7 +89,7 @@ class Previews:
             written = await write(tx, [ready], working)
             scheduled = written.answers[ready.key]
             await tx.previews.settle(preview.id, scheduled.record.id)
-        apply(self._fleet, written.changes, working)
+        self._fleet.adopt(working.snapshot, working.rooms, working.ledgers, written.changes)
         return scheduled
 
     async def _ready(self, tx: Transaction, preview: StoredPreview) -> tuple[Ready, Working]:

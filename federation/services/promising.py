@@ -5,8 +5,8 @@ Plain functions and values of one thread. Must not read or write the store, nor 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,12 +22,11 @@ from federation.scheduler.reserve import (
     FleetRooms,
     Promised,
     Refused,
-    certificate_for,
     packable_c,
     packable_sets_c,
     promise,
 )
-from federation.scheduler.room import Room
+from federation.scheduler.room import Room, worth
 from federation.services.fleet_snapshot import FleetSnapshot
 from federation.services.journal import ClusterShares
 from federation.services.values import ClusterPromise
@@ -77,15 +76,6 @@ class Working:
 
     def room(self, position: int) -> Room | None:
         return self.rooms.rooms[position]
-
-    def changed_rooms(self) -> dict[str, Room]:
-        """The rooms of the clusters whose ledgers changed, by name."""
-        names = self.snapshot.names
-        return {
-            names[position]: room
-            for position in self.ledgers
-            if (room := self.room(position)) is not None
-        }
 
     def moved_since(self, newer: FleetSnapshot, names: Iterable[str]) -> frozenset[str]:
         """The clusters of those names that are not, in a newer snapshot, as this one knew them."""
@@ -150,8 +140,9 @@ class Working:
 
         ``adopts``: the replicas in ``binding.clusters`` run already and are new to the ledger.
         """
+        worth = self._worth(binding, asked)
         shares = {
-            target.name: self._shares(binding, target, asked)
+            target.name: _parts(binding, target, worth(target.name))
             for target in clusters
             if target.replicas > 0
         }
@@ -262,41 +253,42 @@ class Working:
             reasons.setdefault(position, NO_POOLS)
         return told_c, reasons
 
-    def _shares(
-        self, binding: Binding, target: TargetCluster, asked: Certificate | None
-    ) -> tuple[Share, ...]:
-        position = self.snapshot.positions.get(target.name)
-        room = None if position is None else self.room(position)
-        return tuple(
-            replace(each, certificate=certificate_for(asked, room, each.requirements))
-            for each in _parts(binding, target)
-        )
+    def _worth(
+        self, binding: Binding, asked: Certificate | None
+    ) -> Callable[[str], PromiseCertificate]:
+        """What a promise of the binding will be worth in a cluster, if there is room."""
+        told_c, _ = self._told(binding)
+        positions, planned_c = self.snapshot.positions, self.rooms.planned_c
+        worth_by = {
+            (told, planned): worth(asked, told=told, planned=planned)
+            for told in (False, True)
+            for planned in (False, True)
+        }
+
+        def worth_in(name: str) -> PromiseCertificate:
+            position = positions.get(name)
+            if position is None:
+                return PromiseCertificate.UNPROVEN
+            return worth_by[bool(told_c[position]), bool(planned_c[position])]
+
+        return worth_in
 
     def _promises(self, wish: Wish) -> tuple[ClusterPromise, ...]:
-        promises = []
-        for name in sorted(wish.shares):
-            room = self.room(self.snapshot.positions[name])
-            worth = min((each.certificate for each in wish.shares[name]), key=_WORTH.index)
-            is_less = wish.asked is not None and worth.value != wish.asked.value
+        positions, promises = self.snapshot.positions, []
+        for name, shares in sorted(wish.shares.items()):
+            report = self.rooms.report(positions[name])
+            certificate = shares[0].certificate
+            is_less = wish.asked is not None and certificate.value != wish.asked.value
             promises.append(
                 ClusterPromise(
                     cluster=name,
-                    certificate=worth,
-                    report_epoch=room.report.epoch if room else 0,
-                    report_sequence=room.report.sequence if room else 0,
-                    note=_note(wish.asked, worth) if is_less else "",
+                    certificate=certificate,
+                    report_epoch=report.epoch if report else 0,
+                    report_sequence=report.sequence if report else 0,
+                    note=_note(wish.asked, certificate) if is_less else "",
                 )
             )
         return tuple(promises)
-
-
-# From the least to the most.
-_WORTH: Sequence[PromiseCertificate] = (
-    PromiseCertificate.UNPROVEN,
-    PromiseCertificate.CAREFUL,
-    PromiseCertificate.PLANNED,
-    PromiseCertificate.STRICT,
-)
 
 
 def _note(asked: Certificate | None, worth: PromiseCertificate) -> str:
@@ -305,14 +297,25 @@ def _note(asked: Certificate | None, worth: PromiseCertificate) -> str:
     return NOT_PLANNED if asked is Certificate.PLANNED else ""
 
 
-def _parts(binding: Binding, target: TargetCluster) -> tuple[Share, ...]:
+def _parts(
+    binding: Binding,
+    target: TargetCluster,
+    certificate: PromiseCertificate = PromiseCertificate.CAREFUL,
+) -> tuple[Share, ...]:
     """What one cluster runs of the workload; one of components goes there as a whole."""
     if binding.components:
         return tuple(
-            Share(component=each.name, requirements=each.requirements, replicas=each.replicas)
+            Share(
+                component=each.name,
+                requirements=each.requirements,
+                replicas=each.replicas,
+                certificate=certificate,
+            )
             for each in binding.components
         )
-    return (Share(requirements=binding.requirements, replicas=target.replicas),)
+    return (
+        Share(requirements=binding.requirements, replicas=target.replicas, certificate=certificate),
+    )
 
 
 def _requirements(binding: Binding) -> tuple[ReplicaRequirements, ...]:

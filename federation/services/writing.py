@@ -168,23 +168,6 @@ def held_in(working: Working, key: str, clusters: Collection[str]) -> tuple[Rese
     )
 
 
-def apply(fleet: FleetOwner, changes: Sequence[BindingChanged], working: Working) -> None:
-    """Take over in memory what is committed, with the rooms it was packed into."""
-    rooms = working.changed_rooms()
-    newest: dict[str, int] = {}
-    for place, change in enumerate(changes):
-        newest |= dict.fromkeys(change.clusters, place)
-    for place, change in enumerate(changes):
-        fleet.apply(
-            change,
-            {
-                name: rooms[name]
-                for name in change.clusters
-                if newest[name] == place and name in rooms
-            },
-        )
-
-
 def owner_of(binding: Binding) -> Owner | None:
     """The workload whose pods stand for the binding; None where nothing is named."""
     resource = binding.resource

@@ -81,7 +81,7 @@ class Agents:
 
     async def join(self, cluster: str, manner: Manner) -> None:
         stream = await self._stack.enter_async_context(
-            self._running.connected(cluster, report=report())
+            self._running.connected(cluster, report=report(pools=None))
         )
         self._listening.append(asyncio.create_task(self._listen(stream, manner)))
 

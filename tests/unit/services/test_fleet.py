@@ -326,23 +326,25 @@ def test_a_change_waits_until_the_one_before_it_is_here() -> None:
     assert seen == []
 
 
-def test_the_room_a_change_was_packed_into_is_taken_over() -> None:
+def test_the_rooms_that_decisions_were_packed_into_are_taken_over() -> None:
     owner = four_clusters()
     (decide,) = told_in_order([("decide", "x", {"a": 1})])
     change = decide.keywords["change"]
-    rooms = owner.snapshot.rooms.rooms
-    room = rooms[0]
+    base = owner.snapshot
+    room = base.rooms.rooms[0]
     assert room is not None
     share = change.clusters["a"].shares[0]
-    packed = room.with_one(owner.ledger("a").decided("x", "d", [share]).outstanding()[0])
-    owner.apply(change, {"a": packed})
-    after = owner.snapshot.rooms.rooms[0]
-    assert after is not None
-    assert after.held is packed.held
+    ledger = owner.ledger("a").decided("x", "d", [share])
+    packed = base.rooms.with_rooms({0: room.with_one(ledger.outstanding()[0])})
+    owner.adopt(base, packed, {0: ledger}, [change])
+    assert owner.snapshot.rooms is packed
+    assert owner.ledger("a") is ledger
+    assert owner.holdings("x") == ("a",)
     # What was packed before something else happened does not hold that.
     other = four_clusters()
+    base = other.snapshot
     other.put_report("a", replace(make_report(2), pools=pools(700)), 2.0)
-    other.apply(change, {"a": packed})
+    other.adopt(base, packed, {0: ledger}, [change])
     assert pooled(other)[0] == 700
 
 
