@@ -96,9 +96,19 @@ class Scheduling:
 
         An agent that is late or gone costs only its own cluster's plan.
         """
+        planned = _planned(record)
         plans = await asyncio.gather(
             *(
-                self._ask(record, binding, target, timeout_seconds)
+                self._ask(
+                    target.name,
+                    PlaceOrder(
+                        decision_id=record.id,
+                        binding_key=record.binding_key,
+                        shares=shares_of(binding, target),
+                        planned=target.name in planned,
+                    ),
+                    timeout_seconds,
+                )
                 for target in sorted(record.decision.clusters, key=lambda each: each.name)
                 if target.replicas > 0
             )
@@ -182,23 +192,11 @@ class Scheduling:
                     record.namespace, record.name, record.id, plan.cluster
                 )
 
-    async def _ask(
-        self,
-        record: DecisionRecord,
-        binding: Binding,
-        target: TargetCluster,
-        timeout_seconds: float,
-    ) -> NodePlan:
-        order = PlaceOrder(
-            decision_id=record.id,
-            binding_key=record.binding_key,
-            shares=shares_of(binding, target),
-            planned=target.name in _planned(record),
-        )
+    async def _ask(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
         wanted = sum(share.replicas for share in order.shares)
         try:
             async with asyncio.timeout(timeout_seconds):
-                plan = await self._agents.place(target.name, order, timeout_seconds)
+                plan = await self._agents.place(cluster, order, timeout_seconds)
         except (TimeoutError, DeadlineMissed):
             message = f"the agent did not answer within {timeout_seconds:g} s"
         except FederationError as error:
@@ -206,9 +204,9 @@ class Scheduling:
         else:
             answered = plan.unplaced + sum(node.replicas for node in plan.nodes)
             if answered == wanted:
-                return replace(plan, cluster=target.name)
+                return replace(plan, cluster=cluster)
             message = f"the agent answered for {answered} replicas, not for {wanted}"
-        return NodePlan(cluster=target.name, unplaced=wanted, message=message)
+        return NodePlan(cluster=cluster, unplaced=wanted, message=message)
 
 
 def _planned(record: DecisionRecord) -> frozenset[str]:
