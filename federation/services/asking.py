@@ -6,16 +6,23 @@ Must not let one agent delay or spoil the answer of another.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from federation.model.errors import FederationError
 from federation.model.estimate import Bound, LevelAnswer, Source
+from federation.model.reservations import Outstanding
+from federation.model.workload import Component
+from federation.services.known_estimates import shape_key
 from federation.services.ports import AgentEstimates
 from federation.services.values import ExactQuestion
+
+NOTHING: Final[Mapping[str, Sequence[Outstanding]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,10 +49,17 @@ async def ask_agents(
     clusters: Sequence[str],
     question: ExactQuestion,
     timeout_seconds: float,
+    outstanding: Mapping[str, Sequence[Outstanding]] = NOTHING,
 ) -> ExactAnswers:
-    """All agents at once; takes no longer than ``timeout_seconds``, whoever is silent."""
+    """All agents at once; takes no longer than ``timeout_seconds``, whoever is silent.
+
+    What is ``outstanding`` in a cluster comes first there.
+    """
     answers = await asyncio.gather(
-        *(_ask(agents, cluster, question, timeout_seconds) for cluster in clusters)
+        *(
+            _ask(agents, each, _beside(question, outstanding.get(each, ())), timeout_seconds)
+            for each in clusters
+        )
     )
     asked = 1 if question.components else len(question.shapes)
     replicas_sc = np.zeros((asked, len(clusters)), dtype=np.int64)
@@ -57,6 +71,21 @@ async def ask_agents(
             replicas_sc[:, position] = answer
     answered_c = np.array([not isinstance(answer, str) for answer in answers], dtype=np.bool_)
     return ExactAnswers(replicas_sc=replicas_sc, answered_c=answered_c, reasons=reasons)
+
+
+def _beside(question: ExactQuestion, outstanding: Sequence[Outstanding]) -> ExactQuestion:
+    """The question with what is outstanding assumed: that is not on any node yet."""
+    if not outstanding:
+        return question
+    alike: dict[Hashable, Component] = {}
+    for each in outstanding:
+        key = shape_key(each.requirements)
+        before = alike[key].replicas if key in alike else 0
+        alike[key] = Component(
+            name="outstanding", replicas=before + each.to_pack, requirements=each.requirements
+        )
+    assumed = tuple((component,) for component in alike.values() if component.replicas)
+    return replace(question, assumed=assumed)
 
 
 async def _ask(

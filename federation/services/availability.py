@@ -64,7 +64,7 @@ class Availability:
         if options.highest < Source.EXACT:
             return found
         question = ExactQuestion(shapes=tuple(shapes))
-        return await self._with_exact(found, question, options.merge, timeout_seconds)
+        return await self._with_exact(found, snapshot, question, options.merge, timeout_seconds)
 
     async def estimate_sets(
         self,
@@ -79,14 +79,23 @@ class Availability:
         if options.highest < Source.EXACT:
             return found
         question = ExactQuestion(components=tuple(components))
-        return await self._with_exact(found, question, options.merge, timeout_seconds)
+        return await self._with_exact(found, snapshot, question, options.merge, timeout_seconds)
 
     async def _with_exact(
-        self, found: EstimateAnswer, question: ExactQuestion, rule: Merge, timeout_seconds: float
+        self,
+        found: EstimateAnswer,
+        snapshot: FleetSnapshot,
+        question: ExactQuestion,
+        rule: Merge,
+        timeout_seconds: float,
     ) -> EstimateAnswer:
         """The answer with what agents say where they say something in time."""
         exact = await ask_agents(
-            self._agents, found.names, question, min(timeout_seconds, EXACT_SECONDS)
+            self._agents,
+            found.names,
+            question,
+            min(timeout_seconds, EXACT_SECONDS),
+            {snapshot.names[c]: each for c, each in snapshot.outstanding.items()},
         )
         return replace(
             found,
