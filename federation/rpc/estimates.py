@@ -38,15 +38,17 @@ class EstimatesServicer(Servicer):
         self, request: messages.EstimateReplicasRequest, context: Context
     ) -> messages.EstimateReplicasResponse:
         shapes, options = shapes_from_message(request)
+        # Before anything is counted: what is refused must cost nothing.
+        clusters = len(request.clusters) or self._availability.cluster_count()
+        numbers = len(shapes) * clusters
+        if numbers > MAX_NUMBERS:
+            raise LimitExceeded(
+                f"{len(shapes)} shapes over {clusters} clusters are {numbers} numbers, "
+                f"and one answer holds {MAX_NUMBERS}: ask for fewer shapes or clusters at a time"
+            )
         answer = await self._availability.estimate(
             shapes, request.clusters, options, _seconds_for_agents(context)
         )
-        numbers = len(shapes) * len(answer.names)
-        if numbers > MAX_NUMBERS:
-            raise LimitExceeded(
-                f"{len(shapes)} shapes over {len(answer.names)} clusters are {numbers} numbers, "
-                f"and one answer holds {MAX_NUMBERS}: ask for fewer shapes or clusters at a time"
-            )
         write = partial(
             estimates_to_message,
             answer,

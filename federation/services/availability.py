@@ -41,6 +41,10 @@ class Availability:
         self._clock = clock
         self._known = fleet.known_estimates
 
+    def cluster_count(self) -> int:
+        """How many clusters are meant when none are named."""
+        return len(self._fleet.snapshot.names)
+
     async def estimate(
         self,
         shapes: Sequence[ReplicaRequirements],
