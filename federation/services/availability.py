@@ -134,7 +134,8 @@ def answer_sets(
 ) -> EstimateAnswer:
     """The same for whole sets of components; safe in any thread."""
     left = with_all_waiting(snapshot.capacity, snapshot.outstanding)
-    estimates = estimate_sets(left, snapshot.cells, components, options)
+    wanted = _positions(snapshot, clusters) if clusters else None
+    estimates = estimate_sets(left, snapshot.cells, components, options, wanted)
     return _answered(snapshot, (estimates,), clusters, now)
 
 

@@ -149,3 +149,7 @@ async def test_pools_answer_before_models_and_prove_both_ends(
     (found,) = (await availability.estimate_sets(components, None, EstimateOptions())).estimates
     assert found.source_c.tolist() == [Source.SUMMARY, Source.POOLS]
     assert found.replicas_c[1] == 3
+    named = ["pooled", "plain", "pooled"]
+    (found,) = (await availability.estimate_sets(components, named, EstimateOptions())).estimates
+    assert found.source_c.tolist() == [Source.POOLS, Source.SUMMARY, Source.POOLS]
+    assert found.replicas_c.tolist()[::2] == [3, 3]
