@@ -127,7 +127,7 @@ class Member:
         await self._say(hello=Hello(epoch=epoch, agent_version="chaos", placer=placer))
         while True:
             snapshot = self.cluster.snapshot()
-            report = _report_of(snapshot, self.cluster)
+            report = report_of(snapshot, self.cluster)
             self._sent[self.name, snapshot.report] = SeenReport(
                 report=snapshot.report,
                 pools=snapshot.pools,
@@ -203,7 +203,7 @@ class Member:
                 self.cluster.place(some, self._choices)
 
 
-def _report_of(snapshot: Snapshot, cluster: SimulatedCluster) -> CapacityReport:
+def report_of(snapshot: Snapshot, cluster: SimulatedCluster) -> CapacityReport:
     nodes = cluster.free_rn.shape[1]
     allocatable_r = cluster.allocatable_rn.sum(axis=1)
     used_r = allocatable_r - cluster.free_rn.sum(axis=1)
