@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +66,18 @@ class Request:
 
 # Requests by their bindings' names: a batch has at most one of each.
 Batch = dict[Key, Request]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ahead:
+    """A batch that is being committed, and the working copy that it was decided on.
+
+    ``commit`` raises nothing, and tells whether it was written just as it was decided.
+    """
+
+    batch: Batch
+    working: Working
+    commit: asyncio.Task[bool]
 
 
 class Committing:
@@ -146,50 +158,94 @@ class Committing:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self) -> None:
+        """Decide one batch after the other, each while the one before it is committed."""
+        before: _Ahead | None = None
         try:
-            while batch := self._take_batch():
-                await self._run_safely(batch)
+            while True:
+                batch = self._take_batch(before.batch.keys() if before else ())
+                if batch:
+                    before = await self._start(batch, before)
+                elif before is not None:
+                    await before.commit
+                    before = None
+                else:
+                    return
         finally:
             self._worker = None
 
-    def _take_batch(self) -> Batch:
-        """As many as can be decided in time; the others stay.
+    def _take_batch(self, on_their_way: Collection[Key]) -> Batch:
+        """As many as can be decided in time, of bindings that are not being committed.
 
         One that others kept winning against goes alone.
         """
         self._waiting = [each for each in self._waiting if not each.answer.done()]
         self._waiting.sort(key=lambda each: -each.binding.priority)
         for request in self._waiting:
-            if request.tries >= TRIES_WITHOUT_LOCKS:
+            if request.tries >= TRIES_WITHOUT_LOCKS and request.key not in on_their_way:
                 self._waiting.remove(request)
                 return {request.key: request}
         room = min(MAX_BATCH, max(LEAST_BATCH, int(BATCH_SECONDS / self._seconds_each)))
         batch: Batch = {}
         left = []
         for request in self._waiting:
-            if len(batch) < room and request.key not in batch:
+            is_next = request.key not in batch and request.key not in on_their_way
+            if len(batch) < room and is_next:
                 batch[request.key] = request
             else:
                 left.append(request)
         self._waiting = left
         return batch
 
-    async def _run_safely(self, batch: Batch) -> None:
-        """Every request of the batch is answered or waits again, whatever happens."""
+    async def _start(self, batch: Batch, before: _Ahead | None) -> _Ahead | None:
+        """Decide a batch and let it be committed; the one before it is, then."""
         try:
-            await self._run(batch)
-        except Conflict:
+            drafts = await self._read(batch)
+            if any(request.tries >= TRIES_WITHOUT_LOCKS for request in batch.values()):
+                await _arrived(before)
+                await self._run_locked(batch, drafts)
+                return None
+            working = await self._working_after(before)
+            decided = await self._decide(working, drafts)
+            if not await _arrived(before):
+                working = self.working()
+                decided = await self._decide(working, drafts)
+            to_write = await self._answer_unwritten(batch, drafts, decided)
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            await _arrived(before)
+            await self._failed(batch, error)
+            return None
+        if not to_write:
+            return None
+        commit = asyncio.create_task(self._settle(batch, to_write, working))
+        return _Ahead(batch=batch, working=working, commit=commit)
+
+    async def _working_after(self, before: _Ahead | None) -> Working:
+        """What to decide on while another batch is committed: on what that will have made."""
+        if before is None or self._fleet.snapshot is not before.working.snapshot:
+            await _arrived(before)
+            return self.working()
+        return before.working.ahead()
+
+    async def _settle(self, batch: Batch, decided: list[Decided], working: Working) -> bool:
+        """Whether the batch is committed just as it was decided; if not, who is not waits again."""
+        try:
+            return await self._commit(batch, decided, working)
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            await self._failed(batch, error)
+            return False
+
+    async def _failed(self, batch: Batch, error: Exception) -> None:
+        """Every request of the batch is answered or waits again."""
+        if isinstance(error, Conflict):
             self._again(batch.values())
-        except Unavailable as error:
+        elif isinstance(error, Unavailable) or len(batch) == 1:
             for request in batch.values():
                 request.fail(error)
-        except Exception as error:  # noqa: BLE001 - each caller gets it
-            if len(batch) == 1:
-                next(iter(batch.values())).fail(error)
-                return
+        else:
             # Something in there cannot be decided or written: let it harm itself only.
             for key, request in batch.items():
-                await self._run_safely({key: request})
+                alone = await self._start({key: request}, None)
+                await _arrived(alone)
 
     def _again(self, requests: Iterable[Request]) -> None:
         """Decide these once more, before all that came later."""
@@ -205,26 +261,19 @@ class Committing:
                 )
         self._waiting[:0] = again
 
-    async def _run(self, batch: Batch) -> None:
-        drafts = await self._read(batch)
-        if any(request.tries >= TRIES_WITHOUT_LOCKS for request in batch.values()):
-            await self._run_locked(batch, drafts)
-            return
-        working = self.working()
-        decided = await self._decide(working, drafts)
-        open_ones = await self._answer_unwritten(batch, drafts, decided)
-        if open_ones:
-            await self._commit(batch, open_ones, working)
+    async def _commit(self, batch: Batch, decided: list[Decided], working: Working) -> bool:
+        """Write what was decided; what does not fit beside what others did is decided again.
 
-    async def _commit(self, batch: Batch, decided: list[Decided], working: Working) -> None:
-        """Write what was decided; what does not fit beside what others did is decided again."""
+        Whether everything was written as it was.
+        """
         touched = frozenset[str]().union(*(each.touched for each in decided))
         async with self._store.transaction() as tx:
             moved = await lock_clusters(tx, self._fleet, self._following, touched)
             moved |= working.moved_since(self._fleet.snapshot, touched)
             current = await _current(tx, decided)
             kept = [each for each in decided if _is_current(each.draft, current)]
-            if moved or len(kept) < len(decided):
+            is_news = bool(moved) or len(kept) < len(decided)
+            if is_news:
                 working = self.working()
                 packed = await self._in_thread(pack_again, working, kept)
                 kept = [each for each in packed if each is not None]
@@ -232,6 +281,7 @@ class Committing:
         self._finish(batch, kept, written, working)
         late = batch.keys() - {each.ready.key for each in kept}
         self._again(batch[key] for key in batch if key in late and not batch[key].answer.done())
+        return not is_news
 
     async def _run_locked(self, batch: Batch, drafts: Sequence[Draft]) -> None:
         """Decide and write while nobody else can promise anything."""
@@ -334,7 +384,7 @@ class Committing:
     def _finish(
         self, batch: Batch, decided: Sequence[Decided], written: Written, working: Working
     ) -> None:
-        self._fleet.adopt(working.snapshot, working.rooms, working.ledgers, written.changes)
+        self._fleet.adopt(working.snapshot, working.after, written.changes)
         for each in decided:
             batch[each.ready.key].succeed(written.answers[each.ready.key])
 
@@ -350,6 +400,11 @@ def _timed(
     started = time.thread_time()
     decided = decide_all(working, drafts, now)
     return time.thread_time() - started, decided
+
+
+async def _arrived(ahead: _Ahead | None) -> bool:
+    """Whether a batch, if there was one, is committed as it was decided; waits for that."""
+    return ahead is None or await ahead.commit
 
 
 async def _answered(read: Transaction, request: Request, once: Once) -> bool:

@@ -18,7 +18,6 @@ from federation.model.ledger import ClusterLedger
 from federation.model.pools.values import Pools
 from federation.model.reported_pools import pools_of
 from federation.model.reservations import Reservation
-from federation.scheduler.reserve import FleetRooms
 from federation.scheduler.room import ReportId, Room
 from federation.services.fleet_snapshot import ClusterPicture, FleetSnapshot
 from federation.services.holders import Holders, by_cluster
@@ -300,29 +299,26 @@ class FleetOwner:
         self._tell(told)
 
     def adopt(
-        self,
-        base: FleetSnapshot,
-        rooms: FleetRooms,
-        ledgers: Mapping[int, ClusterLedger],
-        changes: Sequence[BindingChanged],
+        self, base: FleetSnapshot, after: FleetSnapshot, changes: Sequence[BindingChanged]
     ) -> None:
-        """Changes that were decided on a snapshot and are committed, with what they led to.
+        """Changes that were decided on a snapshot and are committed, and what they made of it.
 
-        Taken over as a whole where the clusters concerned, by position, are as they were then;
-        else one change after the other.
+        Taken over as a whole where nothing else happened since to the clusters concerned; else
+        one change after the other.
         """
-        names = base.names
+        names = {name for change in changes for name in change.clusters}
         if self._snapshot is not base or any(
-            not self.has(names[c])
-            or names[c] in self._packed_anew
-            or self.ledger(names[c]) is not base.ledgers[c]
-            for c in ledgers
+            not self.has(name)
+            or name in self._packed_anew
+            or self.ledger(name) is not base.ledgers[base.positions[name]]
+            for name in names
         ):
             for change in changes:
                 self.apply(change)
             return
-        self._ledgers.adopt({names[c]: ledger for c, ledger in ledgers.items()}, changes)
-        self._snapshot = base.with_promises(rooms, ledgers)
+        ledgers = {name: after.ledgers[after.positions[name]] for name in names}
+        self._ledgers.adopt(ledgers, changes)
+        self._snapshot = after
         for change in changes:
             self._note_holder(change)
         self._tell(changes)

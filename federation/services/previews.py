@@ -89,7 +89,7 @@ class Previews:
             written = await write(tx, [ready], working)
             scheduled = written.answers[ready.key]
             await tx.previews.settle(preview.id, scheduled.record.id)
-        self._fleet.adopt(working.snapshot, working.rooms, working.ledgers, written.changes)
+        self._fleet.adopt(working.snapshot, working.after, written.changes)
         return scheduled
 
     async def _ready(self, tx: Transaction, preview: StoredPreview) -> tuple[Ready, Working]:

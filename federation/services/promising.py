@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -70,6 +71,15 @@ class Working:
         self.rooms: FleetRooms = snapshot.rooms
         self.ledgers: dict[int, ClusterLedger] = {}
         self._allow_unproven = allow_unproven
+
+    @cached_property
+    def after(self) -> FleetSnapshot:
+        """The fleet once all that was promised is committed; nothing more may be promised then."""
+        return self.snapshot.with_promises(self.rooms, self.ledgers)
+
+    def ahead(self) -> Working:
+        """A working copy for what is decided before all that was promised is committed."""
+        return Working(self.after, allow_unproven=self._allow_unproven)
 
     def ledger(self, position: int) -> ClusterLedger:
         return self.ledgers.get(position) or self.snapshot.ledgers[position]

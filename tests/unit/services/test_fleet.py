@@ -336,15 +336,17 @@ def test_the_rooms_that_decisions_were_packed_into_are_taken_over() -> None:
     share = change.clusters["a"].shares[0]
     ledger = owner.ledger("a").decided("x", "d", [share])
     packed = base.rooms.with_rooms({0: room.with_one(ledger.outstanding()[0])})
-    owner.adopt(base, packed, {0: ledger}, [change])
-    assert owner.snapshot.rooms is packed
+    after = base.with_promises(packed, {0: ledger})
+    owner.adopt(base, after, [change])
+    assert owner.snapshot is after
     assert owner.ledger("a") is ledger
     assert owner.holdings("x") == ("a",)
     # What was packed before something else happened does not hold that.
     other = four_clusters()
     base = other.snapshot
+    after = base.with_promises(packed, {0: ledger})
     other.put_report("a", replace(make_report(2), pools=pools(700)), 2.0)
-    other.adopt(base, packed, {0: ledger}, [change])
+    other.adopt(base, after, [change])
     assert pooled(other)[0] == 700
 
 
