@@ -1,0 +1,218 @@
+"""What a control plane needs for a large fleet: until it serves, and how much memory.
+
+10,000 clusters of 64 cells and 100,000 bindings with reservations, nearly all of them echoed.
+Prints figures beside their goals.
+
+    bench_fleet_memory.py [CLUSTERS] [BINDINGS]
+"""
+
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from federation.model.cluster import Cluster
+from federation.model.echoes import Owner
+from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
+from federation.model.reservations import Reservation
+from federation.model.shapes import Echo
+from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
+from federation.services.journal import StoredReservations
+from federation.services.ports import NamedReport, NewDecision, Settled, Transaction
+from federation.services.values import AgentFacts, ReportEvidence, Verdict
+from federation.store.engine import create_engine
+from federation.store.postgres import PostgresStore
+from tests.benchmarks.bench_decisions import capacity_report
+from tests.chaos.planes import Plane, durable_postgres
+from tests.decisions import make_decision
+from tests.fleets import random_shapes
+
+CLUSTERS, BINDINGS = 10_000, 100_000
+START_GOAL_SECONDS, MEMORY_GOAL_BYTES = 15.0, 1.5 * 2**30
+MOST_TARGETS = 5
+SHAPES = 500
+# Of every so many shares one is not seen by any agent yet.
+OPEN_EVERY = 20
+AT_ONCE = 1000
+PATIENT = ("--heartbeat-seconds=600",)
+
+T = TypeVar("T")
+
+
+def bindings(count: int, clusters: int) -> Iterator[Binding]:
+    """Each in a few clusters, of one of many shapes."""
+    choices = random.Random(1)
+    shapes = random_shapes(SHAPES, seed=1)
+    for number in range(count):
+        name = f"workload-{number:06}"
+        targets = choices.sample(range(clusters), min(choices.randint(1, MOST_TARGETS), clusters))
+        yield Binding(
+            namespace=f"team-{number % 100:02}",
+            name=name,
+            uid=str(uuid4()),
+            resource=ObjectReference(api_version="apps/v1", kind="Deployment", name=name),
+            replicas=2 * len(targets),
+            requirements=ReplicaRequirements(request=shapes[choices.randrange(SHAPES)]),
+            clusters=tuple(
+                TargetCluster(name=cluster_name(each), replicas=2) for each in sorted(targets)
+            ),
+            placement=Placement(
+                replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
+            ),
+        )
+
+
+def cluster_name(number: int) -> str:
+    return f"member-{number:05}"
+
+
+def reserved(binding: Binding, decision: str) -> StoredReservations:
+    return StoredReservations(
+        namespace=binding.namespace,
+        name=binding.name,
+        uid=binding.uid,
+        owner=Owner("apps/v1", "Deployment", binding.namespace, binding.name),
+        reservations=tuple(
+            Reservation(
+                binding=binding.key,
+                cluster=each.name,
+                requirements=binding.requirements,
+                replicas=each.replicas,
+                decisions=(decision,),
+                interest_version=1,
+                grown_version=1,
+            )
+            for each in binding.clusters
+        ),
+    )
+
+
+def verdict(binding: Binding) -> Verdict:
+    decision = make_decision(*((each.name, each.replicas) for each in binding.clusters))
+    size = len(binding.clusters)
+    return Verdict(
+        decision=decision,
+        evidence=ReportEvidence(sequences=(1,) * size, age_seconds=(0.25,) * size),
+    )
+
+
+async def put_bindings(tx: Transaction, given: Sequence[Binding]) -> list[StoredReservations]:
+    ids = [str(uuid4()) for _ in given]
+    known = await tx.bindings.add_all(given)
+    of = {(each.namespace, each.name): known[each.namespace, each.name].id for each in given}
+    decided = list(zip(ids, given, strict=True))
+    await tx.decisions.add_all(
+        [
+            NewDecision(
+                id=each,
+                binding_id=of[binding.namespace, binding.name],
+                binding=binding,
+                verdict=verdict(binding),
+            )
+            for each, binding in decided
+        ]
+    )
+    await tx.bindings.put_all(
+        [
+            (
+                of[binding.namespace, binding.name],
+                binding,
+                Settled(decision_id=each, placed=True, observed_affinity=""),
+            )
+            for each, binding in decided
+        ]
+    )
+    rows = [reserved(binding, each) for each, binding in decided]
+    await tx.reservations.put(rows, {})
+    return rows
+
+
+async def fill(url: str, clusters: int, count: int) -> None:
+    engine = create_engine(url)
+    store = PostgresStore(engine)
+    for numbers in parts(range(clusters)):
+        async with store.transaction() as tx:
+            for number in numbers:
+                name = cluster_name(number)
+                await tx.clusters.add(Cluster(name=name, uid=f"uid-{name}"), AgentFacts())
+    echoes: dict[str, list[Echo]] = defaultdict(list)
+    shares = 0
+    for some in parts(list(bindings(count, clusters))):
+        async with store.transaction() as tx:
+            rows = await put_bindings(tx, some)
+        for each in (held for row in rows for held in row.reservations):
+            shares += 1
+            if shares % OPEN_EVERY:
+                echo = Echo(binding=each.binding, shape=each.shape, bound=each.replicas)
+                echoes[each.cluster].append(echo)
+    for numbers in parts(range(clusters)):
+        async with store.transaction() as tx:
+            await tx.reports.advance([reported(number, echoes) for number in numbers])
+    await engine.dispose()
+
+
+def reported(number: int, echoes: Mapping[str, Sequence[Echo]]) -> NamedReport:
+    name = cluster_name(number)
+    report = replace(capacity_report(number), interest_version=1, echoes=tuple(echoes[name]))
+    return NamedReport(cluster=name, cluster_uid=f"uid-{name}", report=report)
+
+
+def parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]
+
+
+def memory_bytes(pid: int, line: str) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (found,) = (each for each in status.splitlines() if each.startswith(line))
+    return int(found.split()[1]) * 1024
+
+
+def show(what: str, figure: str, *, goal: str, kept: bool) -> None:
+    print(f"  {what:28} {figure:>12}   goal {goal}: {'kept' if kept else 'MISSED'}")
+
+
+def main(clusters: int, count: int) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder,
+        durable_postgres(Path(folder)) as postgres,
+    ):
+        asyncio.run(fill(postgres.url, clusters, count))
+        print(f"{clusters:,} clusters, {count:,} bindings")
+        plane = Plane(0, postgres.url, Path(folder) / "state", PATIENT)
+        began = time.monotonic()
+        plane.start()
+        lasted = time.monotonic() - began
+        resident = partial(memory_bytes, plane.pid)
+        now, peak = resident("VmRSS"), resident("VmHWM")
+        plane.stop()
+    show(
+        "start until it serves",
+        f"{lasted:.1f} s",
+        goal=f"<= {START_GOAL_SECONDS:g} s",
+        kept=lasted <= START_GOAL_SECONDS,
+    )
+    for what, size in (("memory once it serves", now), ("memory at most until then", peak)):
+        show(
+            what,
+            f"{size / 2**20:,.0f} MiB",
+            goal=f"<= {MEMORY_GOAL_BYTES / 2**20:,.0f} MiB",
+            kept=size <= MEMORY_GOAL_BYTES,
+        )
+
+
+if __name__ == "__main__":
+    given = [int(each) for each in sys.argv[1:]]
+    main(*(given + [CLUSTERS, BINDINGS][len(given) :]))
