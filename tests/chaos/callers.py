@@ -178,7 +178,8 @@ class Caller:
             return
         told = [each for each in self.acknowledged if each.key == key]
         if [each.decision for each in told] != [answer.decision.id]:
-            self.violations.append(f"{key} was answered {told}, then {answer.decision.id}")
+            was = [each.decision for each in told]
+            self.violations.append(f"{key} was answered {was}, then {answer.decision.id}")
 
     async def _delete(self) -> None:
         owned = self._one()
@@ -347,7 +348,8 @@ def check_told(
         for key, owned in caller.owned.items():
             clusters, decision = bindings.get(key, ({}, ""))
             if (clusters, decision) != (owned.clusters, owned.newest):
-                found.append(f"{key} runs in {clusters} by {decision}, told was {owned}")
+                expected = f"{owned.clusters} by {owned.newest}"
+                found.append(f"{key} runs in {clusters} by {decision}, told was {expected}")
         found += [f"{key} was deleted and is there" for key in caller.deleted & bindings.keys()]
         found += [
             f"{key}: {decided[key]} decisions for {keys} requests"
