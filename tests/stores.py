@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.model.placement import Binding
+from federation.services.ports import NewDecision, Settled, StoredBinding, Transaction
+from federation.services.values import DecisionRecord, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 
@@ -45,3 +49,32 @@ async def until_waiting(engine: AsyncEngine, count: int = 1) -> None:
     async with asyncio.timeout(30), engine.connect() as connection:
         while (await connection.execute(WAITING)).scalar_one() < count:
             await connection.rollback()
+
+
+async def add_binding(tx: Transaction, binding: Binding) -> StoredBinding | None:
+    """None where the name is taken."""
+    return (await tx.bindings.add_all([binding])).get((binding.namespace, binding.name))
+
+
+async def put_binding(
+    tx: Transaction, binding_id: int, binding: Binding, outcome: Settled
+) -> StoredBinding:
+    (stored,) = (await tx.bindings.put_all([(binding_id, binding, outcome)])).values()
+    return stored
+
+
+async def keep_decision(
+    tx: Transaction, binding_id: int, binding: Binding, verdict: Verdict
+) -> DecisionRecord:
+    """Under a new id."""
+    new = NewDecision(id=str(uuid4()), binding_id=binding_id, binding=binding, verdict=verdict)
+    return DecisionRecord(
+        id=new.id,
+        namespace=binding.namespace,
+        name=binding.name,
+        binding_generation=binding.generation,
+        created_at=await tx.decisions.add_all([new]),
+        decision=verdict.decision,
+        evidence=verdict.evidence,
+        promises=verdict.promises,
+    )

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from federation.model.errors import PreconditionFailed
-from federation.model.estimate import EstimateOptions, Estimates
-from federation.model.fleet_estimates import estimate_sets
+from federation.model.estimate import Estimates
 from federation.model.placement import Binding
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
@@ -18,7 +17,6 @@ from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.availability import age_seconds, sequences
 from federation.services.fleet_snapshot import FleetSnapshot
-from federation.services.known_estimates import KnownEstimates
 from federation.services.ports import Peers, StoredBinding
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 
@@ -56,18 +54,6 @@ class Considered:
         if moved or newest.binding_generation != self.candidate.generation:
             return None
         return newest if _gist(newest.decision) == _gist(decision) else None
-
-
-def availability_of(
-    binding: Binding, snapshot: FleetSnapshot, estimates: KnownEstimates
-) -> Estimates:
-    """What fits beside everything the reports show: replicas, or whole sets of components."""
-    if binding.components:
-        options = EstimateOptions()
-        return estimate_sets(snapshot.capacity, snapshot.cells, binding.components, options)
-    return estimates.estimates(
-        snapshot.capacity, snapshot.cells, binding.requirements, EstimateOptions()
-    )
 
 
 def decide(

@@ -327,14 +327,6 @@ class Bindings(Protocol):
         """The binding, held until the end of the transaction."""
         ...
 
-    async def add(self, binding: Binding) -> StoredBinding | None:
-        """A new binding; None when the name was taken meanwhile."""
-        ...
-
-    async def put(self, binding_id: int, binding: Binding, outcome: Settled) -> StoredBinding:
-        """Replaces all of it."""
-        ...
-
     async def page(
         self, namespace: str, after: tuple[str, str] | None, limit: int
     ) -> Sequence[Binding]:
@@ -356,13 +348,13 @@ class Bindings(Protocol):
         ...
 
     async def add_all(self, bindings: Sequence[Binding]) -> Mapping[tuple[str, str], StoredBinding]:
-        """``add`` for many, in ascending order of their keys; taken names are left out."""
+        """New bindings, in ascending order of their keys; names that are taken are left out."""
         ...
 
     async def put_all(
         self, bindings: Sequence[tuple[int, Binding, Settled]]
     ) -> Mapping[tuple[str, str], StoredBinding]:
-        """``put`` for many: (binding_id, binding, outcome)."""
+        """Replaces all of bindings: (binding_id, binding, outcome)."""
         ...
 
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
@@ -372,10 +364,6 @@ class Bindings(Protocol):
 
 class Decisions(Protocol):
     """Decisions with their traces; they outlive their bindings."""
-
-    async def add(self, binding_id: int, binding: Binding, verdict: Verdict) -> DecisionRecord:
-        """Keeps a decision under a new id."""
-        ...
 
     async def add_all(self, decisions: Sequence[NewDecision]) -> float:
         """Keeps decisions under the ids they bring; when, in Unix seconds."""

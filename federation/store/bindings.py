@@ -126,9 +126,6 @@ class BindingStatements:
             ),
         )
 
-    async def add(self, binding: Binding) -> StoredBinding | None:
-        return (await self.add_all([binding])).get((binding.namespace, binding.name))
-
     async def add_all(self, bindings: Sequence[Binding]) -> Mapping[Key, StoredBinding]:
         rows = await self._connection.execute(
             ADD,
@@ -139,10 +136,6 @@ class BindingStatements:
             (row.namespace, row.name): stored_binding(row, given[row.namespace, row.name])
             for row in rows
         }
-
-    async def put(self, binding_id: int, binding: Binding, outcome: Settled) -> StoredBinding:
-        (stored,) = (await self.put_all([(binding_id, binding, outcome)])).values()
-        return stored
 
     async def put_all(
         self, bindings: Sequence[tuple[int, Binding, Settled]]

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import BigInteger, LargeBinary, Text, Uuid, bindparam, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.model.placement import Binding
 from federation.services.ports import NewDecision
 from federation.services.values import DecisionRecord, NodePlan, Verdict
 from federation.store.rows import json_text, node_plan_of, packed_trace, record_of
@@ -68,19 +67,6 @@ class DecisionStatements:
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
-
-    async def add(self, binding_id: int, binding: Binding, verdict: Verdict) -> DecisionRecord:
-        new = NewDecision(id=str(uuid4()), binding_id=binding_id, binding=binding, verdict=verdict)
-        return DecisionRecord(
-            id=new.id,
-            namespace=binding.namespace,
-            name=binding.name,
-            binding_generation=binding.generation,
-            created_at=await self.add_all([new]),
-            decision=verdict.decision,
-            evidence=verdict.evidence,
-            promises=verdict.promises,
-        )
 
     async def add_all(self, decisions: Sequence[NewDecision]) -> float:
         bindings = [each.binding for each in decisions]

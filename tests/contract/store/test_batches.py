@@ -20,7 +20,7 @@ from federation.services.ports import NewDecision, Settled, StoredBinding
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision
-from tests.stores import until_waiting
+from tests.stores import keep_decision, until_waiting
 
 Key = tuple[str, str]
 
@@ -168,7 +168,7 @@ async def test_decisions_are_kept_under_their_ids_with_their_promises(
     ]
     async with store.transaction() as tx:
         at = await tx.decisions.add_all(given)
-        alone = await tx.decisions.add(7, binding("d"), verdict(("b", 1)))
+        alone = await keep_decision(tx, 7, binding("d"), verdict(("b", 1)))
     assert alone.created_at == at
     assert alone.promises == verdict(("b", 1)).promises
     async with store.reading() as read:

@@ -43,6 +43,7 @@ from federation.services.values import (
 )
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision
+from tests.stores import add_binding, keep_decision, put_binding
 
 FULL = Binding(
     namespace="shop",
@@ -94,7 +95,7 @@ FULL = Binding(
 
 async def add(store: PostgresStore, binding: Binding) -> StoredBinding | None:
     async with store.transaction() as tx:
-        return await tx.bindings.add(binding)
+        return await add_binding(tx, binding)
 
 
 async def add_decision(
@@ -102,8 +103,8 @@ async def add_decision(
 ) -> DecisionRecord:
     evidence = ReportEvidence(sequences=(7, 0), age_seconds=(0.25, 0.0))
     async with store.transaction() as tx:
-        return await tx.decisions.add(
-            binding_id, binding, Verdict(decision=decision, evidence=evidence)
+        return await keep_decision(
+            tx, binding_id, binding, Verdict(decision=decision, evidence=evidence)
         )
 
 
@@ -132,7 +133,7 @@ async def test_settling_moves_the_version_and_only_a_placement_the_time(
     wanted = replace(FULL, clusters=(TargetCluster(name="a", replicas=7),), generation=2)
     async with store.transaction() as tx:
         settled = Settled(decision_id=record.id, placed=placed, observed_affinity="near")
-        put = await tx.bindings.put(added.id, wanted, settled)
+        put = await put_binding(tx, added.id, wanted, settled)
     assert put.decision_id == record.id
     assert put.observed_affinity == "near"
     last = put.binding.last_scheduled_time
@@ -154,7 +155,7 @@ async def test_a_lock_is_held_until_the_end(store: PostgresStore) -> None:
             known = await tx.bindings.lock("shop", "web")
             assert known is not None
             more = replace(known.binding, replicas=known.binding.replicas + 1)
-            await tx.bindings.put(known.id, more, settled)
+            await put_binding(tx, known.id, more, settled)
 
     await asyncio.gather(*(increment() for _ in range(10)))
     async with store.reading() as read:

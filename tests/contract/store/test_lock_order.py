@@ -18,7 +18,7 @@ from federation.model.placement import Binding
 from federation.services.journal_ports import StoredPresence
 from federation.services.values import AgentFacts
 from federation.store.postgres import PostgresStore
-from tests.stores import until_waiting
+from tests.stores import add_binding, until_waiting
 
 FREE_BINDING = "SELECT 1 FROM binding WHERE name = 'b' FOR UPDATE SKIP LOCKED"
 # The clusters' ids go up from z to a: not as their names do.
@@ -45,7 +45,7 @@ async def is_free_while_waiting(
 async def add_bindings(store: PostgresStore, *names: str) -> None:
     for name in names:
         async with store.transaction() as tx:
-            await tx.bindings.add(Binding(namespace="shop", name=name))
+            await add_binding(tx, Binding(namespace="shop", name=name))
 
 
 async def add_clusters(store: PostgresStore, *names: str) -> None:
@@ -89,12 +89,12 @@ async def test_bindings_are_added_by_name(store: PostgresStore, engine: AsyncEng
     async def add_second() -> bool:
         try:
             async with store.transaction() as tx:
-                return await tx.bindings.add(new[0]) is not None
+                return await add_binding(tx, new[0]) is not None
         except Conflict:
             return False
 
     async with store.transaction() as tx:
-        await tx.bindings.add(new[1])
+        await add_binding(tx, new[1])
         waiting = asyncio.create_task(add_both())
         await until_waiting(engine)
         is_free = await add_second()

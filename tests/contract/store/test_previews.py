@@ -13,6 +13,7 @@ from federation.services.values import ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore
 from tests.contract.store.test_bindings import FULL, add, add_decision
 from tests.decisions import make_decision
+from tests.stores import keep_decision
 
 VERDICT = Verdict(
     decision=make_decision(("a", 4), ("b", 2)),
@@ -95,7 +96,7 @@ async def test_a_lock_is_held_until_the_end(store: PostgresStore) -> None:
             kept = await tx.previews.lock("p")
             assert kept is not None
             if not kept.decision_id:
-                record = await tx.decisions.add(base.id, FULL, VERDICT)
+                record = await keep_decision(tx, base.id, FULL, VERDICT)
                 await tx.previews.settle("p", record.id)
                 made.append(record.id)
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from federation.model.cluster import ReportedPool, ReportedPools
 from federation.model.estimate import Source
-from federation.model.reported_pools import ReportedPool, ReportedPools
 from federation.model.workload import Component, ReplicaRequirements
-from federation.services.deciding import availability_of
 from federation.services.fleet import FleetOwner
+from federation.services.promising import Working
 from federation.services.registration import Registration
 from federation.services.reporting import Reporting
 from federation.services.scheduling import Scheduling
@@ -56,7 +56,7 @@ async def test_sets_of_components_are_packed_into_pools(
     part = ReplicaRequirements(request={"cpu": 600})
     binding = replace(WEB, components=(Component(name="a", replicas=2, requirements=part),))
     snapshot = fleet.snapshot
-    found = availability_of(binding, snapshot, fleet.known_estimates)
+    found = Working(snapshot).availability(binding, None)
     # By the sum five sets would fit; one part fits on each node.
     assert found.replicas_c.tolist() == [1]
     assert found.source_c.tolist() == [Source.POOLS]
