@@ -34,6 +34,7 @@ from federation.services.ports import NamedReport, NewDecision, Settled, Transac
 from federation.services.values import AgentFacts, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
+from tests.benchmarks.bench_agents import cpu_seconds
 from tests.benchmarks.bench_decisions import capacity_report
 from tests.chaos.planes import Plane, durable_postgres
 from tests.decisions import make_decision
@@ -197,7 +198,9 @@ def main(clusters: int, count: int) -> None:
         lasted = time.monotonic() - began
         resident = partial(memory_bytes, plane.pid)
         now, peak = resident("VmRSS"), resident("VmHWM")
+        used_seconds = cpu_seconds(plane.pid)
         plane.stop()
+    print(f"  it used {used_seconds:.1f} s of CPU until then")
     show(
         "start until it serves",
         f"{lasted:.1f} s",
