@@ -17,6 +17,13 @@ from tests.control_planes import RunningControlPlane, report, running_control_pl
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
 SECONDS = 30.0
+# Whoever runs the tests in the background ignores interrupts, and so would a child of theirs.
+HEEDING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from federation.cli.__main__ import fedctl
+fedctl()
+"""
 
 
 @pytest.fixture
@@ -30,12 +37,13 @@ async def watching(running: RunningControlPlane, *arguments: str) -> AsyncIterat
     plane = running.plane
     token = ("--token-file", str(plane.admin_token_file))
     flags = ("--insecure", "--endpoint", str(plane.endpoint), *token)
-    command = (sys.executable, "-m", "federation.cli", *flags, "watch", *arguments)
+    command = (sys.executable, "-c", HEEDING, *flags, "watch", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:
         yield process
         process.send_signal(signal.SIGINT)
-        assert await process.wait() == 0
+        async with asyncio.timeout(SECONDS):
+            assert await process.wait() == 0
     finally:
         if process.returncode is None:
             process.kill()
@@ -45,7 +53,9 @@ async def watching(running: RunningControlPlane, *arguments: str) -> AsyncIterat
 async def line(process: Process) -> str:
     assert process.stdout is not None
     async with asyncio.timeout(SECONDS):
-        return (await process.stdout.readline()).decode()
+        told = (await process.stdout.readline()).decode()
+    assert told, "it ended"
+    return told
 
 
 async def test_bindings_are_followed(running: RunningControlPlane) -> None:
