@@ -43,17 +43,17 @@ class BlockingClient:
     def iterate(self, method: Callable[[Client], AsyncGenerator[T]]) -> Iterator[T]:
         """What a watch of the asynchronous client yields, one after the other."""
         watch = method(self._client)
-        upcoming: asyncio.Task[T] | None = None
+        running: list[asyncio.Task[T]] = []
         try:
             while True:
-                upcoming = self._run(_started(watch))
+                self._run(_start(watch, running))
                 try:
-                    yield self._run(upcoming)
+                    yield self._run(running[0])
                 except StopAsyncIteration:
                     return
         finally:
-            # Whoever waits for the next one may have been interrupted.
-            self._run(_ended(watch, upcoming))
+            # Whoever waits for the next one may have been interrupted, at any point.
+            self._run(_end(watch, running))
 
     def close(self) -> None:
         """Closes the connection and ends the thread."""
@@ -77,15 +77,17 @@ class BlockingClient:
         return Client(target)
 
 
-async def _started(watch: AsyncGenerator[T]) -> asyncio.Task[T]:
+async def _start(watch: AsyncGenerator[T], running: list[asyncio.Task[T]]) -> None:
+    """Ask for the next one; ``running`` then has the task that waits for it."""
+
     async def upcoming() -> T:
         return await anext(watch)
 
-    return asyncio.create_task(upcoming())
+    running[:] = [asyncio.create_task(upcoming())]
 
 
-async def _ended(watch: AsyncGenerator[T], upcoming: asyncio.Task[T] | None) -> None:
-    if upcoming is not None and not upcoming.done():
-        upcoming.cancel()
-        await asyncio.gather(upcoming, return_exceptions=True)
+async def _end(watch: AsyncGenerator[T], running: list[asyncio.Task[T]]) -> None:
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
     await watch.aclose()
