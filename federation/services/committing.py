@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import ParamSpec, TypeVar
+from functools import cached_property, partial
+from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar
 from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, LimitExceeded, Unavailable
@@ -22,6 +22,7 @@ from federation.services.deciding import candidate_of
 from federation.services.drafts import Decided, Draft, decide_all, pack_again
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
+from federation.services.journal_ports import Holding
 from federation.services.once import answer_of, kept_answer
 from federation.services.ports import Clock, Peers, Store, StoredBinding, Transaction
 from federation.services.promising import Working
@@ -36,11 +37,13 @@ BATCH_SECONDS = 0.02
 TRIES_WITHOUT_LOCKS = 3
 MAX_TRIES = 6
 
+# Its kind, and which one.
+Mark: TypeAlias = tuple[str, ...]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Request:
     """A binding that somebody waits for a decision about."""
 
@@ -55,6 +58,20 @@ class Request:
     def key(self) -> Key:
         return self.binding.namespace, self.binding.name
 
+    @cached_property
+    def marks(self) -> frozenset[Mark]:
+        """Requests that share one must see what came of each other: the binding, the idempotency
+        key, a group of workloads that go together or apart.
+        """
+        binding, placement = self.binding, self.binding.placement
+        marks: set[Mark] = {("binding", *self.key)}
+        if self.once is not None:
+            marks.add(("once", self.once.caller, self.once.key))
+        for label in (placement.workload_affinity_key, placement.workload_anti_affinity_key):
+            if label and label in binding.labels:
+                marks.add(("group", binding.namespace, label, binding.labels[label]))
+        return frozenset(marks)
+
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
@@ -64,8 +81,15 @@ class Request:
             self.answer.set_result(scheduled)
 
 
-# Requests by their bindings' names: a batch has at most one of each.
+# Requests by their bindings' names.
 Batch = dict[Key, Request]
+
+
+class _Known(NamedTuple):
+    """A binding as stored, and where it holds something."""
+
+    binding: StoredBinding
+    holding: Holding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,8 +149,10 @@ class Committing:
     async def consider(self, binding: Binding, *, adopt: bool) -> Decided:
         """The decision as it would be now; nothing comes of it. Raises as ``submit`` does."""
         async with self._store.reading() as read:
-            known = await read.bindings.get(binding.namespace, binding.name)
-            draft = await self._draft(read, binding, known, adopt=adopt)
+            key = binding.namespace, binding.name
+            draft = await self._draft(
+                read, binding, (await _find_known(read, [key])).get(key), adopt=adopt
+            )
         (decided,) = await self._decide(self.working(), [draft])
         if isinstance(decided, FederationError):
             raise decided
@@ -162,7 +188,7 @@ class Committing:
         before: _Ahead | None = None
         try:
             while True:
-                batch = self._take_batch(before.batch.keys() if before else ())
+                batch = self._take_batch(_marks(before.batch) if before else frozenset())
                 if batch:
                     before = await self._start(batch, before)
                 elif before is not None:
@@ -173,26 +199,29 @@ class Committing:
         finally:
             self._worker = None
 
-    def _take_batch(self, on_their_way: Collection[Key]) -> Batch:
-        """As many as can be decided in time, of bindings that are not being committed.
+    def _take_batch(self, on_their_way: frozenset[Mark]) -> Batch:
+        """As many as can be decided in time, that share no mark with each other, nor with what is
+        being committed.
 
         One that others kept winning against goes alone.
         """
         self._waiting = [each for each in self._waiting if not each.answer.done()]
         self._waiting.sort(key=lambda each: -each.binding.priority)
         for request in self._waiting:
-            if request.tries >= TRIES_WITHOUT_LOCKS and request.key not in on_their_way:
+            if request.tries >= TRIES_WITHOUT_LOCKS and request.marks.isdisjoint(on_their_way):
                 self._waiting.remove(request)
                 return {request.key: request}
         room = min(MAX_BATCH, max(LEAST_BATCH, int(BATCH_SECONDS / self._seconds_each)))
         batch: Batch = {}
         left = []
+        taken = set(on_their_way)
         for request in self._waiting:
-            is_next = request.key not in batch and request.key not in on_their_way
-            if len(batch) < room and is_next:
+            if len(batch) < room and request.marks.isdisjoint(taken):
                 batch[request.key] = request
             else:
                 left.append(request)
+            # What shares a mark stays in order, even behind one that is not taken.
+            taken |= request.marks
         self._waiting = left
         return batch
 
@@ -244,8 +273,8 @@ class Committing:
         else:
             # Something in there cannot be decided or written: let it harm itself only.
             for key, request in batch.items():
-                alone = await self._start({key: request}, None)
-                await _arrived(alone)
+                if not request.answer.done():
+                    await _arrived(await self._start({key: request}, None))
 
     def _again(self, requests: Iterable[Request]) -> None:
         """Decide these once more, before all that came later."""
@@ -301,7 +330,7 @@ class Committing:
         """What the store knows of the bindings; who cannot be decided about is told why."""
         drafts = []
         async with self._store.reading() as read:
-            known = await read.bindings.find(batch.keys())
+            known = await _find_known(read, batch.keys())
             for key, request in batch.items():
                 try:
                     if request.once is not None and await _answered(read, request, request.once):
@@ -315,8 +344,9 @@ class Committing:
         return drafts
 
     async def _draft(
-        self, read: Transaction, binding: Binding, known: StoredBinding | None, *, adopt: bool
+        self, read: Transaction, binding: Binding, base: _Known | None, *, adopt: bool
     ) -> Draft:
+        known = base.binding if base else None
         candidate = candidate_of(binding, known, adopt=adopt)
         newest = None
         if known is not None and known.decision_id and candidate == known.binding:
@@ -331,7 +361,7 @@ class Committing:
             candidate=candidate,
             peers=peers,
             newest=newest,
-            held=self._fleet.holdings(candidate.key),
+            holding=base.holding if base else Holding(),
             adopts=known is None or adopt,
         )
 
@@ -366,7 +396,9 @@ class Committing:
         if once is not None:
             async with self._store.transaction() as tx:
                 kept = kept_answer(scheduled)
-                await tx.requests.add(once.caller, once.key, once.body_hash, kept)
+                known = await tx.requests.add(once.caller, once.key, once.body_hash, kept)
+                if known is not None:
+                    scheduled = await answer_of(tx, known, once)
         request.succeed(scheduled)
 
     async def _write(
@@ -391,6 +423,19 @@ class Committing:
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
+
+
+def _marks(batch: Batch) -> frozenset[Mark]:
+    return frozenset[Mark]().union(*(each.marks for each in batch.values()))
+
+
+async def _find_known(read: Transaction, keys: Collection[Key]) -> Mapping[Key, _Known]:
+    """Those bindings that are stored. What is held is read last: it is no older than the binding,
+    and with a newer one nothing is committed.
+    """
+    bindings = await read.bindings.find(keys)
+    holdings = await read.reservations.holdings(bindings.keys()) if bindings else {}
+    return {key: _Known(binding, holdings.get(key, Holding())) for key, binding in bindings.items()}
 
 
 def _timed(

@@ -14,6 +14,7 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.profile import Profile
 from federation.scheduler.reserve import Refused
 from federation.services.deciding import Considered, decide
+from federation.services.journal_ports import Holding
 from federation.services.ports import Peers, StoredBinding
 from federation.services.promising import Kept, Wish, Working
 from federation.services.values import DecisionRecord, Verdict
@@ -24,9 +25,9 @@ from federation.services.writing import Ready
 class Draft:
     """A binding that is to be decided under ``id``, with what the store knows of it.
 
-    ``newest`` is the last decision, read only where the candidate says nothing new. ``held`` are
-    the clusters where it holds something; ``adopts``: where ``candidate.clusters`` say it runs is
-    news.
+    ``newest`` is the last decision, read only where the candidate says nothing new. ``holding`` is
+    where it holds something by the store: this control plane may not have heard of it yet.
+    ``adopts``: where ``candidate.clusters`` say it runs is news.
     """
 
     id: str
@@ -35,7 +36,7 @@ class Draft:
     candidate: Binding
     peers: Peers
     newest: DecisionRecord | None
-    held: tuple[str, ...]
+    holding: Holding
     adopts: bool
 
 
@@ -74,7 +75,8 @@ class Decided:
         if standing is None or not considered.is_placed:
             return standing
         wanted = self.wish.shares.keys() if self.wish else set()
-        return standing if set(draft.held) == set(wanted) and not draft.adopts else None
+        is_held = set(draft.holding.clusters) == set(wanted) and not draft.holding.has_expired
+        return standing if is_held and not draft.adopts else None
 
     @property
     def touched(self) -> frozenset[str]:
@@ -115,7 +117,7 @@ def _decided(working: Working, draft: Draft, now: float) -> Decided:
         draft.id,
         verdict.decision.clusters,
         asked=asked,
-        held=draft.held,
+        held=draft.holding.clusters,
         adopts=draft.adopts,
     )
     decided = replace(decided, wish=wish)

@@ -5,7 +5,7 @@ Protocols only. Must not name a technology.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,14 @@ class Finished:
     component: str
     shape: Shape
     finished: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Where a binding holds something, ascending; ``has_expired``: its lease has run out."""
+
+    clusters: tuple[str, ...] = ()
+    has_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +117,12 @@ class Reservations(Protocol):
         ...
 
     async def of(self, namespace: str, name: str) -> StoredReservations | None: ...
+
+    async def holdings(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], Holding]:
+        """Of bindings by (namespace, name), those that hold something."""
+        ...
 
     async def put(
         self, rows: Sequence[StoredReservations], lease_seconds: Mapping[str, int | None]

@@ -5,6 +5,7 @@ Must not decide anything at the commit: it stores what the preview said, or refu
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from uuid import uuid4
 
@@ -23,6 +24,7 @@ from federation.services.values import Previewed, Scheduled
 from federation.services.writing import Ready, lock_clusters, write
 
 PREVIEW_SECONDS = 600
+MOVED = "it was placed elsewhere meanwhile"
 
 
 class Previews:
@@ -95,13 +97,15 @@ class Previews:
     async def _ready(self, tx: Transaction, preview: StoredPreview) -> tuple[Ready, Working]:
         """What was shown, with the room for it taken. Raises PreconditionFailed without any."""
         candidate, decision = preview.binding, preview.verdict.decision
-        held = self._fleet.holdings(candidate.key)
-        names = {*held, *(target.name for target in decision.clusters)}
+        names = {*await _held(tx, candidate), *(target.name for target in decision.clusters)}
         await lock_clusters(tx, self._fleet, self._following, names)
         known = await _base(tx, preview)
+        held = await _held(tx, candidate)
+        if not names.issuperset(held):
+            raise _stale(preview, MOVED)
         working, id_, kept = self._committing.working(), str(uuid4()), None
         if decision.outcome in PLACED:
-            kept = self._kept(working, preview, known, id_)
+            kept = self._kept(working, preview, known, id_, held)
         ready = Ready(
             id=id_,
             known=known,
@@ -112,7 +116,12 @@ class Previews:
         return ready, working
 
     def _kept(
-        self, working: Working, preview: StoredPreview, known: StoredBinding | None, id_: str
+        self,
+        working: Working,
+        preview: StoredPreview,
+        known: StoredBinding | None,
+        id_: str,
+        held: Collection[str],
     ) -> Kept:
         candidate = preview.binding
         wish = working.wish(
@@ -120,7 +129,7 @@ class Previews:
             id_,
             preview.verdict.decision.clusters,
             asked=self._committing.asked(candidate),
-            held=self._fleet.holdings(candidate.key),
+            held=held,
             adopts=known is None or known.binding.clusters != candidate.clusters,
         )
         taken = working.reserve(wish)
@@ -142,7 +151,17 @@ async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding | None
         raise _stale(preview, "it was deleted meanwhile")
     if current.binding.generation != preview.binding_generation:
         raise _stale(preview, "it was changed meanwhile")
+    is_as_then = current.binding.resource_version == binding.resource_version
+    if not is_as_then and current.binding.clusters != binding.clusters:
+        raise _stale(preview, MOVED)
     return current
+
+
+async def _held(tx: Transaction, binding: Binding) -> tuple[str, ...]:
+    """Where it holds something by the store, ascending."""
+    key = binding.namespace, binding.name
+    holding = (await tx.reservations.holdings([key])).get(key)
+    return holding.clusters if holding else ()
 
 
 async def _committed(tx: Transaction, preview: StoredPreview) -> Scheduled:

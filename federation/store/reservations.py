@@ -6,7 +6,7 @@ Must not know how a ledger changes: rows are replaced as a whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -29,7 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.reservations import Reservation
 from federation.model.shapes import ReservationKey
 from federation.services.journal import StoredReservations
-from federation.services.journal_ports import Finished
+from federation.services.journal_ports import Finished, Holding
 from federation.store.reservation_rows import clusters_of, packed_reservations, reservations_of
 from federation.store.rows import unix_seconds
 from federation.store.tables import reservation as table
@@ -60,6 +60,12 @@ DELETE = text("""
     WHERE reservation.namespace = given.namespace AND reservation.name = given.name
 """).bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in NAMES))
 
+HOLDINGS = text("""
+    SELECT reservation.namespace, reservation.name, clusters,
+        coalesce(lease_expires_at <= now(), false) AS has_expired
+    FROM reservation JOIN unnest(:namespaces, :names) AS given (namespace, name)
+        ON reservation.namespace = given.namespace AND reservation.name = given.name
+""").bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in NAMES))
 
 # Fewer are unpacked in less than 5 ms: not worth a thread.
 ROWS_PER_THREAD = 100
@@ -81,6 +87,20 @@ class ReservationStatements:
         statement = select(table).where(table.c.namespace == namespace, table.c.name == name)
         row = (await self._connection.execute(statement)).one_or_none()
         return None if row is None else reservations_of(row)
+
+    async def holdings(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], Holding]:
+        given = {
+            "namespaces": [namespace for namespace, _ in keys],
+            "names": [name for _, name in keys],
+        }
+        return {
+            (row.namespace, row.name): Holding(
+                clusters=tuple(sorted(row.clusters)), has_expired=row.has_expired
+            )
+            for row in await self._connection.execute(HOLDINGS, given)
+        }
 
     async def put(
         self, rows: Sequence[StoredReservations], lease_seconds: Mapping[str, int | None]

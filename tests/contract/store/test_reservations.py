@@ -11,7 +11,7 @@ from federation.model.reservations import Reservation
 from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 from federation.services.journal import StoredReservations
-from federation.services.journal_ports import Finished
+from federation.services.journal_ports import Finished, Holding
 from federation.store.postgres import PostgresStore
 
 SMALL = ReplicaRequirements(request={"cpu": 250})
@@ -70,6 +70,21 @@ async def test_what_is_held_comes_back_as_it_was_put(store: PostgresStore) -> No
         assert await read.reservations.of("shop", "nobody") is None
         assert await read.reservations.in_cluster("b") == [api, web]
         assert await read.reservations.in_cluster("nowhere") == []
+
+
+async def test_where_something_is_held_is_told_without_what(
+    store: PostgresStore, engine: AsyncEngine
+) -> None:
+    await put(store, held("web", "b", "a"), held("api", "b"), held("job", "c"), web=60, api=60)
+    async with engine.begin() as connection:
+        await connection.execute(RUN_OUT, {"hours": 1, "name": "api"})
+    keys = [("shop", name) for name in ("web", "api", "nobody")]
+    async with store.reading() as read:
+        assert await read.reservations.holdings(keys) == {
+            ("shop", "web"): Holding(clusters=("a", "b")),
+            ("shop", "api"): Holding(clusters=("b",), has_expired=True),
+        }
+        assert await read.reservations.holdings([]) == {}
 
 
 async def test_a_row_is_replaced_as_a_whole_and_deleted_when_empty(store: PostgresStore) -> None:
