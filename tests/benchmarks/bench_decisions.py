@@ -61,6 +61,7 @@ from federation.v1.scheduling_pb2 import (
     ScheduleRequest,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from tests.benchmarks.bench_agents import cpu_seconds
 from tests.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
 from tests.chaos.planes import Planes, durable_postgres, running_planes
 from tests.databases import connect
@@ -284,6 +285,7 @@ async def drive(endpoints: Sequence[str], token: str, load: Load, seconds: float
         await channel.close()
     cuts = statistics.quantiles(took_seconds, n=100)
     figures = {
+        "decisions": len(clusters),
         "per_second": len(clusters) / lasted,
         "p50_millis": cuts[49] * 1000,
         "p99_millis": cuts[98] * 1000,
@@ -333,13 +335,15 @@ def driven(endpoints: Sequence[str], token: str, load: Load, seconds: float) -> 
     return figures
 
 
-def show(load: Load, figures: Mapping[str, float]) -> None:
+def show(load: Load, figures: Mapping[str, float], server_seconds: float) -> None:
+    """``server_seconds``: CPU of the control plane for each decision."""
     per_second, p99 = figures["per_second"], figures["p99_millis"]
     kept = per_second >= load.goal and (not load.p99_millis or p99 <= load.p99_millis)
     goal = f">= {load.goal:g}/s" + (f", p99 <= {load.p99_millis:g} ms" if load.p99_millis else "")
     print(
         f"  {load.name:30} {per_second:7.0f}/s  p50 {figures['p50_millis']:6.1f} ms  "
-        f"p99 {p99:6.1f} ms  {figures['clusters']:5.1f} clusters each   "
+        f"p99 {p99:6.1f} ms  {figures['clusters']:5.1f} clusters, "
+        f"{server_seconds * 1000:5.2f} ms of CPU each   "
         f"goal {goal}: {'kept' if kept else 'MISSED'}"
     )
 
@@ -409,8 +413,11 @@ def measure_one(folder: Path, seconds: float, *, connected: bool) -> None:
 
 def measure_loads(planes: Planes, url: str, seconds: float) -> None:
     asyncio.run(await_ready(planes.endpoints, planes.token))
+    (plane,) = planes.all
     for load in LOADS:
-        show(load, driven(planes.endpoints, planes.token, load, seconds))
+        before = cpu_seconds(plane.pid)
+        figures = driven(planes.endpoints, planes.token, load, seconds)
+        show(load, figures, (cpu_seconds(plane.pid) - before) / figures["decisions"])
     commits = asyncio.run(commits_per_second(url, seconds / 2))
     print(
         f"  {'PostgreSQL alone':30} {commits:7.0f} one-row commits/s on {CONNECTIONS} connections"

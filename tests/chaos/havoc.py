@@ -85,6 +85,7 @@ class _Havoc:
             for number in range(plan.callers)
         ]
         self._crashes = 0
+        self._recovering = asyncio.Lock()
 
     async def run(self) -> Result:
         planes, stopped = self._planes, asyncio.Event()
@@ -120,26 +121,27 @@ class _Havoc:
     async def _attack(self, until: float, watched: Sequence[asyncio.Task[None]]) -> None:
         """Kill one after the other; each starts again at once, beside what is killed next."""
         blows: list[asyncio.Task[None]] = []
-        for kind in self._kinds():
-            pause = self._random.uniform(*PAUSES)
-            if time.monotonic() + pause > until:
-                break
-            await asyncio.sleep(pause)
-            if any(task.done() for task in watched):
-                break
-            blows = [each for each in blows if not _is_over(each)]
-            if kind == "plane":
-                standing = [each for each in self._planes.all if each.endpoint]
-                if standing:
-                    victim = self._random.choice(standing)
-                    blows.append(asyncio.create_task(asyncio.to_thread(victim.restart)))
-            elif kind == "postgres":
-                await asyncio.to_thread(self._postgres.restart)
-            else:
-                self._crashes += 1
-                self._random.choice(list(self._members.values())).crash()
-        await asyncio.gather(*blows)
+        try:
+            for kind in self._kinds():
+                pause = self._random.uniform(*PAUSES)
+                if time.monotonic() + pause > until or any(task.done() for task in watched):
+                    break
+                await asyncio.sleep(pause)
+                blows.append(asyncio.create_task(self._strike(kind)))
+        finally:
+            await asyncio.gather(*blows)
         await asyncio.sleep(max(0.0, until - time.monotonic()))
+
+    async def _strike(self, kind: str) -> None:
+        standing = [each for each in self._planes.all if each.endpoint]
+        if kind == "postgres":
+            async with self._recovering:
+                await asyncio.to_thread(self._postgres.restart)
+        elif kind == "agent":
+            self._crashes += 1
+            self._random.choice(list(self._members.values())).crash()
+        elif standing:
+            await asyncio.to_thread(self._random.choice(standing).restart)
 
     def _kinds(self) -> Iterator[str]:
         yield from ("plane", "postgres", "agent")
@@ -212,10 +214,3 @@ def _clusters(seed: int) -> Iterator[tuple[str, Int64Array]]:
 async def _acknowledged(member: Member) -> None:
     while not member.acknowledged:  # noqa: ASYNC110 - told by a stream
         await asyncio.sleep(0.02)
-
-
-def _is_over(blow: asyncio.Task[None]) -> bool:
-    """Raises what went wrong in it."""
-    if blow.done():
-        blow.result()
-    return blow.done()

@@ -27,6 +27,7 @@ ARGUMENTS = ("--insecure", "--listen=127.0.0.1:0", "--web-listen=127.0.0.1:0")
 # Nobody reads what is only for information; what is wrong is looked for at the end.
 QUIET = ("--log-level=warning",)
 POLL_SECONDS = 0.01
+STARTS = 5
 UNEXPECTED = re.compile(r"Traceback|unexpected error|never retrieved|Task was destroyed")
 
 
@@ -46,7 +47,22 @@ class Plane:
         self._server: Server | None = None
 
     def start(self) -> None:
-        process = subprocess.Popen(
+        """Again where it ends at once, as it does when its database dies while it starts."""
+        for _ in range(STARTS):
+            server = Server(self._launched())
+            try:
+                endpoint = server.await_line(r"API +(\S+)").group(1)
+            except AssertionError:
+                server.process.kill()
+                server.process.wait()
+                self._keep_output(server)
+                continue
+            self._server, self.endpoint = server, endpoint
+            return
+        raise AssertionError("\n".join(self._output))
+
+    def _launched(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", "federation", "serve", *self._arguments],
             cwd=ROOT,
             env=self._environment,
@@ -54,8 +70,6 @@ class Plane:
             stdout=subprocess.DEVNULL,
             text=True,
         )
-        self._server = Server(process)
-        self.endpoint = self._server.await_line(r"API +(\S+)").group(1)
 
     @property
     def pid(self) -> int:
@@ -64,15 +78,15 @@ class Plane:
 
     def restart(self) -> None:
         """As after a power cut."""
-        self._kill()
+        self.kills += 1
+        self.kill()
         self.start()
 
-    def _kill(self) -> None:
-        assert self._server is not None
-        self.endpoint = ""
-        self.kills += 1
-        self._server.process.send_signal(signal.SIGKILL)
-        self._end(self._server)
+    def kill(self) -> None:
+        if self._server is not None:
+            self.endpoint = ""
+            self._server.process.send_signal(signal.SIGKILL)
+            self._end(self._server)
 
     def stop(self) -> int:
         """Let it end in order; its exit code."""
@@ -92,11 +106,14 @@ class Plane:
 
     def _end(self, server: Server) -> int:
         code = server.await_end()
+        self._keep_output(server)
+        self._server = None
+        return code
+
+    def _keep_output(self, server: Server) -> None:
         assert server.process.stderr is not None
         server.process.stderr.close()
         self._output += server.lines
-        self._server = None
-        return code
 
 
 class Planes:
@@ -127,6 +144,11 @@ class Planes:
         """Their exit codes."""
         return [each.stop() for each in self.all]
 
+    def kill(self) -> None:
+        """Those that still run."""
+        for each in self.all:
+            each.kill()
+
 
 @contextmanager
 def running_planes(
@@ -137,7 +159,7 @@ def running_planes(
         planes.start()
         yield planes
     finally:
-        planes.stop()
+        planes.kill()
 
 
 class Postgres:
