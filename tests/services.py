@@ -189,6 +189,7 @@ class Agents:
         self.errors: dict[str, Exception] = {}
         self.silent: set[str] = set()
         self.forgetful: set[str] = set()
+        self.claiming: set[str] = set()
 
     def is_connected(self, cluster: str) -> bool:
         return cluster not in self.errors
@@ -207,7 +208,12 @@ class Agents:
         )
         if cluster in self.forgetful:
             nodes = nodes[1:]
-        return NodePlan(cluster=cluster, nodes=nodes, strategy="MostAllocated")
+        return NodePlan(
+            cluster=cluster,
+            nodes=nodes,
+            strategy="MostAllocated",
+            claimed=cluster in self.claiming,
+        )
 
 
 def shares(clusters: tuple[TargetCluster, ...]) -> dict[str, int]:

@@ -136,11 +136,12 @@ class Amending:
             return {cluster: ledger.decided(key, decision, shares)}
 
         try:
-            await self._amend(namespace, name, "", weaken)
+            is_weaker = await self._amend(namespace, name, "", weaken)
         except NotFound:
             return
-        fields = {"binding": f"{namespace}/{name}", "cluster": cluster, "decision": decision}
-        logger.warning("planned promise is careful now", extra={"fields": fields})
+        if is_weaker:
+            fields = {"binding": f"{namespace}/{name}", "cluster": cluster, "decision": decision}
+            logger.warning("planned promise is careful now", extra={"fields": fields})
 
     async def expire_leases(self, tx: Transaction) -> int:
         """End the promises whose leases have run out; how many bindings had any.
@@ -150,9 +151,9 @@ class Amending:
         expired = await tx.reservations.expired(EXPIRED_AT_ONCE)
         for namespace, name in expired:
             with suppress(NotFound, Conflict):
-                await self._amend(namespace, name, "", _let_go_when_expired)
-                fields = {"namespace": namespace, "name": name}
-                logger.info("lease ran out", extra={"fields": fields})
+                if await self._amend(namespace, name, "", _let_go_when_expired):
+                    fields = {"namespace": namespace, "name": name}
+                    logger.info("lease ran out", extra={"fields": fields})
         return len(expired)
 
     async def _amend(
@@ -163,8 +164,11 @@ class Amending:
         change: Callable[[_Held], Awaitable[Mapping[str, ClusterLedger]]],
         *,
         deletes: bool = False,
-    ) -> None:
-        """Change what a binding holds, under the locks of all clusters where it holds something."""
+    ) -> bool:
+        """Change what a binding holds, under the locks of all clusters where it holds something.
+
+        Whether anything was changed.
+        """
         clusters = frozenset(self._fleet.holdings(Binding(namespace=namespace, name=name).key))
         for _ in range(MAX_TRIES):
             async with self._store.transaction() as tx:
@@ -175,11 +179,11 @@ class Amending:
                 ledgers = await change(held)
                 amended = _amended(held, ledgers, deletes=deletes)
                 if not (ledgers or deletes):
-                    return
+                    return False
                 await _write(tx, held, ledgers, deletes=deletes)
                 await tx.journal.append([amended])
             self._fleet.apply(amended)
-            return
+            return True
         raise Conflict(f"Binding {name!r} was changed by others meanwhile: try again.")
 
     async def _hold(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
 
 from federation.services.fleet import FleetOwner
+from federation.services.ports import Store, Transaction
 from federation.services.registration import Registration
 from federation.services.reporting import Beat, Reporting
 from federation.services.scheduling import Scheduling
@@ -74,3 +77,56 @@ async def deciders(
 @pytest.fixture
 def scheduling(deciders: Deciders) -> Scheduling:
     return deciders.scheduling
+
+
+class MeddledStore:
+    """A store in which something happens just before a transaction. Implements ports.Store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.meddle: Callable[[], Awaitable[object]] | None = None
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        meddle, self.meddle = self.meddle, None
+        if meddle is not None:
+            await meddle()
+        async with self._store.transaction() as tx:
+            yield tx
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Transaction]:
+        async with self._store.reading() as tx:
+            yield tx
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlPlane:
+    """One of several over one database, that follows the others when told to."""
+
+    fleet: FleetOwner
+    deciders: Deciders
+
+    async def follow(self) -> None:
+        await self.deciders.following.follow()
+
+
+@pytest.fixture
+def one(fleet: FleetOwner, deciders: Deciders) -> ControlPlane:
+    return ControlPlane(fleet=fleet, deciders=deciders)
+
+
+@pytest.fixture
+def meddled(store: PostgresStore) -> MeddledStore:
+    return MeddledStore(store)
+
+
+@pytest.fixture
+async def other(
+    one: ControlPlane, meddled: MeddledStore, agents: Agents, clock: StillClock
+) -> ControlPlane:
+    """A second one, started when the clusters of ``one`` had joined."""
+    del one
+    fleet = FleetOwner(meddled)
+    await fleet.load(grace_until=clock.now() + 3600)
+    return ControlPlane(fleet=fleet, deciders=make_deciders(meddled, fleet, agents, clock))

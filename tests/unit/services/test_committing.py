@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -13,45 +12,18 @@ from federation.model.errors import PreconditionFailed
 from federation.model.ledger import ClusterLedger
 from federation.model.placement import Binding, ClusterAffinity, Placement
 from federation.services.batches import BatchItem, schedule_batch
-from federation.services.fleet import FleetOwner
 from federation.services.values import Once, Scheduled
 from federation.store.postgres import PostgresStore
 from tests.services import (
     DYNAMIC,
     WEB,
-    Agents,
     Deciders,
     apply,
     decided,
-    make_deciders,
 )
-from tests.unit.services.conftest import StillClock
+from tests.unit.services.conftest import ControlPlane
 
 RUN_OUT = text("UPDATE reservation SET lease_expires_at = now() - interval '1 second'")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plane:
-    """One control plane, that follows the others when told to."""
-
-    fleet: FleetOwner
-    deciders: Deciders
-
-    async def follow(self) -> None:
-        await self.deciders.following.follow()
-
-
-@pytest.fixture
-def one(fleet: FleetOwner, deciders: Deciders) -> Plane:
-    return Plane(fleet=fleet, deciders=deciders)
-
-
-@pytest.fixture
-async def other(one: Plane, store: PostgresStore, agents: Agents, clock: StillClock) -> Plane:
-    del one  # It joins the clusters.
-    fleet = FleetOwner(store)
-    await fleet.load(grace_until=clock.now() + 3600)
-    return Plane(fleet=fleet, deciders=make_deciders(store, fleet, agents, clock))
 
 
 def only(cluster: str, replicas: int = 2) -> Binding:
@@ -88,7 +60,7 @@ async def held(store: PostgresStore, binding: Binding = WEB) -> dict[str, int]:
     return {each.cluster: each.replicas for each in row.reservations} if row else {}
 
 
-async def assert_alike(*planes: Plane) -> None:
+async def assert_alike(*planes: ControlPlane) -> None:
     """All have followed to the same ledgers."""
     for each in planes:
         await each.follow()
@@ -97,14 +69,14 @@ async def assert_alike(*planes: Plane) -> None:
         assert ledgers == first
 
 
-def _ledgers(plane: Plane) -> list[ClusterLedger]:
+def _ledgers(plane: ControlPlane) -> list[ClusterLedger]:
     """But for what agents are to be told anew by who started later."""
     assert not plane.fleet.behind()
     return [replace(each, interest_version=0) for each in plane.fleet.snapshot.ledgers]
 
 
 async def test_what_another_one_placed_is_left_before_it_was_heard_of(
-    one: Plane, other: Plane, store: PostgresStore
+    one: ControlPlane, other: ControlPlane, store: PostgresStore
 ) -> None:
     await apply(one.deciders.scheduling, only("a"))
     assert other.fleet.holdings(WEB.key) == ()
@@ -115,7 +87,7 @@ async def test_what_another_one_placed_is_left_before_it_was_heard_of(
 
 
 async def test_what_another_one_released_is_promised_anew_before_that_was_heard_of(
-    one: Plane, other: Plane, store: PostgresStore
+    one: ControlPlane, other: ControlPlane, store: PostgresStore
 ) -> None:
     first = await apply(one.deciders.scheduling, only("a"))
     await other.follow()
@@ -127,7 +99,7 @@ async def test_what_another_one_released_is_promised_anew_before_that_was_heard_
 
 
 async def test_a_preview_leaves_what_another_one_placed_before_that_was_heard_of(
-    one: Plane, other: Plane, store: PostgresStore
+    one: ControlPlane, other: ControlPlane, store: PostgresStore
 ) -> None:
     await apply(one.deciders.scheduling, only("a"))
     previewed = await other.deciders.previews.preview(only("b"), adopt=False, wait=True)
