@@ -54,15 +54,18 @@ def print_nodes(decision: scheduling_pb2.Decision) -> None:
     if not decision.node_placements:
         return
     show.print_heading("Nodes")
+    parts = any(node.component for at in decision.node_placements for node in at.nodes)
     rows: list[tuple[object, ...]] = []
     for placement in decision.node_placements:
-        rows += [
-            (placement.cluster, each.node, each.replicas, each.score, placement.strategy)
-            for each in placement.nodes
-        ]
+        cluster, strategy = placement.cluster, placement.strategy
+        for node in placement.nodes:
+            part = (node.component or "-",) if parts else ()
+            rows.append((cluster, *part, node.node, node.replicas, node.score, strategy))
         if placement.unplaced or placement.message:
-            rows.append((placement.cluster, "-", placement.unplaced, "-", placement.message))
-    show.print_table(["CLUSTER", "NODE", "REPLICAS", "SCORE", "STRATEGY"], rows)
+            part = ("-",) if parts else ()
+            rows.append((cluster, *part, "-", placement.unplaced, "-", placement.message))
+    columns = ["CLUSTER", *(["COMPONENT"] if parts else []), "NODE", "REPLICAS", "SCORE"]
+    show.print_table([*columns, "STRATEGY"], rows)
 
 
 def print_trace(trace: scheduling_pb2.Trace, *, wide: bool = False) -> None:
@@ -102,6 +105,8 @@ def why(cluster: scheduling_pb2.ClusterTrace) -> str:
         return f"{cluster.filter}: {cluster.reason}"
     if not cluster.selected:
         return "passed every filter, not selected"
+    if cluster.availability_unknown and cluster.estimate_note:
+        return f"selected; {cluster.estimate_note}"
     if cluster.tied:
         return "selected; holds a remainder seat, won by the tie order"
     if cluster.remainder_seat:

@@ -14,7 +14,7 @@ from federation.cli.connection import connection
 from federation.cli.names import binding_key
 from federation.cli.output import Format, output_option
 from federation.codec.written import document_from_message
-from federation.v1 import scheduling_pb2
+from federation.v1 import resource_pb2, scheduling_pb2
 
 
 @click.command("binding", epilog="Example: fedctl describe binding shop/checkout-deployment")
@@ -83,6 +83,14 @@ def print_reservations(held: Iterable[scheduling_pb2.Reservation]) -> None:
     )
 
 
+def _size(spec: resource_pb2.ResourceBindingSpec) -> tuple[str, object]:
+    """Replicas, or what one set of a workload of several components is made of."""
+    if spec.components:
+        parts = (f"{each.name}={each.replicas}" for each in spec.components)
+        return "Components", ", ".join(parts)
+    return "Replicas", spec.replicas
+
+
 def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
     spec, decision = answer.binding.spec, answer.decision
     outcome = scheduling_pb2.Outcome.Name(decision.outcome).removeprefix("OUTCOME_")
@@ -91,7 +99,7 @@ def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
         ("Name", answer.binding.metadata.name),
         ("UID", answer.binding.metadata.uid or "-"),
         ("Workload", f"{spec.resource.kind}/{spec.resource.name}"),
-        ("Replicas", spec.replicas),
+        _size(spec),
         ("Clusters", ", ".join(f"{at.name}={at.replicas}" for at in spec.clusters) or "-"),
         ("Decision", f"{decision.id} {outcome}" if decision.id else "none yet"),
     ]

@@ -23,7 +23,7 @@ import numpy as np
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, ClusterAffinity
 from federation.model.workload import TargetCluster
-from federation.scheduler.arrays import BoolArray, read_only
+from federation.scheduler.arrays import read_only
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.division import Division
@@ -107,7 +107,7 @@ def schedule(
             surroundings=surroundings,
             now=now,
         )
-        attempts.append(_attempt(group, state, profile, demand, availability.unknown_c))
+        attempts.append(_attempt(group, state, profile, demand, availability))
         if attempts[-1].outcome is Outcome.SCHEDULED:
             break
     best = max(attempts, key=_rank)
@@ -178,7 +178,7 @@ def _decision(demand: Demand, attempt: _Attempt, trace: Trace) -> Decision:
 
 
 def _attempt(
-    group: str, state: CycleState, profile: Profile, demand: Demand, unknown_c: BoolArray
+    group: str, state: CycleState, profile: Profile, demand: Demand, availability: Estimates
 ) -> _Attempt:
     """Filter, score, select and divide within one affinity."""
     # A component set is never torn apart: where not one fits nothing does.
@@ -204,7 +204,7 @@ def _attempt(
     if outcome is not Outcome.SCHEDULED:
         details = [refusals_text(filtering)]
         if demand.need.heeds_capacity:
-            details.append(unknown_text(unknown_c, feasible_c))
+            details.append(unknown_text(availability, feasible_c))
         reason = "; ".join(text for text in (reason, *details) if text)
     placed = demand.units - division.missing
     return _Attempt(

@@ -5,8 +5,12 @@ Must not decide: it reads what the stages recorded.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 import numpy as np
 
+from federation.model.estimate import Estimates
 from federation.scheduler.arrays import BoolArray
 from federation.scheduler.trace import FilterTrace
 
@@ -20,14 +24,31 @@ def refusals_text(filtering: FilterTrace) -> str:
     if not len(refused):
         return ""
     counts = np.bincount(refused, minlength=len(filtering.refusals)).tolist()
-    most_first = sorted(
-        zip(counts, filtering.refusals, strict=True), key=lambda pair: (-pair[0], pair[1].reason)
+    reasons = [refusal.reason for refusal in filtering.refusals]
+    named = _most_first(zip(reasons, counts, strict=True))
+    return f"{len(refused)} of {len(filtering.refusal_c)} clusters were refused: {named}"
+
+
+def unknown_text(availability: Estimates, feasible_c: BoolArray) -> str:
+    """How many feasible clusters count as full because nothing could estimate them, and why.
+
+    For instance ``3 clusters have no estimate and count as full: the cluster's pools do not tell
+    nodes apart by disk (2)``, where nothing is known of why the third has none.
+    """
+    (unknown,) = np.nonzero(availability.unknown_c & feasible_c)
+    if not len(unknown):
+        return ""
+    text = (
+        "1 cluster has no estimate and counts as full"
+        if len(unknown) == 1
+        else f"{len(unknown)} clusters have no estimate and count as full"
     )
-    reasons = ", ".join(f"{refusal.reason} ({count})" for count, refusal in most_first)
-    return f"{len(refused)} of {len(filtering.refusal_c)} clusters were refused: {reasons}"
+    reasons = availability.reasons
+    known = Counter(reasons[position] for position in unknown.tolist() if position in reasons)
+    return f"{text}: {_most_first(known.items())}" if known else text
 
 
-def unknown_text(unknown_c: BoolArray, feasible_c: BoolArray) -> str:
-    """How many feasible clusters count as full because nothing could estimate them."""
-    count = int((unknown_c & feasible_c).sum())
-    return f"{count} clusters have no estimate and count as full" if count else ""
+def _most_first(counted: Iterable[tuple[str, int]]) -> str:
+    """Reasons with how often they came, the commonest first."""
+    ordered = sorted(counted, key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{reason} ({count})" for reason, count in ordered)

@@ -83,6 +83,29 @@ async def test_what_is_promised_is_shown_and_released(
     assert "holds nothing" in refused.stderr
 
 
+async def test_a_workload_of_components_is_described_by_them(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    one = {"resourceRequest": {"cpu": 1}}
+    parts = [
+        {"name": "jm", "replicas": 1, "replicaRequirements": one},
+        {"name": "tm", "replicas": 2, "replicaRequirements": one},
+    ]
+    spec = {
+        "components": parts,
+        "resource": {"kind": "FlinkDeployment", "name": "etl"},
+        "placement": {},
+    }
+    path = tmp_path / "set.yaml"
+    metadata = {"namespace": "shop", "name": "etl"}
+    written = {"kind": "ResourceBinding", "metadata": metadata, "spec": spec}
+    path.write_text(yaml.safe_dump(written), encoding="utf-8")
+    await shown(running, *SCHEDULE, "-f", str(path))
+    described = await shown(running, "describe", "binding", "shop/etl")
+    assert "jm=1, tm=2" in described
+    assert "Replicas:" not in described
+
+
 @pytest.mark.parametrize("name", ["nobody", "No_Name"])
 async def test_a_cluster_that_is_not_there_cannot_be_released(
     running: RunningControlPlane, file: str, name: str

@@ -13,6 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from federation.cli.__main__ import fedctl
+from federation.cli.decisions import print_nodes
+from federation.v1.scheduling_pb2 import Decision, NodePlacement, PlacedReplicas
 from tests.control_planes import RunningControlPlane, report, running_control_plane
 
 BINDING = {
@@ -98,6 +100,35 @@ async def test_an_explanation_is_whole(running: RunningControlPlane, file: str) 
         assert first["reportAgeSeconds"] >= 0
         assert first["scores"] == {"AvailableReplicas": 100, "ClusterLocality": 0, "Packing": 62}
         assert (second["quota"], second["weight"], second["tier"]) == (1.667, 4, 0)
+
+
+async def test_a_label_that_no_pool_carries_is_named(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    whole: dict[str, Any] = BINDING
+    spec = whole["spec"]
+    requirements = spec["replicaRequirements"] | {"nodeClaim": {"nodeSelector": {"disk": "ssd"}}}
+    path = tmp_path / "picky.yaml"
+    picky = whole | {"spec": spec | {"replicaRequirements": requirements}}
+    path.write_text(yaml.safe_dump(picky), encoding="utf-8")
+    said = "the cluster's pools do not tell nodes apart by disk"
+    async with running.connected("m1", report=report()):
+        decided = await run(running, "schedule", "-f", str(path))
+        assert f"1 cluster has no estimate and counts as full: {said} (1)" in decided.stdout
+        assert f"selected; {said}" in (await run(running, "explain", "shop/web")).stdout
+
+
+def test_nodes_are_shown_with_the_component_they_are_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nodes = [PlacedReplicas(node="n1", component="jm", replicas=1), PlacedReplicas(node="n2")]
+    placement = NodePlacement(cluster="m1", nodes=nodes, unplaced=3, message="no room")
+    print_nodes(Decision(node_placements=[placement]))
+    table = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    assert table[1] == ["CLUSTER", "COMPONENT", "NODE", "REPLICAS", "SCORE", "STRATEGY"]
+    assert table[2][:4] == ["m1", "jm", "n1", "1"]
+    assert table[3][:4] == ["m1", "-", "n2", "0"]
+    assert table[4] == ["m1", "-", "-", "3", "-", "no", "room"]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def decide(
     clusters: Sequence[Cluster] = ABC,
     profile: Profile = DEFAULT_PROFILE,
     surroundings: Surroundings = ALONE,
+    reasons: dict[int, str] | None = None,
 ) -> Decision:
     """One decision; None is a cluster that nothing could estimate."""
     fleet = Fleet.of(clusters)
@@ -61,7 +62,7 @@ def decide(
             [Source.NONE if replicas is None else Source.POOLS for replicas in given], dtype=np.int8
         ),
         bound_c=np.full(len(given), Bound.LOWER, dtype=np.int8),
-        reasons={},
+        reasons=reasons or {},
     )
     return schedule(binding, fleet, estimates, now=5.0, profile=profile, surroundings=surroundings)
 
@@ -149,6 +150,17 @@ def test_unknown_estimates_are_named() -> None:
     assert decision.reason == (
         "2 replicas are available, 5 wanted; 2 clusters have no estimate and count as full"
     )
+
+
+def test_why_there_is_no_estimate_is_named() -> None:
+    told = {0: "of no account", 1: "no pool tells zones apart", 2: "no pool tells zones apart"}
+    decision = decide(web(5), {"a": 2, "b": None, "c": None}, reasons=told)
+    assert decision.reason == (
+        "2 replicas are available, 5 wanted; 2 clusters have no estimate and count as full:"
+        " no pool tells zones apart (2)"
+    )
+    decision = decide(web(5), {"a": 2, "b": 1, "c": None}, reasons={})
+    assert decision.reason.endswith("; 1 cluster has no estimate and counts as full")
 
 
 def test_a_cluster_that_is_not_ready_keeps_its_replicas_and_gets_no_more() -> None:
