@@ -285,13 +285,14 @@ def _spare_the_fleet() -> None:
 def _banner(loaded: LoadedSettings, database: Database, control_plane: ControlPlane) -> str:
     settings = loaded.settings
     trust = "plain text" if settings.tls_ca is None else f"TLS, CA {settings.tls_ca}"
+    token = control_plane.admin_token_file
     return "\n".join(
         [
             f"fedsched {version('fedsched')} serves",
             f"  API       {control_plane.endpoint} ({trust})",
             f"  web       http://{control_plane.web_endpoint}/readyz",
             f"  database  {database.description}",
-            f"  token     {control_plane.admin_token_file}",
+            f"  token     {token if token.exists() else 'where an earlier start wrote it'}",
         ]
     )
 

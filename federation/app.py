@@ -282,7 +282,8 @@ class ControlPlane:
             logger.info("admin token written", extra={"fields": fields})
         elif not self.admin_token_file.exists():
             logger.warning(
-                "admin token was made by an earlier start elsewhere", extra={"fields": fields}
+                "admin token was made by an earlier start, and is not here",
+                extra={"fields": fields},
             )
 
     def _write_admin_token(self, token: str) -> None:

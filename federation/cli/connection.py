@@ -6,6 +6,7 @@ Must not read the environment itself: ``__main__`` declares the variables.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -13,9 +14,11 @@ from typing import TypeVar
 import click
 
 from federation.client import BlockingClient, Client, Target
-from federation.model.errors import FederationError, InvalidRequest
+from federation.model.errors import FederationError, InvalidRequest, Unavailable
 
 T = TypeVar("T")
+# What gRPC's TLS library says of a certificate that it does not take.
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +33,27 @@ class Connection:
 
     def call(self, method: Callable[[Client], Awaitable[T]]) -> T:
         """One call, on a connection of its own."""
-        with BlockingClient(self._target()) as client:
+        with self._trust_explained(), BlockingClient(self._target()) as client:
             return client.call(method)
 
     def iterate(self, method: Callable[[Client], AsyncGenerator[T]]) -> Iterator[T]:
         """What a watch yields, on a connection of its own."""
-        with BlockingClient(self._target()) as client:
+        with self._trust_explained(), BlockingClient(self._target()) as client:
             yield from client.iterate(method)
+
+    @contextmanager
+    def _trust_explained(self) -> Iterator[None]:
+        """Say which option is at fault where the library only says how the handshake failed."""
+        try:
+            yield
+        except Unavailable as error:
+            _, failed, cause = error.message.partition(UNTRUSTED)
+            if not failed:
+                raise
+            cause = cause.removesuffix(": OK").lstrip(": ")
+            remedy = "name its authority with --ca" if self.ca is None else f"--ca is {self.ca}"
+            text = f"the certificate of {self.endpoint} is not trusted ({cause}): {remedy}"
+            raise Unavailable(text) from error
 
     def _target(self) -> Target:
         return Target(
