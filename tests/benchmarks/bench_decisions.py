@@ -169,6 +169,8 @@ class Agent:
         self._sought: set[str] = set()
         self._version = 0
         self._news = asyncio.Event()
+        # A stream takes one message at a time.
+        self._saying = asyncio.Lock()
 
     async def live(self) -> None:
         async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
@@ -190,7 +192,8 @@ class Agent:
             await call.done_writing()
 
     async def _say(self, call: Any, **message: Any) -> None:
-        await call.write(ConnectRequest(cluster=self._name, **message))
+        async with self._saying:
+            await call.write(ConnectRequest(cluster=self._name, **message))
 
     async def _listen(self, call: Any) -> None:
         while (message := await call.read()) is not grpc.aio.EOF:

@@ -74,6 +74,8 @@ class Member:
         self._interests: dict[str, Interest] = {}
         self._version = 0
         self._news = asyncio.Event()
+        # A stream takes one message at a time.
+        self._saying = asyncio.Lock()
         self._call: Any = None
 
     def run(self, order: Order) -> None:
@@ -168,7 +170,8 @@ class Member:
                 self._news.set()
 
     async def _say(self, **message: Any) -> None:
-        await self._call.write(ConnectRequest(cluster=self.name, **message))
+        async with self._saying:
+            await self._call.write(ConnectRequest(cluster=self.name, **message))
 
     def _look_for(self, message: Any) -> None:
         update = interests_from_message(message)
