@@ -39,7 +39,11 @@ def get() -> None:
 @get.command("clusters", epilog="Example: fedctl get clusters -o json")
 @output_option
 def get_clusters(output: Format) -> None:
-    """Member clusters, with what their agents report."""
+    """Member clusters, with what their agents report.
+
+    FREE is the total that the pods on nodes and those waiting for one leave: where pods wait that
+    fit on no node, it is less than what others find room for.
+    """
     clusters = connection().call(lambda api: api.list_clusters())
     if output.is_document:
         show.print_document([document_from_message(each) for each in clusters], output)
