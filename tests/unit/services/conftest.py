@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.model.placement import Binding, ClusterAffinity, Placement
 from federation.services.fleet import FleetOwner
 from federation.services.ports import Store, Transaction
 from federation.services.registration import Registration
 from federation.services.reporting import Beat, Reporting
 from federation.services.scheduling import Scheduling
 from federation.store.postgres import PostgresStore
-from tests.services import Agents, Deciders, join_and_report, make_deciders, make_report
+from tests.services import (
+    DYNAMIC,
+    WEB,
+    Agents,
+    Deciders,
+    join_and_report,
+    make_deciders,
+    make_report,
+)
 from tests.stores import engine, fresh_engine, store
 
 __all__ = ["engine", "fresh_engine", "store"]
@@ -79,6 +90,13 @@ def scheduling(deciders: Deciders) -> Scheduling:
     return deciders.scheduling
 
 
+class Streams:
+    """No agent is connected. Implements ports.AgentStreams."""
+
+    def dismiss(self, cluster: str, error: Exception) -> None:
+        """Nobody to send away."""
+
+
 class MeddledStore:
     """A store in which something happens just before a transaction. Implements ports.Store."""
 
@@ -130,3 +148,31 @@ async def other(
     fleet = FleetOwner(meddled)
     await fleet.load(grace_until=clock.now() + 3600)
     return ControlPlane(fleet=fleet, deciders=make_deciders(meddled, fleet, agents, clock))
+
+
+def only(cluster: str, replicas: int = 2) -> Binding:
+    """A binding of replicas of one core that may go there only."""
+    affinity = ClusterAffinity(cluster_names=(cluster,))
+    placement = Placement(affinity=affinity, replica_scheduling=DYNAMIC)
+    return replace(WEB, replicas=replicas, placement=placement)
+
+
+async def held(store: Store, binding: Binding = WEB) -> dict[str, int]:
+    """Replicas by cluster, by the store."""
+    async with store.reading() as read:
+        row = await read.reservations.of(binding.namespace, binding.name)
+    return {each.cluster: each.replicas for each in row.reservations} if row else {}
+
+
+async def rows(engine: AsyncEngine, table: str) -> int:
+    async with engine.connect() as connection:
+        counted = await connection.execute(text(f"SELECT count(*) FROM {table}"))  # noqa: S608
+        return int(counted.scalar_one())
+
+
+async def run_out(engine: AsyncEngine) -> None:
+    """All leases, one second ago."""
+    async with engine.begin() as connection:
+        await connection.execute(
+            text("UPDATE reservation SET lease_expires_at = now() - interval '1 second'")
+        )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.errors import (
@@ -17,7 +16,6 @@ from federation.model.errors import (
     Unavailable,
 )
 from federation.model.ledger import ClusterLedger
-from federation.model.placement import Binding, ClusterAffinity, Placement
 from federation.model.reservations import PromiseCertificate
 from federation.services.amending import Amending
 from federation.services.fleet import FleetOwner
@@ -27,7 +25,6 @@ from federation.services.scheduling import Scheduling
 from federation.services.values import AgentHello, Placer, Scheduled
 from federation.store.postgres import PostgresStore
 from tests.services import (
-    DYNAMIC,
     WEB,
     Agents,
     Deciders,
@@ -37,9 +34,8 @@ from tests.services import (
     join,
     make_deciders,
 )
-from tests.unit.services.conftest import ControlPlane, MeddledStore, StillClock
+from tests.unit.services.conftest import ControlPlane, MeddledStore, StillClock, held, only, run_out
 
-RUN_OUT = text("UPDATE reservation SET lease_expires_at = now() - interval '1 second'")
 # It takes all that the three clusters have.
 LARGE = replace(WEB, replicas=12)
 LEASED = replace(LARGE, lease_seconds=60)
@@ -54,13 +50,6 @@ def ledgers(fleet: FleetOwner) -> Sequence[ClusterLedger]:
     return fleet.snapshot.ledgers
 
 
-async def held(store: PostgresStore, binding: Binding = WEB) -> dict[str, int]:
-    """Replicas by cluster, by the store."""
-    async with store.reading() as read:
-        row = await read.reservations.of(binding.namespace, binding.name)
-    return {each.cluster: each.replicas for each in row.reservations} if row else {}
-
-
 async def versions(store: PostgresStore) -> dict[str, int]:
     async with store.transaction() as tx:
         return dict(await tx.journal.lock(["a", "b", "c"]))
@@ -68,17 +57,9 @@ async def versions(store: PostgresStore) -> dict[str, int]:
 
 async def room(scheduling: Scheduling, cluster: str) -> bool:
     """Whether there is room for one replica; it is not taken."""
-    placement = Placement(
-        affinity=ClusterAffinity(cluster_names=(cluster,)), replica_scheduling=DYNAMIC
-    )
-    asked = replace(WEB, name="asked", uid="", replicas=1, placement=placement)
+    asked = replace(only(cluster, 1), name="asked", uid="")
     considered = (await scheduling.consider(asked, adopt=False)).considered
     return considered.is_placed
-
-
-async def run_out(engine: AsyncEngine) -> None:
-    async with engine.begin() as connection:
-        await connection.execute(RUN_OUT)
 
 
 async def test_what_is_released_is_free_and_the_placement_stays(
