@@ -186,7 +186,7 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
             ("Kubernetes", status.kubernetes_version or "-"),
             ("Agent", f"{'connected' if agent.connected else 'away'}, version {agent.version}"),
             ("Agent's clock", _clock(agent)),
-            ("Report", f"sequence {agent.report_sequence}, {_report_age(agent, time.time())} old"),
+            ("Report", _report(agent)),
             (
                 "Nodes",
                 f"{nodes.total_num}, {nodes.ready_num} ready, {nodes.graded_num} capacity",
@@ -248,9 +248,17 @@ def _clock(agent: resource_pb2.AgentStatus) -> str:
     return f"{show.age(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}: check which one is wrong"
 
 
+def _report(agent: resource_pb2.AgentStatus) -> str:
+    if not agent.HasField("last_report_time"):
+        return "none yet"
+    return f"sequence {agent.report_sequence}, {_report_age(agent, time.time())} old"
+
+
 def _report_age(agent: resource_pb2.AgentStatus, now: float) -> str:
     received_at = seconds_from_timestamp(agent.last_report_time)
-    return "never" if received_at is None else show.age(now - received_at)
+    if received_at is None or not agent.HasField("last_report_time"):
+        return "-"
+    return show.age(now - received_at)
 
 
 def _pairs(labels: Mapping[str, str]) -> str:
