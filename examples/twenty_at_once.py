@@ -2,7 +2,8 @@
 
     python examples/twenty_at_once.py CLUSTER...
 
-Asks the control plane that FEDCTL_ENDPOINT, FEDCTL_CA and FEDCTL_TOKEN_FILE name.
+Asks the control plane that FEDCTL_ENDPOINT, FEDCTL_CA and FEDCTL_TOKEN_FILE name; where they are
+not set, as fedctl does.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from federation.v1 import resource_pb2 as messages
 from federation.v1.scheduling_pb2 import Outcome, ScheduleResponse
 
 WORKLOADS = 20
+TOKEN_FILE = Path.home() / ".local/state/fedsched/admin.token"
 
 
 def workload(number: int, clusters: list[str]) -> messages.ResourceBinding:
@@ -47,10 +49,13 @@ async def submit_all(target: Target, clusters: list[str]) -> list[ScheduleRespon
 
 
 def main() -> None:
+    if not sys.argv[1:]:
+        sys.exit(__doc__)
     ca = os.environ.get("FEDCTL_CA")
+    token_file = os.environ.get("FEDCTL_TOKEN_FILE", TOKEN_FILE)
     target = Target(
-        endpoint=os.environ["FEDCTL_ENDPOINT"],
-        token=Path(os.environ["FEDCTL_TOKEN_FILE"]).read_text(encoding="ascii").strip(),
+        endpoint=os.environ.get("FEDCTL_ENDPOINT", "127.0.0.1:7443"),
+        token=Path(token_file).read_text(encoding="ascii").strip(),
         ca_pem=Path(ca).read_bytes() if ca else None,
     )
     answers = asyncio.run(submit_all(target, sys.argv[1:]))
