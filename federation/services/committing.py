@@ -30,7 +30,7 @@ from federation.services.values import DecisionRecord, Once, Scheduled
 from federation.services.writing import Key, Written, lock_clusters, write
 
 MAX_WAITING = 10_000
-LEAST_BATCH, MAX_BATCH = 8, 200
+LEAST_BATCH, MAX_BATCH = 16, 200
 # What a batch may take to decide, in CPU seconds: everybody in it waits for the whole.
 BATCH_SECONDS = 0.02
 # After so many tries a request takes all locks first: then nobody can win against it.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -29,6 +30,8 @@ POLL_SECONDS = 1.0
 ENTRIES_AT_ONCE = 500
 # Changes of one cluster may come in another order than they were made, by a moment.
 OUT_OF_ORDER_SECONDS = 1.0
+# Far less than entries are kept for.
+AWAY_SECONDS = 60.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 15.0
 
 logger = logging.getLogger(__name__)
@@ -54,6 +57,7 @@ class Following:
         self._fleet = fleet
         self._signal = signal
         self._behind_since: dict[str, float] = {}
+        self._read_at = -math.inf
         self._observers: list[JournalObserver] = []
 
     @property
@@ -119,12 +123,13 @@ class Following:
         before = self._fleet.position
         async with self._store.reading() as read:
             entries = await read.journal.read(before, ENTRIES_AT_ONCE)
-            if await read.journal.oldest() > before:
+            if self._was_away() and await read.journal.oldest() > before:
                 logger.warning("what was to be read of the journal is gone: reading everything")
                 await self._fleet.reload()
                 for observer in self._observers:
                     observer.lost()
                 return True
+            self._read_at = asyncio.get_running_loop().time()
             if not entries:
                 return False
             changes = [entry.change for entry in entries]
@@ -141,6 +146,10 @@ class Following:
             for observer in self._observers:
                 observer.changed(each)
         return True
+
+    def _was_away(self) -> bool:
+        """Whether what was to be read next may have been pruned since the last look."""
+        return asyncio.get_running_loop().time() - self._read_at > AWAY_SECONDS
 
     async def _read_clusters(self, read: Transaction, changes: Sequence[ClusterChanged]) -> None:
         """What people and agents say of clusters now."""

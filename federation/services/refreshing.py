@@ -1,7 +1,7 @@
 """Asking agents for fresh reports once much was promised since their last one.
 
 A report takes over what it sees: nothing else keeps promises as close to what is really there.
-Must not ask one agent more than once a second.
+Must not ask one agent more than once a second, nor all of them at once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ DECISIONS = 10
 # One in so many of anything that the cluster has.
 PART = 20
 LEAST_SECONDS = 1.0
+# What a burst over all clusters may bring on: packing a report anew costs more than a decision.
+REPORTS_A_SECOND = 10.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -36,6 +38,7 @@ class Refreshing:
         self._clock = clock
         self._since: dict[str, _Since] = {}
         self._asked_at: dict[str, float] = {}
+        self._free_at = 0.0
 
     def changed(self, change: Change) -> None:
         match change:
@@ -72,8 +75,11 @@ class Refreshing:
 
     def _ask(self, cluster: str, since: _Since) -> None:
         now = self._clock.now()
-        if now - self._asked_at.get(cluster, -LEAST_SECONDS) < LEAST_SECONDS:
+        is_early = now - self._asked_at.get(cluster, -LEAST_SECONDS) < LEAST_SECONDS
+        # Whoever has to wait is asked at one of the next decisions.
+        if is_early or now < self._free_at:
             return
         self._asked_at[cluster] = now
+        self._free_at = now + 1 / REPORTS_A_SECOND
         reason = f"{since.decisions} decisions were made since the last report"
         self._agents.refresh(cluster, reason)

@@ -39,6 +39,8 @@ from federation.services.values import (
     ShareOrder,
 )
 
+NOT_CONNECTED = "the agent is not connected"
+
 
 class Scheduling:
     """Bindings and the decisions about them."""
@@ -94,10 +96,13 @@ class Scheduling:
     ) -> DecisionRecord:
         """The record with what the target clusters' agents say about nodes within the time.
 
-        An agent that is late or gone costs only its own cluster's plan.
+        An agent that is late or gone costs only its own cluster's plan; of those that are not
+        connected nothing is kept.
         """
         planned = _planned(record)
-        plans = await asyncio.gather(
+        targets = [target for target in record.decision.clusters if target.replicas > 0]
+        reached = {each.name for each in targets if self._agents.is_connected(each.name)}
+        answers = await asyncio.gather(
             *(
                 self._ask(
                     target.name,
@@ -109,12 +114,19 @@ class Scheduling:
                     ),
                     timeout_seconds,
                 )
-                for target in sorted(record.decision.clusters, key=lambda each: each.name)
-                if target.replicas > 0
+                for target in targets
+                if target.name in reached
             )
         )
-        if plans and record.id:
-            await self._plans.keep(record.id, plans)
+        away = [
+            NodePlan(cluster=target.name, unplaced=target.replicas, message=NOT_CONNECTED)
+            for target in targets
+            if target.name not in reached
+        ]
+        if answers and record.id:
+            await self._plans.keep(record.id, answers)
+        plans = sorted((*answers, *away), key=lambda each: each.cluster)
+        if planned and record.id:
             await self._weaken(record, plans)
         return replace(record, node_plans=tuple(plans))
 

@@ -284,9 +284,10 @@ async def test_clusters_that_leave_join_and_change_hands_are_followed(
 
 
 async def test_who_slept_longer_than_the_journal_remembers_reads_everything(
-    planes: tuple[Plane, Plane],
+    planes: tuple[Plane, Plane], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = planes
+    monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
     await one.decide("web", {"a": 3})
     async with one.store.transaction() as tx:
         await tx.journal.prune(-1.0, 1000)
