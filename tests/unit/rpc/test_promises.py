@@ -6,14 +6,24 @@ from typing import Any
 
 import grpc
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.v1.agents_pb2 import Echo, EchoShape
+from federation.v1.clusters_pb2 import DeleteClusterRequest
+from federation.v1.estimates_pb2 import EstimateReplicasRequest
+from federation.v1.resource_pb2 import ReplicaRequirements
 from federation.v1.scheduling_pb2 import (
     ListBindingsRequest,
     ReleaseReservationRequest,
     RenewLeaseRequest,
+    ScheduleRequest,
 )
 from tests.control_planes import RunningControlPlane, refused, report
+from tests.stores import engine
 from tests.unit.rpc.test_scheduling import binding, got, scheduled
+
+__all__ = ["engine"]
 
 
 async def release(running: RunningControlPlane, **fields: Any) -> Any:
@@ -135,3 +145,97 @@ async def test_all_pages_of_a_list_are_watched_from_the_first(running: RunningCo
     second = await admin.call(admin.scheduling.ListBindings, request)
     assert first.resource_version
     assert second.resource_version == first.resource_version
+
+
+async def state(running: RunningControlPlane) -> tuple[list[Any], list[int]]:
+    """What is held, and how many more replicas fit beside it."""
+    shapes = [ReplicaRequirements(resource_request={"cpu": "1"})]
+    answer = await running.admin.call(
+        running.admin.estimates.EstimateReplicas, EstimateReplicasRequest(shapes=shapes)
+    )
+    return list((await got(running)).reservations), list(answer.replicas)
+
+
+async def test_what_is_refused_leaves_the_promises_as_they_were(
+    running: RunningControlPlane, engine: AsyncEngine
+) -> None:
+    async with running.connected("member1", report=report()):
+        preview = await scheduled(running, binding("shown"), preview=True)
+        async with engine.begin() as connection:
+            await connection.execute(
+                text("UPDATE preview SET expires_at = now() - interval '1 second'")
+            )
+        await scheduled(running, binding(lease_seconds=60), idempotency_key="k1")
+        await scheduled(running, binding("free"))
+        await release(running, name="free")
+        before = await state(running)
+        token = ScheduleRequest(preview_token=preview.preview_token)
+        again = scheduled(running, binding(replicas=1), idempotency_key="k1")
+        leased = scheduled(running, binding(lease_seconds=-1))
+        for call, code, told in (
+            (release(running, name="free"), grpc.StatusCode.NOT_FOUND, "holds nothing"),
+            (
+                running.admin.call(running.admin.scheduling.Schedule, token),
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "expired",
+            ),
+            (again, grpc.StatusCode.FAILED_PRECONDITION, "idempotency key"),
+            (leased, grpc.StatusCode.INVALID_ARGUMENT, "spec.leaseSeconds"),
+            (
+                renew(running, name="cart", lease_seconds=-1),
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "leaseSeconds",
+            ),
+            (
+                release(running, name="cart", clusters=["gone"]),
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "no cluster 'gone'",
+            ),
+        ):
+            refusal = await refused(call)
+            assert refusal.code is code
+            assert told in f"{refusal.message} {refusal.violations}"
+        assert await state(running) == before
+
+
+async def test_echoes_of_what_nobody_holds_change_nothing(running: RunningControlPlane) -> None:
+    async with running.connected("member1", report=report()) as stream:
+        await scheduled(running, binding())
+        await stream.hear("place_request")
+        (held,) = (await got(running)).reservations
+        shape = EchoShape(request={"cpu": 1000})
+        echoes = [
+            Echo(binding=name, shape=0, bound=9, unbound=9, finished=9)
+            for name in ("shop/nobody", "nobody", "shop/cart/more")
+        ]
+        await stream.say(report=report(sequence=2, echo_shapes=[shape], echoes=echoes))
+        assert (await stream.hear("ack")).sequence == 2
+        assert list((await got(running)).reservations) == [held]
+        refusal = await refused(release(running, name="nobody"))
+        assert refusal.code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_what_was_held_in_a_deleted_cluster_is_gone_with_it(
+    running: RunningControlPlane,
+) -> None:
+    admin = running.admin
+    async with running.connected("member1", report=report()):
+        await scheduled(running, binding())
+        await admin.call(
+            admin.clusters.DeleteCluster, DeleteClusterRequest(name="member1", force=True)
+        )
+    found = await got(running)
+    assert not found.reservations
+    assert [each.name for each in found.binding.spec.clusters] == ["member1"]
+    refusal = await refused(release(running, name="cart", clusters=["member1"]))
+    assert (refusal.code, list(refusal.violations)) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        ["clusters[0]"],
+    )
+    assert (await refused(release(running, name="cart"))).code is grpc.StatusCode.NOT_FOUND
+    # Another one of that name owes it nothing.
+    async with running.connected("member1", epoch=2, report=report(2)):
+        answer = await scheduled(running, binding())
+        assert [(each.name, each.replicas) for each in answer.decision.clusters] == [("member1", 3)]
+        (held,) = (await got(running)).reservations
+        assert held.decision_id == answer.decision.id

@@ -328,6 +328,24 @@ async def test_the_same_request_to_two_control_planes_is_answered_once(
     await assert_alike(one, other)
 
 
+async def test_a_key_that_another_one_took_before_the_commit_keeps_nothing(
+    one: ControlPlane, other: ControlPlane, meddled: MeddledStore, store: PostgresStore
+) -> None:
+    rival = replace(only("b"), name="rival", uid="")
+    meddled.meddle = lambda: at_once(one.deciders, rival, once("k", b"another"))
+    beside = replace(only("c"), name="beside", uid="")
+    refused, kept = await asyncio.gather(
+        at_once(other.deciders, only("a"), once("k")),
+        apply(other.deciders.scheduling, beside),
+        return_exceptions=True,
+    )
+    assert isinstance(refused, PreconditionFailed)
+    assert refused.reason == "IDEMPOTENCY_KEY_REUSED"
+    assert isinstance(kept, Scheduled)
+    assert [await held(store, each) for each in (rival, WEB, beside)] == [{"b": 2}, {}, {"c": 2}]
+    await assert_alike(one, other)
+
+
 async def test_a_key_is_free_after_a_refusal(deciders: Deciders, engine: AsyncEngine) -> None:
     refused = await at_once(deciders, only("a", 7), once("k"), wait=False)
     assert refused.record.decision.outcome is Outcome.UNSCHEDULABLE
