@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from federation.codec.strict import is_unicode
 from federation.model.errors import InvalidRequest
+from federation.services.watches import position_of
 
 DEFAULT_PAGE_SIZE = 500
 MAX_PAGE_SIZE = 1000
@@ -38,16 +39,30 @@ def page_token(after: Sequence[str]) -> str:
 
 
 def key_of(token: str, parts: int) -> tuple[str, ...] | None:
-    """The key of ``parts`` texts in a token, None without a token. Raises InvalidRequest."""
+    """The ``parts`` texts in a token, the list's version first; None without a token.
+
+    Raises InvalidRequest.
+    """
     if not token:
         return None
     try:
         key = json.loads(base64.b64decode(token.encode(), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, RecursionError):
         key = None
-    if not isinstance(key, list) or len(key) != parts or not all(map(_is_text, key)):
+    if not isinstance(key, list) or len(key) != parts or not _is_key(key):
         raise InvalidRequest.of("pageToken", "is not one that a list answered")
     return tuple(key)
+
+
+def _is_key(key: list[object]) -> bool:
+    """Whether its first part is a resource version, and the others are texts."""
+    if not all(map(_is_text, key)):
+        return False
+    try:
+        position_of(str(key[0]))
+    except InvalidRequest:
+        return False
+    return True
 
 
 def _is_text(part: object) -> bool:

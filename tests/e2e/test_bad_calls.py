@@ -199,7 +199,9 @@ def opaque(value: str) -> str:
 FORGED = {
     "rubbish": "x",
     "unicode": "größe",
-    "another list's": opaque('["a","b","c"]'),
+    "another list's": opaque('["1.2","a","b","c"]'),
+    "no version": opaque('["a","b","c"]'),
+    "no version of clusters": opaque('["a","b"]'),
     "no list": opaque("5"),
     "no texts": opaque("[1,2]"),
     "NUL": opaque('["\\u0000"]'),

@@ -11,7 +11,10 @@ from federation.v1.resource_pb2 import ObjectMeta
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
 
-@given(st.tuples(TEXTS, TEXTS))
+VERSIONS = st.builds("{}.{}".format, *[st.integers(0, 10**18)] * 2)
+
+
+@given(st.tuples(VERSIONS, TEXTS))
 def test_a_token_leads_back_to_its_key(key: tuple[str, str]) -> None:
     assert key_of(page_token(key), 2) == key
 
@@ -22,7 +25,10 @@ def test_no_token_is_the_beginning() -> None:
 
 @pytest.mark.parametrize(
     "token",
-    ["x", "é", "W10=", page_token(["a"]), page_token(["a", "b", "c"]), page_token(["a", "\0"])],
+    [
+        *("x", "é", "W10=", page_token(["1.2"]), page_token(["1.2", "b", "c"])),
+        *(page_token(["1.2", "\0"]), page_token(["a", "b"]), page_token(["", "b"])),
+    ],
 )
 def test_what_no_list_answered_is_refused(token: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
