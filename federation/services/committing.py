@@ -26,6 +26,7 @@ from federation.services.journal_ports import Holding
 from federation.services.once import answer_of, kept_answer
 from federation.services.ports import Clock, Peers, Store, StoredBinding, Transaction
 from federation.services.promising import Working
+from federation.services.rechecking import lock_groups, unchanged
 from federation.services.values import DecisionRecord, Once, Scheduled
 from federation.services.writing import Key, Written, lock_clusters, write
 
@@ -297,10 +298,10 @@ class Committing:
         """
         touched = frozenset[str]().union(*(each.touched for each in decided))
         async with self._store.transaction() as tx:
+            await lock_groups(tx, decided)
             moved = await lock_clusters(tx, self._fleet, self._following, touched)
             moved |= working.moved_since(self._fleet.snapshot, touched)
-            current = await _current(tx, decided)
-            kept = [each for each in decided if _is_current(each.draft, current)]
+            kept = await unchanged(tx, decided)
             is_news = bool(moved) or len(kept) < len(decided)
             if is_news:
                 working = self.working()
@@ -320,8 +321,7 @@ class Committing:
             decided = await self._answer_unwritten(
                 batch, drafts, await self._decide(working, drafts)
             )
-            current = await _current(tx, decided)
-            if not all(_is_current(each.draft, current) for each in decided):
+            if len(await unchanged(tx, decided)) < len(decided):
                 raise Conflict("The binding was changed meanwhile.")
             written = await self._write(tx, batch, decided, working)
         self._finish(batch, decided, written, working)
@@ -462,22 +462,3 @@ async def _answered(read: Transaction, request: Request, once: Once) -> bool:
         return False
     request.succeed(await answer_of(read, known, once))
     return True
-
-
-async def _current(tx: Transaction, decided: Sequence[Decided]) -> Mapping[Key, StoredBinding]:
-    """The bindings that were known, as they are now and until the transaction ends."""
-    keys = [each.ready.key for each in decided if each.draft.known is not None]
-    return await tx.bindings.lock_all(keys) if keys else {}
-
-
-def _is_current(draft: Draft, current: Mapping[Key, StoredBinding]) -> bool:
-    """Whether the binding is as it was read."""
-    known = draft.known
-    if known is None:
-        return True
-    now = current.get((draft.candidate.namespace, draft.candidate.name))
-    return (
-        now is not None
-        and now.id == known.id
-        and now.binding.resource_version == known.binding.resource_version
-    )

@@ -323,6 +323,10 @@ class Bindings(Protocol):
         """Where the other bindings of its workload affinity groups are."""
         ...
 
+    async def lock_groups(self, bindings: Sequence[Binding]) -> None:
+        """Until the end of the transaction nobody else locks their workload affinity groups."""
+        ...
+
     async def lock(self, namespace: str, name: str) -> StoredBinding | None:
         """The binding, held until the end of the transaction."""
         ...

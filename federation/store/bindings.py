@@ -83,6 +83,13 @@ PUT = text("""
     bindparam("decisions", type_=ARRAY(Uuid)),
     bindparam("placed", type_=ARRAY(Boolean)),
 )
+# Groups have no rows of their own. Numbers are locked in ascending order, whatever they stand for.
+LOCK_GROUPS = text("""
+    SELECT pg_advisory_xact_lock(ordered.id) FROM (
+        SELECT DISTINCT hashtextextended('fedsched group ' || key, 0) AS id
+        FROM unnest(:keys) AS given (key) ORDER BY id
+    ) AS ordered
+""").bindparams(bindparam("keys", type_=ARRAY(Text)))
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
 
@@ -125,6 +132,13 @@ class BindingStatements:
                 _where(row) for row in rows if anti_group and row.anti_affinity_group == anti_group
             ),
         )
+
+    async def lock_groups(self, bindings: Sequence[Binding]) -> None:
+        keys = {
+            f"{each.namespace}/{group}" for each in bindings for group in _groups(each) if group
+        }
+        if keys:
+            await self._connection.execute(LOCK_GROUPS, {"keys": sorted(keys)})
 
     async def add_all(self, bindings: Sequence[Binding]) -> Mapping[Key, StoredBinding]:
         rows = await self._connection.execute(

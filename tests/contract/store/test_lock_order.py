@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.cluster import Cluster
 from federation.model.errors import Conflict
-from federation.model.placement import Binding
+from federation.model.placement import Binding, Placement
 from federation.services.journal_ports import StoredPresence
 from federation.services.values import AgentFacts
 from federation.store.postgres import PostgresStore
@@ -63,6 +63,26 @@ async def add_clusters(store: PostgresStore, *names: str) -> None:
 
 def heard(cluster: str) -> StoredPresence:
     return StoredPresence(cluster=cluster, replica="x", epoch=1, heard_at=0.0)
+
+
+async def test_groups_are_locked_one_by_one_whatever_is_in_them(
+    store: PostgresStore, engine: AsyncEngine
+) -> None:
+    def grouped(app: str, namespace: str = "shop") -> Binding:
+        placement = Placement(workload_anti_affinity_key="app")
+        return Binding(namespace=namespace, labels={"app": app}, placement=placement)
+
+    async def lock(*bindings: Binding) -> None:
+        async with store.transaction() as tx:
+            await tx.bindings.lock_groups(bindings)
+
+    async with store.transaction() as tx:
+        await tx.bindings.lock_groups([grouped("web"), grouped("web"), grouped("api")])
+        await lock(grouped("web", "bank"), grouped("job"), Binding(namespace="shop"))
+        waiting = asyncio.create_task(lock(grouped("job"), grouped("api")))
+        await until_waiting(engine)
+        assert not waiting.done()
+    await waiting
 
 
 async def test_bindings_are_locked_by_name(store: PostgresStore, engine: AsyncEngine) -> None:

@@ -124,6 +124,30 @@ async def test_workloads_that_avoid_each_other_are_kept_apart_in_one_batch_too(
     assert sorted(placed) == ["", "a", "b", "c"]
 
 
+async def test_workloads_that_avoid_each_other_are_kept_apart_by_two_control_planes(
+    one: ControlPlane, other: ControlPlane, meddled: MeddledStore
+) -> None:
+    placement = Placement(workload_anti_affinity_key="shy", replica_scheduling=DYNAMIC)
+    shy = replace(WEB, uid="", replicas=1, labels={"shy": "yes"}, placement=placement)
+    rival = asyncio.Future[Scheduled]()
+
+    async def meddle() -> None:
+        rival.set_result(await apply(one.deciders.scheduling, replace(shy, name="rival")))
+
+    meddled.meddle = meddle
+    answer = await apply(other.deciders.scheduling, shy)
+    assert len(decided(answer)) == len(decided(rival.result())) == 1
+    assert decided(answer).keys() != decided(rival.result()).keys()
+    wanted = [
+        apply(plane.deciders.scheduling, replace(shy, name=f"{name}{place}"))
+        for name in "xyz"
+        for place, plane in enumerate((one, other))
+    ]
+    placed = [each for answer in await asyncio.gather(*wanted) for each in decided(answer)]
+    assert placed == list({"a", "b", "c"} - decided(answer).keys() - decided(rival.result()).keys())
+    await assert_alike(one, other)
+
+
 async def test_a_key_of_two_requests_in_one_batch_harms_its_own_only(
     deciders: Deciders, engine: AsyncEngine
 ) -> None:
