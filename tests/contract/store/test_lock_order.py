@@ -70,7 +70,7 @@ async def test_groups_are_locked_one_by_one_whatever_is_in_them(
 ) -> None:
     def grouped(app: str, namespace: str = "shop") -> Binding:
         placement = Placement(workload_anti_affinity_key="app")
-        return Binding(namespace=namespace, labels={"app": app}, placement=placement)
+        return Binding(namespace=namespace, name="w", labels={"app": app}, placement=placement)
 
     async def lock(*bindings: Binding) -> None:
         async with store.transaction() as tx:
@@ -78,7 +78,7 @@ async def test_groups_are_locked_one_by_one_whatever_is_in_them(
 
     async with store.transaction() as tx:
         await tx.bindings.lock_groups([grouped("web"), grouped("web"), grouped("api")])
-        await lock(grouped("web", "bank"), grouped("job"), Binding(namespace="shop"))
+        await lock(grouped("web", "bank"), grouped("job"), Binding(namespace="shop", name="w"))
         waiting = asyncio.create_task(lock(grouped("job"), grouped("api")))
         await until_waiting(engine)
         assert not waiting.done()
