@@ -6,9 +6,12 @@ Must not ask one agent more than once a second, nor all of them at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from federation.model.quantity import divide_up
+from federation.model.reservations import Share
+from federation.model.shapes import request_shape
 from federation.services.fleet import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import AgentReports, Clock
@@ -45,7 +48,7 @@ class Refreshing:
             case BindingChanged():
                 for cluster, given in change.clusters.items():
                     if given.shares and self._fleet.has(cluster):
-                        self._count(cluster, change.key)
+                        self._count(cluster, given.shares)
             case ReportAdvanced():
                 self._since.pop(change.cluster, None)
             case ClusterChanged():
@@ -53,12 +56,15 @@ class Refreshing:
                     self._since.pop(change.cluster, None)
                     self._asked_at.pop(change.cluster, None)
 
-    def _count(self, cluster: str, key: str) -> None:
-        since = self._since.setdefault(cluster, _Since())
+    def _count(self, cluster: str, shares: Sequence[Share]) -> None:
+        """What is there already may be counted once more: a report early harms nobody."""
+        since = self._since.get(cluster)
+        if since is None:
+            since = self._since[cluster] = _Since()
         since.decisions += 1
-        for each in self._fleet.ledger(cluster).outstanding_of(key):
-            for name, amount in each.shape:
-                more = amount * each.to_pack
+        for each in shares:
+            for name, amount in request_shape(each.requirements.request):
+                more = amount * each.replicas
                 since.amounts[name] = since.amounts.get(name, 0) + more
         if since.decisions >= DECISIONS or self._is_much(cluster, since):
             self._ask(cluster, since)

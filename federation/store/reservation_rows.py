@@ -53,16 +53,16 @@ def clusters_of(row: StoredReservations) -> list[str]:
 
 
 def packed_reservations(row: StoredReservations) -> bytes:
-    clusters: Distinct[str] = Distinct()
-    components: Distinct[str] = Distinct()
+    clusters: dict[str, int] = {}
+    components: dict[str, int] = {}
+    decisions: dict[tuple[str, ...], int] = {}
     requirements: Distinct[ReplicaRequirements] = Distinct()
-    decisions: Distinct[tuple[str, ...]] = Distinct()
     held = [
         _Held(
-            clusters.place(each.cluster),
-            components.place(each.component),
+            clusters.setdefault(each.cluster, len(clusters)),
+            components.setdefault(each.component, len(components)),
             requirements.place(each.requirements),
-            decisions.place(each.decisions),
+            decisions.setdefault(each.decisions, len(decisions)),
             each.replicas,
             each.certificate,
             each.interest_version,
@@ -75,10 +75,10 @@ def packed_reservations(row: StoredReservations) -> bytes:
     return msgspec.msgpack.encode(
         (
             row.owner,
-            clusters.values,
-            components.values,
+            list(clusters),
+            list(components),
             requirements.values,
-            decisions.values,
+            list(decisions),
             held,
         )
     )
