@@ -22,6 +22,7 @@ from federation.codec.strict import message_from_document
 from federation.v1 import (
     clusters_pb2,
     estimates_pb2,
+    peers_pb2,
     resource_pb2,
     scheduling_pb2,
     scoring_pb2,
@@ -35,7 +36,10 @@ REQUESTS = 60
 FILES: tuple[FileDescriptor, ...] = tuple(
     module.DESCRIPTOR
     # Clusters last: its methods take away what the others ask about.
-    for module in (estimates_pb2, scheduling_pb2, scoring_pb2, simulation_pb2, clusters_pb2)
+    for module in (
+        *(estimates_pb2, scheduling_pb2, scoring_pb2, simulation_pb2, peers_pb2),
+        clusters_pb2,
+    )
 )
 METHODS: dict[str, MethodDescriptor] = {
     f"{service.full_name}/{method.name}": method
@@ -269,14 +273,18 @@ def test_every_service_is_tried() -> None:
 def test_no_request_is_the_servers_fault(plane: Plane, name: str) -> None:
     method = METHODS[name]
     answer = GetMessageClass(method.output_type)
-    stub: Any = plane.channel.unary_unary(
+    opened = plane.channel.unary_stream if method.server_streaming else plane.channel.unary_unary
+    stub: Any = opened(
         f"/{name}",
         request_serializer=lambda message: message.SerializeToString(),
         response_deserializer=answer.FromString,
     )
     for request in requests(method, REQUESTS):
         try:
-            plane.call(stub, request)
+            answered = plane.call(stub, request)
+            if method.server_streaming:
+                next(answered)
+                answered.cancel()
         except grpc.RpcError as error:
             refusal = refusal_of(error)  # type: ignore[arg-type]
             assert refusal.code not in OURS, f"{refusal}\n{request}"
