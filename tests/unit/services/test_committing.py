@@ -18,6 +18,7 @@ from federation.scheduler.decision import Outcome
 from federation.services.batches import BatchItem, schedule_batch
 from federation.services.fleet import FleetOwner
 from federation.services.membership import Membership
+from federation.services.ports import Store
 from federation.services.values import Once, Scheduled
 from federation.store.postgres import PostgresStore
 from tests.services import (
@@ -52,13 +53,20 @@ async def at_once(
     return await deciders.scheduling.schedule(binding, adopt=False, wait=wait, once=once)
 
 
-async def assert_alike(*planes: ControlPlane) -> None:
-    """All have followed to the same ledgers."""
+async def assert_alike(store: Store, *planes: ControlPlane) -> None:
+    """All have followed to the same ledgers, and what is held by them is what is stored."""
     for each in planes:
         await each.follow()
     first, *others = (_ledgers(each) for each in planes)
     for ledgers in others:
         assert ledgers == first
+    async with store.reading() as read:
+        stored = {
+            (each.cluster, row.key)
+            for row in await read.reservations.all()
+            for each in row.reservations
+        }
+    assert {(each.cluster, key) for each in first for key in each.bindings()} == stored
 
 
 def _ledgers(plane: ControlPlane) -> list[ClusterLedger]:
@@ -74,7 +82,7 @@ async def test_what_another_one_placed_is_left_before_it_was_heard_of(
     assert other.fleet.holdings(WEB.key) == ()
     await apply(other.deciders.scheduling, only("b"))
     assert await held(store) == {"b": 2}
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
     assert one.fleet.holdings(WEB.key) == ("b",)
 
 
@@ -87,7 +95,7 @@ async def test_what_another_one_released_is_promised_anew_before_that_was_heard_
     again = await apply(other.deciders.scheduling, only("a"))
     assert again.record.id != first.record.id
     assert await held(store) == {"a": 2}
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_a_preview_leaves_what_another_one_placed_before_that_was_heard_of(
@@ -97,7 +105,7 @@ async def test_a_preview_leaves_what_another_one_placed_before_that_was_heard_of
     previewed = await other.deciders.previews.preview(only("b"), adopt=False, wait=True)
     await other.deciders.previews.commit(previewed.token, None)
     assert await held(store) == {"b": 2}
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_who_schedules_after_its_lease_ran_out_has_one_again(
@@ -125,7 +133,7 @@ async def test_workloads_that_avoid_each_other_are_kept_apart_in_one_batch_too(
 
 
 async def test_workloads_that_avoid_each_other_are_kept_apart_by_two_control_planes(
-    one: ControlPlane, other: ControlPlane, meddled: MeddledStore
+    one: ControlPlane, other: ControlPlane, meddled: MeddledStore, store: PostgresStore
 ) -> None:
     placement = Placement(workload_anti_affinity_key="shy", replica_scheduling=DYNAMIC)
     shy = replace(WEB, uid="", replicas=1, labels={"shy": "yes"}, placement=placement)
@@ -145,7 +153,7 @@ async def test_workloads_that_avoid_each_other_are_kept_apart_by_two_control_pla
     ]
     placed = [each for answer in await asyncio.gather(*wanted) for each in decided(answer)]
     assert placed == list({"a", "b", "c"} - decided(answer).keys() - decided(rival.result()).keys())
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_a_key_of_two_requests_in_one_batch_harms_its_own_only(
@@ -187,7 +195,7 @@ async def test_two_control_planes_never_promise_one_room_twice(
         )
     assert stored == {"b": 3, "c": 3}
     assert await rows(engine, "decision") == 20
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_two_control_planes_decide_one_binding_one_after_the_other(
@@ -206,7 +214,7 @@ async def test_two_control_planes_decide_one_binding_one_after_the_other(
     assert view.record is not None
     assert (view.binding, view.record.id) == (newest.binding, newest.record.id)
     assert await rows(engine, "decision") == len({each.record.id for each in answers})
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_what_another_one_took_meanwhile_is_not_promised(
@@ -222,7 +230,7 @@ async def test_what_another_one_took_meanwhile_is_not_promised(
     meddled.meddle = lambda: apply(one.deciders.scheduling, small)
     assert decided(await apply(other.deciders.scheduling, only("c"))) == {"c": 2}
     assert await held(store, small) == {"c": 1}
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_a_cluster_that_is_deleted_before_the_commit_is_given_nothing(
@@ -240,7 +248,7 @@ async def test_a_cluster_that_is_deleted_before_the_commit_is_given_nothing(
     placed = [decided(each) for each in answers if isinstance(each, Scheduled)]
     assert placed == [{}, {"b": 2}, {}]
     assert not other.fleet.has("a")
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_a_binding_that_is_deleted_before_the_commit_is_made_anew(
@@ -253,7 +261,7 @@ async def test_a_binding_that_is_deleted_before_the_commit_is_made_anew(
     assert again.binding is not None
     assert again.binding.generation == 1
     assert await held(store) == {"b": 2}
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_a_preview_of_what_another_one_moved_is_stale(
@@ -342,14 +350,14 @@ async def test_the_same_request_is_answered_once(deciders: Deciders, engine: Asy
 
 
 async def test_the_same_request_to_two_control_planes_is_answered_once(
-    one: ControlPlane, other: ControlPlane, engine: AsyncEngine
+    one: ControlPlane, other: ControlPlane, engine: AsyncEngine, store: PostgresStore
 ) -> None:
     first, second = await asyncio.gather(
         *(at_once(plane.deciders, only("a"), once("k")) for plane in (one, other))
     )
     assert first.record.id == second.record.id
     assert await rows(engine, "decision") == await rows(engine, "request") == 1
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_a_key_that_another_one_took_before_the_commit_keeps_nothing(
@@ -367,7 +375,7 @@ async def test_a_key_that_another_one_took_before_the_commit_keeps_nothing(
     assert refused.reason == "IDEMPOTENCY_KEY_REUSED"
     assert isinstance(kept, Scheduled)
     assert [await held(store, each) for each in (rival, WEB, beside)] == [{"b": 2}, {}, {"c": 2}]
-    await assert_alike(one, other)
+    await assert_alike(store, one, other)
 
 
 async def test_a_key_is_free_after_a_refusal(deciders: Deciders, engine: AsyncEngine) -> None:
