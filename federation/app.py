@@ -49,6 +49,7 @@ from federation.services.finishing import Finishing
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
 from federation.services.identity import Identity
+from federation.services.learning import Learning
 from federation.services.membership import Membership
 from federation.services.overcommitment import Overcommitment
 from federation.services.presences import Presences
@@ -200,7 +201,13 @@ class ControlPlane:
         )
         self._amending = Amending(self._store, self._fleet, self._following)
         self._scheduling = Scheduling(
-            self._store, self._fleet, self._agents, self._committing, self._amending, self._profiles
+            self._store,
+            self._fleet,
+            self._agents,
+            self._committing,
+            self._amending,
+            Learning(self._fleet, self._agents, self._clock),
+            self._profiles,
         )
         expiring = Duty(
             name="expire leases", work=self._amending.expire_leases, at_once=EXPIRED_AT_ONCE

@@ -23,7 +23,8 @@ from federation.services.amending import Amending
 from federation.services.committing import Committing
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
-from federation.services.ports import AgentGateway, Clock, Store, Transaction
+from federation.services.learning import Learning
+from federation.services.ports import Clock, Store, Transaction
 from federation.services.previews import Previews
 from federation.services.registration import Registration
 from federation.services.reporting import Reporting
@@ -31,6 +32,7 @@ from federation.services.scheduling import Scheduling
 from federation.services.values import (
     AgentHello,
     Enrollment,
+    ExactQuestion,
     IssuedCredential,
     NodePlan,
     NodeShare,
@@ -133,7 +135,7 @@ class Deciders:
 def make_deciders(
     store: Store,
     fleet: FleetOwner,
-    agents: AgentGateway,
+    agents: Agents,
     clock: Clock,
     profiles: Profiles = DEFAULT_PROFILES,
     *,
@@ -142,7 +144,8 @@ def make_deciders(
     following = Following(store, fleet)
     committing = Committing(store, fleet, following, clock, profiles, allow_unproven=allow_unproven)
     amending = Amending(store, fleet, following)
-    scheduling = Scheduling(store, fleet, agents, committing, amending, profiles)
+    learning = Learning(fleet, agents, clock)
+    scheduling = Scheduling(store, fleet, agents, committing, amending, learning, profiles)
     return Deciders(
         following=following,
         committing=committing,
@@ -155,7 +158,7 @@ def make_deciders(
 def make_scheduling(
     store: Store,
     fleet: FleetOwner,
-    agents: AgentGateway,
+    agents: Agents,
     clock: Clock,
     profiles: Profiles = DEFAULT_PROFILES,
 ) -> Scheduling:
@@ -182,7 +185,10 @@ async def join_and_report(
 
 
 class Agents:
-    """Answers orders as told, by cluster: a plan, an error, or never. Implements AgentGateway."""
+    """Answers orders as told, by cluster: a plan, an error, or never.
+
+    Implements AgentGateway and AgentEstimates.
+    """
 
     def __init__(self) -> None:
         self.orders: dict[str, PlaceOrder] = {}
@@ -190,6 +196,17 @@ class Agents:
         self.silent: set[str] = set()
         self.forgetful: set[str] = set()
         self.claiming: set[str] = set()
+        self.questions: dict[str, list[ExactQuestion]] = {}
+
+    async def estimate(
+        self,
+        cluster: str,
+        question: ExactQuestion,
+        timeout_seconds: float,  # noqa: ARG002
+    ) -> tuple[int, ...]:
+        """Cannot tell."""
+        self.questions.setdefault(cluster, []).append(question)
+        raise Unavailable
 
     def is_connected(self, cluster: str) -> bool:
         return cluster not in self.errors

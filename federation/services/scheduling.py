@@ -25,6 +25,7 @@ from federation.services.amending import Amending, held_in
 from federation.services.committing import Committing
 from federation.services.drafts import Decided
 from federation.services.fleet import FleetOwner
+from federation.services.learning import Learning
 from federation.services.node_plans import NodePlans
 from federation.services.ports import AgentGateway, Store
 from federation.services.values import (
@@ -52,6 +53,7 @@ class Scheduling:
         agents: AgentGateway,
         committing: Committing,
         amending: Amending,
+        learning: Learning,
         profiles: Profiles = DEFAULT_PROFILES,
     ) -> None:
         self._store = store
@@ -59,6 +61,7 @@ class Scheduling:
         self._agents = agents
         self._committing = committing
         self._amending = amending
+        self._learning = learning
         self._profiles = profiles
         self._plans = NodePlans(store)
 
@@ -77,7 +80,9 @@ class Scheduling:
         the binding.
         """
         self._check(binding)
-        return await self._committing.submit(binding, adopt=adopt, wait=wait, once=once)
+        scheduled = await self._committing.submit(binding, adopt=adopt, wait=wait, once=once)
+        self._learning.look(binding)
+        return scheduled
 
     async def consider(self, binding: Binding, *, adopt: bool) -> Decided:
         """Decides a binding and stores nothing. Raises as ``schedule`` does."""
