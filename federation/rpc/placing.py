@@ -46,7 +46,7 @@ class NodePlacing:
 
     def start_behind(self, scheduled: Scheduled) -> None:
         """Ask where that is still open; whoever reads the decision later finds the answers."""
-        if scheduled.binding is not None and lacks_nodes(scheduled.record):
+        if scheduled.binding is not None and lacks_nodes(scheduled):
             self.start(scheduled.record, scheduled.binding, BACKGROUND_SECONDS)
 
     async def settle(self, timeout_seconds: float) -> None:
@@ -67,9 +67,12 @@ class NodePlacing:
         return record
 
 
-def lacks_nodes(record: DecisionRecord) -> bool:
-    """Whether an agent has not said yet, or not in full, where its share goes."""
+def lacks_nodes(scheduled: Scheduled) -> bool:
+    """Whether the decision stands, and an agent has not said yet, or not in full, where its share
+    goes.
+    """
+    record = scheduled.record
     settled = {plan.cluster for plan in record.node_plans if not plan.unplaced}
-    return any(
+    return not scheduled.superseded and any(
         target.replicas > 0 and target.name not in settled for target in record.decision.clusters
     )

@@ -63,7 +63,7 @@ class SchedulingServicer(Servicer):
             return await self._preview(request)
         scheduled = await self._scheduled(request, once)
         record, binding = scheduled.record, scheduled.binding
-        if binding is not None and lacks_nodes(record):
+        if binding is not None and lacks_nodes(scheduled):
             record = await self._with_nodes(record, binding, node_seconds, context)
         return messages.ScheduleResponse(
             decision=decision_to_message(record),

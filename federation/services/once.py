@@ -45,4 +45,7 @@ async def answer_of(read: Transaction, known: KnownRequest, once: Once) -> Sched
     if record is None:
         raise NotFound(f"Decision {kept.decision!r} is not kept any more.")
     stored = await read.bindings.get(kept.namespace, kept.name)
-    return Scheduled(record=record, binding=None if stored is None else stored.binding)
+    if stored is None:
+        return Scheduled(record=record, binding=None)
+    superseded = stored.decision_id != record.id
+    return Scheduled(record=record, binding=stored.binding, superseded=superseded)

@@ -170,7 +170,8 @@ async def _committed(tx: Transaction, preview: StoredPreview) -> Scheduled:
     current = await tx.bindings.get(binding.namespace, binding.name)
     if record is None or current is None:
         raise _stale(preview, "it was committed, and deleted afterwards")
-    return Scheduled(record=record, binding=current.binding)
+    superseded = current.decision_id != record.id
+    return Scheduled(record=record, binding=current.binding, superseded=superseded)
 
 
 def _stale(preview: StoredPreview, why: str) -> PreconditionFailed:

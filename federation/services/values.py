@@ -311,11 +311,15 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """The answer to a scheduling request; ``binding`` as stored, None when nothing was stored."""
+    """The answer to a scheduling request; ``binding`` as stored, None when nothing was stored.
+
+    ``superseded``: it was given before, and the binding was decided again since.
+    """
 
     record: DecisionRecord
     binding: Binding | None
     queued: bool = False
+    superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

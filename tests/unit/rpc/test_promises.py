@@ -239,3 +239,23 @@ async def test_what_was_held_in_a_deleted_cluster_is_gone_with_it(
         assert [(each.name, each.replicas) for each in answer.decision.clusters] == [("member1", 3)]
         (held,) = (await got(running)).reservations
         assert held.decision_id == answer.decision.id
+
+
+async def test_no_nodes_are_asked_for_by_an_answer_that_is_given_again_too_late(
+    running: RunningControlPlane,
+) -> None:
+    async with running.connected("member1", report=report()) as stream:
+        first = await scheduled(running, binding(), idempotency_key="k1")
+        assert (await stream.hear("place_request")).decision_id == first.decision.id
+        preview = await scheduled(running, binding(replicas=4), preview=True)
+        token = ScheduleRequest(preview_token=preview.preview_token)
+        second = await running.admin.call(running.admin.scheduling.Schedule, token)
+        assert (await stream.hear("place_request")).decision_id == second.decision.id
+        third = await scheduled(running, binding(replicas=2))
+        assert (await stream.hear("place_request")).decision_id == third.decision.id
+        again = await scheduled(running, binding(), idempotency_key="k1")
+        assert again.decision.id == first.decision.id
+        again = await running.admin.call(running.admin.scheduling.Schedule, token)
+        assert again.decision.id == second.decision.id
+        await stream.say(report=report(sequence=2))
+        await stream.hear("ack")
