@@ -128,11 +128,11 @@ class Scheduling:
             for target in targets
             if target.name not in reached
         ]
-        if answers and record.id:
-            await self._plans.keep(record.id, answers)
         plans = sorted((*answers, *away), key=lambda each: each.cluster)
         if planned and record.id:
             await self._weaken(record, plans)
+        if answers and record.id:
+            await self._plans.keep(record.id, answers)
         return replace(record, node_plans=tuple(plans))
 
     async def get_binding(self, namespace: str, name: str) -> BindingView:
