@@ -48,7 +48,9 @@ FAST = {"heartbeat_seconds": "0.2", "report_seconds": "0.2"}
 
 @pytest.fixture
 async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
-    async with running_control_plane(database_url, tmp_path / "plane", **FAST) as running:
+    # Scripted reports have no node pools to promise from.
+    flags = {**FAST, "allow_unproven": "true"}
+    async with running_control_plane(database_url, tmp_path / "plane", **flags) as running:
         yield running
 
 
