@@ -45,7 +45,6 @@ from federation.store.migrate import upgrade
 REFUSED, USAGE = 1, 2
 # Objects made before the youngest are looked at, and rounds before older ones are.
 COLLECT_AFTER = 100_000, 20, 100
-SWITCH_SECONDS = 0.0005
 INTERRUPTED = 128 + signal.SIGINT
 CONFIG_VARIABLE = "FEDERATION_CONFIG"
 
@@ -262,8 +261,6 @@ async def _serve(loaded: LoadedSettings, database: Database, profiles: Profiles)
     control_plane = ControlPlane(
         loaded.settings, database, host_name=socket.gethostname(), profiles=profiles
     )
-    # The thread that decides must not keep the event loop waiting after every system call.
-    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         await control_plane.start()
         _spare_the_fleet()
