@@ -363,7 +363,7 @@ def _ordered(older: Collection[_Entry], given: Mapping[str, _Entry]) -> _Held:
         return _held((reservation,), (sought,), (echo,))
     by_component: dict[str, list[_Entry]] = {name: [] for name in given}
     for each, sought, echo in older:
-        bare = replace(each, replicas=0) if each.replicas else each
+        bare = each._replace(replicas=0) if each.replicas else each
         by_component.setdefault(each.component, []).append((bare, sought, echo))
     kept: list[_Entry] = []
     for component, found in by_component.items():
@@ -397,7 +397,7 @@ def _with_decision(known: Reservation | None, decision: str) -> tuple[str, ...]:
 
 def _seen(reservation: Reservation) -> Reservation:
     """As after a report that answers it: the agent speaks for what was adopted."""
-    return replace(reservation, adopted=0) if reservation.adopted else reservation
+    return reservation._replace(adopted=0) if reservation.adopted else reservation
 
 
 def _by_binding(echoes: Sequence[Echo]) -> Mapping[str, tuple[Echo, ...]]:
@@ -421,7 +421,7 @@ def _answered(held: _Held, interest_version: int, found: Sequence[Echo]) -> _Hel
         echo = by_sought.get(sought) if is_asked else None
         told = _seen(each) if is_asked else each
         if echo is not None and echo.finished > told.finished:
-            told = replace(told, finished=echo.finished)
+            told = told._replace(finished=echo.finished)
         reservations.append(told)
         echoes.append(echo)
     return _held(tuple(reservations), held.sought, tuple(echoes))

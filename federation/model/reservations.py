@@ -7,8 +7,8 @@ Pure; amounts in base units, replicas are whole. Must not pack anything, nor rem
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from federation.model.shapes import Echo, ReservationKey, Shape, request_shape
 from federation.model.workload import ReplicaRequirements
@@ -26,18 +26,16 @@ class PromiseCertificate(StrEnum):
     UNPROVEN = "unproven"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Share(NamedTuple):
     """What one decision gives one component of a binding in one cluster."""
 
-    component: str = ""
     requirements: ReplicaRequirements
     replicas: int
+    component: str = ""
     certificate: PromiseCertificate = PromiseCertificate.CAREFUL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(NamedTuple):
     """Replicas of one shape that a binding holds in a cluster, until pods are seen in their place.
 
     ``requirements`` are the shape with its node claim. ``decisions`` made or confirmed it, the
@@ -50,10 +48,10 @@ class Reservation:
 
     binding: str
     cluster: str
-    component: str = ""
     requirements: ReplicaRequirements
     replicas: int
     decisions: tuple[str, ...]
+    component: str = ""
     certificate: PromiseCertificate = PromiseCertificate.CAREFUL
     interest_version: int = 0
     adopted: int = 0
@@ -74,8 +72,7 @@ class Reservation:
         return self.decisions[-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outstanding:
+class Outstanding(NamedTuple):
     """What is promised and in nobody's report yet.
 
     ``in_cells`` replicas are missing from free amounts of nodes, ``in_summary`` from totals, which
@@ -84,10 +81,10 @@ class Outstanding:
     """
 
     binding: str
-    component: str = ""
     requirements: ReplicaRequirements
-    certificate: PromiseCertificate = PromiseCertificate.CAREFUL
     in_cells: int
+    component: str = ""
+    certificate: PromiseCertificate = PromiseCertificate.CAREFUL
     in_summary: int = 0
     credited: int = 0
 

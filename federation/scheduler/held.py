@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.packing import Take, Takes
@@ -34,8 +34,7 @@ class PackingStep:
     replicas: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Holding:
+class Holding(NamedTuple):
     """Something outstanding, and how many of its replicas found no room.
 
     It is packed in what ``takes`` has of ``cluster``, after ``before`` other replicas of its shape;

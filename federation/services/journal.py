@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from federation.model.echoes import Owner
 from federation.model.reservations import Reservation, Share
+
+# Nobody writes to it.
+NO_REPLICAS: Final[Mapping[str, int]] = {}
 
 
 class Position(NamedTuple):
@@ -20,8 +23,7 @@ class Position(NamedTuple):
     id: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterShares:
+class ClusterShares(NamedTuple):
     """What a binding has in one cluster from version ``version`` of the cluster's ledger on.
 
     No shares: it let go of the cluster. ``adopted`` says by component how many replicas ran before
@@ -30,7 +32,7 @@ class ClusterShares:
 
     version: int
     shares: tuple[Share, ...] = ()
-    adopted: Mapping[str, int] = field(default_factory=dict)
+    adopted: Mapping[str, int] = NO_REPLICAS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,6 +208,6 @@ def _finished(
 ) -> StoredReservations:
     def raised(each: Reservation) -> Reservation:
         finished = known.get((each.cluster, each.key), 0)
-        return replace(each, finished=finished) if finished > each.finished else each
+        return each._replace(finished=finished) if finished > each.finished else each
 
     return replace(row, reservations=tuple(map(raised, row.reservations)))

@@ -112,9 +112,9 @@ async def test_finished_pods_only_grow_and_belong_to_one_shape(store: PostgresSt
         held("web"),
         reservations=(
             kept,
-            replace(kept, requirements=LARGE),
-            replace(kept, component="worker"),
-            replace(kept, cluster="b"),
+            kept._replace(requirements=LARGE),
+            kept._replace(component="worker"),
+            kept._replace(cluster="b"),
         ),
     )
     await put(store, row, held("api", "a"))

@@ -185,7 +185,7 @@ def test_promises_are_packed_in_the_order_in_which_they_grew() -> None:
 
 def test_what_is_promised_by_plan_is_told_whenever_it_changes() -> None:
     def planned(replicas: int) -> Share:
-        return replace(share(replicas), certificate=PromiseCertificate.PLANNED)
+        return share(replicas)._replace(certificate=PromiseCertificate.PLANNED)
 
     ledger = EMPTY.decided("web", "d1", [planned(2)])
     assert ledger.decided("web", "d2", [planned(2)]).interest_version == 1
@@ -282,7 +282,7 @@ class Life:
             finished = {each.key: each.finished for each in now}
             if is_written:
                 self.stored[binding] = tuple(
-                    replace(each, finished=finished[each.key]) for each in held
+                    each._replace(finished=finished[each.key]) for each in held
                 )
             elif now != before.of_binding(binding):
                 self.is_exact = False

@@ -81,7 +81,7 @@ class Plane:
             clusters={
                 cluster: ClusterShares(
                     version=self.fleet.ledger(cluster).version + 1,
-                    shares=(replace(share, replicas=count),) if count else (),
+                    shares=(share._replace(replicas=count),) if count else (),
                 )
                 for cluster, count in replicas.items()
             },
