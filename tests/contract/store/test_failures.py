@@ -2,22 +2,75 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.cluster import Cluster
 from federation.model.errors import Conflict, Unavailable
 from federation.services.values import AgentFacts
+from federation.store import engine as module
 from federation.store.engine import OUTCOME_UNKNOWN, create_engine, driver_target
 from federation.store.postgres import PostgresStore, PostgresTransaction
 from tests.databases import Databases
 
 OTHERS = text("""
-    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()
 """)
+
+
+class ForgetfulWire:
+    """Lies between us and the database, and can lose its connections as firewalls do: nobody is
+    told, and what comes on one later is reset.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = make_url(url)
+        self._known: set[asyncio.StreamWriter] = set()
+        self._pumps: list[asyncio.Task[None]] = []
+
+    @asynccontextmanager
+    async def laid(self) -> AsyncIterator[str]:
+        """The URL that leads over it."""
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        url = self._url.set(host=host, port=port, query={})
+        yield url.render_as_string(hide_password=False)
+        server.close()
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def forget_all(self) -> None:
+        self._known.clear()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        folder, port = self._url.query.get("host"), self._url.query.get("port")
+        if folder is not None:
+            theirs = await asyncio.open_unix_connection(f"{folder}/.s.PGSQL.{port}")
+        else:
+            theirs = await asyncio.open_connection(self._url.host, self._url.port)
+        self._known.add(writer)
+        self._pumps.append(asyncio.create_task(self._pump(reader, theirs[1], writer)))
+        self._pumps.append(asyncio.create_task(self._pump(theirs[0], writer, writer)))
+
+    async def _pump(
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        client: asyncio.StreamWriter,
+    ) -> None:
+        try:
+            while (data := await source.read(65536)) and client in self._known:
+                target.write(data)
+            if data:
+                client.transport.abort()
+        finally:
+            target.close()
 
 
 async def end_other_connections(engine: AsyncEngine) -> None:
@@ -60,6 +113,35 @@ async def test_a_connection_lost_between_transactions_is_not_noticed(
     await end_other_connections(breaker)
     assert await names(store) == []
     await breaker.dispose()
+
+
+@pytest.mark.parametrize("idle_seconds", [0.0, 3600.0])
+async def test_a_connection_that_was_lost_silently_is_noticed_only_after_a_while(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, idle_seconds: float
+) -> None:
+    monkeypatch.setattr(module, "UNASKED_SECONDS", idle_seconds)
+    wire = ForgetfulWire(database_url)
+    async with wire.laid() as url:
+        engine = create_engine(url)
+        store = PostgresStore(engine)
+        assert await names(store) == []
+        wire.forget_all()
+        if idle_seconds:
+            with pytest.raises(Unavailable):
+                await names(store)
+        assert await names(store) == []
+        await engine.dispose()
+
+
+async def test_busy_connections_are_not_asked_whether_they_live(
+    store: PostgresStore, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(_: object) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(engine.dialect, "do_ping", ask)
+    for _ in range(3):
+        assert await names(store) == []
 
 
 async def test_a_connection_lost_within_a_transaction_is_unavailable_and_leaves_nothing(
