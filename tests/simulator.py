@@ -17,7 +17,6 @@ import numpy as np
 from federation.model.cluster import Cluster
 from federation.model.echoes import interests_of
 from federation.model.estimate import MAX_REPLICAS, Bound, Estimates, Source
-from federation.model.ledger import Ledger
 from federation.model.placement import (
     Binding,
     Certificate,
@@ -40,6 +39,7 @@ from federation.scheduler.reserve import (
     promise,
 )
 from federation.scheduler.room import Room
+from tests.fleet_ledger import Ledger
 from tests.simulator_cluster import Order, SimulatedCluster, Snapshot
 
 BY_CAPACITY = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)

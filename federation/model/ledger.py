@@ -27,11 +27,13 @@ DECISIONS_REMEMBERED: Final = 16
 OLDER_SHAPES_REMEMBERED: Final = 8
 
 _Sought: TypeAlias = tuple[str, Shape]
-_Entry: TypeAlias = tuple[Reservation, _Sought, Echo | None]
+_Known: TypeAlias = tuple[Reservation, _Sought, Echo | None]
 
 
-class _Held(NamedTuple):
-    """What one binding holds, and what is told apart by: axis of the first three alike.
+class Stake(NamedTuple):
+    """What one binding holds in one cluster: the first three are alike in their order.
+
+    ``sought`` is what pods are told apart by.
 
     Of each component the newest shape stands last. ``grown`` is the version at which the binding
     last got more: what is outstanding is packed in that order.
@@ -58,7 +60,7 @@ class _Held(NamedTuple):
         )
 
 
-_Bindings: TypeAlias = SharingMap[_Held]
+_Bindings: TypeAlias = SharingMap[Stake]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,47 +116,15 @@ class ClusterLedger:
         echoed of a shape stays; a shape that is no longer the newest is only looked for, until
         the newest is seen instead.
         """
-        version = self.version + 1
-        before = self._held.get(binding)
-        older = _remembered(before, self.answered_version) if before else {}
-        newest = _newest_places(before) if before else {}
-        given: dict[str, _Entry] = {}
-        for share in shares:
-            shape = request_shape(share.requirements.request)
-            sought = share.component, shape
-            known, _, echo = older.pop(sought, (None, sought, None))
-            stays = known is not None and newest[share.component] == shape
-            made = Reservation(
-                binding=binding,
-                cluster=self.cluster,
-                component=share.component,
-                requirements=share.requirements,
-                replicas=share.replicas,
-                decisions=_with_decision(known, decision),
-                certificate=share.certificate,
-                interest_version=known.interest_version if known else version,
-                adopted=known.adopted if known else (adopted or {}).get(share.component, 0),
-                finished=known.finished if known else 0,
-                grown_version=known.grown_version
-                if known and stays and _covers(known, share)
-                else version,
-            )
-            given[share.component] = made, sought, echo
-        held = _ordered(older.values(), given)
-        is_news = before is None or _is_news(before, held)
-        return self._with(binding, held, version if is_news else self.interest_version)
+        work = LedgerInWork(self)
+        work.put(binding, work.stake(binding, decision, shares, adopted))
+        return work.ledger
 
     def released(self, binding: str) -> ClusterLedger:
         """Without anything of the binding: its pods that are still there are only in reports."""
-        is_known = binding in self._held
-        return ClusterLedger(
-            cluster=self.cluster,
-            version=self.version + 1,
-            interest_version=self.version + 1 if is_known else self.interest_version,
-            answered_version=self.answered_version,
-            _held=self._held.without(binding),
-            _open=self._open.without(binding),
-        )
+        work = LedgerInWork(self)
+        work.release(binding)
+        return work.ledger
 
     def reported(self, interest_version: int, echoes: Iterable[Echo]) -> ClusterLedger:
         """With the echoes of a newer report, in place of all earlier ones.
@@ -164,12 +134,12 @@ class ClusterLedger:
         binding of that name is not believed. Pods that finished stay echoed.
         """
         seen = _by_binding(tuple(echoes))
-        opened: dict[str, _Held] = {}
+        opened: dict[str, Stake] = {}
 
-        def answered(binding: str, held: _Held) -> _Held:
+        def answered(binding: str, held: Stake) -> Stake:
             found = seen.get(binding, ())
             if held.is_seen_by(found, interest_version):
-                return _Held(held.reservations, held.sought, found, (), held.grown)
+                return Stake(held.reservations, held.sought, found, (), held.grown)
             made = _answered(held, interest_version, found)
             if made.outstanding:
                 opened[binding] = made
@@ -192,6 +162,25 @@ class ClusterLedger:
     def bindings(self) -> list[str]:
         """Those that hold something, in order."""
         return sorted(self._held)
+
+    def with_stakes(
+        self, version: int, interest_version: int, stakes: Mapping[str, Stake | None]
+    ) -> ClusterLedger:
+        """At a later version, at which bindings hold this, or nothing any more."""
+        held = {key: stake for key, stake in stakes.items() if stake}
+        waiting = {key: stake for key, stake in held.items() if stake.outstanding}
+        return ClusterLedger(
+            cluster=self.cluster,
+            version=version,
+            interest_version=interest_version,
+            answered_version=self.answered_version,
+            _held=self._held.with_changes(held, stakes.keys() - held.keys()),
+            _open=self._open.with_changes(waiting, stakes.keys() - waiting.keys()),
+        )
+
+    def stake_of(self, binding: str) -> Stake | None:
+        """What a binding holds and what is echoed of it; None where it holds nothing."""
+        return self._held.get(binding)
 
     def of_binding(self, binding: str) -> tuple[Reservation, ...]:
         """What a binding holds: of each component the older shapes, then the newest."""
@@ -226,78 +215,131 @@ class ClusterLedger:
         held = self._open.get(binding)
         return held.outstanding if held else ()
 
-    def _with(self, binding: str, held: _Held, interest_version: int) -> ClusterLedger:
-        return ClusterLedger(
-            cluster=self.cluster,
-            version=self.version + 1,
-            interest_version=interest_version,
-            answered_version=self.answered_version,
-            _held=self._held.with_item(binding, held),
-            _open=self._open.with_item(binding, held)
-            if held.outstanding
-            else self._open.without(binding),
-        )
 
+class LedgerInWork:
+    """A ledger that one change after the other is made to: those of a batch cost one copy.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
-    """The ledgers of a fleet's clusters, by name."""
+    Belongs to one thread; what it began with stays as it was. It may be asked for nothing but
+    what bindings hold.
+    """
 
-    clusters: Mapping[str, ClusterLedger] = field(default_factory=dict)
+    __slots__ = ("_base", "_changed", "_interest_version", "version")
 
-    def of(self, cluster: str) -> ClusterLedger:
-        """The ledger of a cluster, empty where nothing was ever reserved."""
-        return self.clusters.get(cluster) or ClusterLedger(cluster=cluster)
+    def __init__(self, base: ClusterLedger) -> None:
+        self.version = base.version
+        self._base = base
+        self._interest_version = base.interest_version
+        self._changed: dict[str, Stake | None] = {}
 
-    def decided(
+    @property
+    def ledger(self) -> ClusterLedger:
+        """What has become of it."""
+        return self._base.with_stakes(self.version, self._interest_version, self._changed)
+
+    def stake_of(self, binding: str) -> Stake | None:
+        """What a binding holds, None where nothing."""
+        if binding in self._changed:
+            return self._changed[binding]
+        return self._base.stake_of(binding)
+
+    def stake(
         self,
         binding: str,
         decision: str,
-        shares: Mapping[str, Sequence[Share]],
-        adopted: Mapping[str, Mapping[str, int]] | None = None,
-    ) -> Ledger:
-        """With a decision's shares by cluster; clusters it leaves out let go of the binding."""
-        changed = {
-            name: self.of(name).decided(binding, decision, given, (adopted or {}).get(name))
-            for name, given in shares.items()
-        }
-        left = {
-            name: ledger.released(binding)
-            for name, ledger in self.clusters.items()
-            if ledger.of_binding(binding) and name not in shares
-        }
-        return Ledger(clusters={**self.clusters, **changed, **left})
+        shares: Sequence[Share],
+        adopted: Mapping[str, int] | None = None,
+    ) -> Stake:
+        """What ``ClusterLedger.decided`` gives a binding; it has it once that is put."""
+        before, version = self.stake_of(binding), self.version + 1
+        cluster, adopted = self._base.cluster, adopted or {}
+        if before is None:
+            return _first(binding, cluster, decision, shares, adopted, version)
+        older = _remembered(before, self._base.answered_version)
+        newest = _newest_places(before)
+        given: dict[str, _Known] = {}
+        for share in shares:
+            shape = request_shape(share.requirements.request)
+            sought = share.component, shape
+            known, _, echo = older.pop(sought, (None, sought, None))
+            stays = known is not None and newest[share.component] == shape
+            made = Reservation(
+                binding=binding,
+                cluster=cluster,
+                component=share.component,
+                requirements=share.requirements,
+                replicas=share.replicas,
+                decisions=_with_decision(known, decision),
+                certificate=share.certificate,
+                interest_version=known.interest_version if known else version,
+                adopted=known.adopted if known else adopted.get(share.component, 0),
+                finished=known.finished if known else 0,
+                grown_version=known.grown_version
+                if known and stays and _covers(known, share)
+                else version,
+            )
+            given[share.component] = made, sought, echo
+        return _ordered(older.values(), given)
 
-    def released(self, binding: str) -> Ledger:
-        """Without the binding, in every cluster."""
-        return self.decided(binding, "", {})
+    def put(self, binding: str, stake: Stake) -> None:
+        """Give a binding a stake that was made at this version."""
+        before = self.stake_of(binding)
+        self.version += 1
+        if before is None or _is_news(before, stake):
+            self._interest_version = self.version
+        self._changed[binding] = stake
 
-    def reported(self, cluster: str, interest_version: int, echoes: Iterable[Echo]) -> Ledger:
-        """With the echoes of a cluster's newest report."""
-        ledger = self.of(cluster).reported(interest_version, echoes)
-        return Ledger(clusters={**self.clusters, cluster: ledger})
+    def release(self, binding: str) -> None:
+        """Take all from a binding."""
+        self.version += 1
+        if self.stake_of(binding) is not None:
+            self._interest_version = self.version
+        self._changed[binding] = None
 
-    def clusters_of(self, binding: str) -> list[str]:
-        """Where a binding has reservations."""
-        return [name for name, each in self.clusters.items() if each.of_binding(binding)]
+
+def _first(
+    binding: str,
+    cluster: str,
+    decision: str,
+    shares: Sequence[Share],
+    adopted: Mapping[str, int],
+    version: int,
+) -> Stake:
+    """The stake of a binding that had none."""
+    reservations = tuple(
+        Reservation(
+            binding,
+            cluster,
+            each.requirements,
+            each.replicas,
+            (decision,),
+            each.component,
+            each.certificate,
+            version,
+            adopted.get(each.component, 0),
+            0,
+            version,
+        )
+        for each in shares
+    )
+    return _unseen(reservations)
 
 
 def _held(
     reservations: tuple[Reservation, ...],
     sought: tuple[_Sought, ...],
     echoes: tuple[Echo | None, ...],
-) -> _Held:
+) -> Stake:
     """With what is outstanding by reservations and echoes: what got more last at the end."""
     if len(reservations) == 1:
         found = outstanding_of(reservations[0], echoes[0])
         outstanding = (found,) if found.in_cells else ()
-        return _Held(reservations, sought, echoes, outstanding, reservations[0].grown_version)
+        return Stake(reservations, sought, echoes, outstanding, reservations[0].grown_version)
     every = _outstanding(reservations, echoes)
     grown = max((each.grown_version for each in reservations), default=0)
-    return _Held(reservations, sought, echoes, tuple(e for e in every if e.in_cells), grown)
+    return Stake(reservations, sought, echoes, tuple(e for e in every if e.in_cells), grown)
 
 
-def _unseen(reservations: tuple[Reservation, ...]) -> _Held:
+def _unseen(reservations: tuple[Reservation, ...]) -> Stake:
     """Before any report."""
     sought = tuple((each.component, each.shape) for each in reservations)
     return _held(reservations, sought, (None,) * len(reservations))
@@ -320,12 +362,12 @@ def _outstanding(
     return found
 
 
-def _is_news(before: _Held, held: _Held) -> bool:
+def _is_news(before: Stake, held: Stake) -> bool:
     """Whether agents are to be told: of shapes, or of replicas that they plan nodes for."""
     return before.sought != held.sought or _planned(before) != _planned(held)
 
 
-def _planned(held: _Held) -> list[tuple[int, NodeClaim | None]]:
+def _planned(held: Stake) -> list[tuple[int, NodeClaim | None]]:
     return [
         (each.replicas, each.requirements.node_claim)
         for each in held.reservations
@@ -333,18 +375,18 @@ def _planned(held: _Held) -> list[tuple[int, NodeClaim | None]]:
     ]
 
 
-def _newest_places(held: _Held) -> dict[str, Shape]:
+def _newest_places(held: Stake) -> dict[str, Shape]:
     """The newest shape of each component."""
     return dict(held.sought)
 
 
-def _remembered(held: _Held, answered_version: int) -> dict[_Sought, _Entry]:
+def _remembered(held: Stake, answered_version: int) -> dict[_Sought, _Known]:
     """What is still to be looked for, with its echo.
 
     An older shape is forgotten when no pod has it and, by the pods of the newest, none will.
     """
     newest = {each.component: place for place, each in enumerate(held.reservations)}
-    left: dict[_Sought, _Entry] = {}
+    left: dict[_Sought, _Known] = {}
     for place, each in enumerate(held.reservations):
         last = newest[each.component]
         latest = held.reservations[last]
@@ -356,16 +398,13 @@ def _remembered(held: _Held, answered_version: int) -> dict[_Sought, _Entry]:
     return left
 
 
-def _ordered(older: Collection[_Entry], given: Mapping[str, _Entry]) -> _Held:
+def _ordered(older: Collection[_Known], given: Mapping[str, _Known]) -> Stake:
     """Component by component in the order given; of each as many older ones as are remembered."""
-    if not older and len(given) == 1:
-        ((reservation, sought, echo),) = given.values()
-        return _held((reservation,), (sought,), (echo,))
-    by_component: dict[str, list[_Entry]] = {name: [] for name in given}
+    by_component: dict[str, list[_Known]] = {name: [] for name in given}
     for each, sought, echo in older:
         bare = each._replace(replicas=0) if each.replicas else each
         by_component.setdefault(each.component, []).append((bare, sought, echo))
-    kept: list[_Entry] = []
+    kept: list[_Known] = []
     for component, found in by_component.items():
         newest = [given[component]] if component in given else []
         kept += [*found[-OLDER_SHAPES_REMEMBERED:], *newest]
@@ -410,7 +449,7 @@ def _by_binding(echoes: Sequence[Echo]) -> Mapping[str, tuple[Echo, ...]]:
     return every
 
 
-def _answered(held: _Held, interest_version: int, found: Sequence[Echo]) -> _Held:
+def _answered(held: Stake, interest_version: int, found: Sequence[Echo]) -> Stake:
     """What a binding holds after a report, in which ``found`` is of it."""
     if not found and not any(held.echoes) and not any(each.adopted for each in held.reservations):
         return held

@@ -13,10 +13,11 @@ ValueT = TypeVar("ValueT")
 # A change copies one part, and the list of all parts: about as long for ten thousand keys.
 _KEYS_A_PART: Final = 64
 _GROWTH: Final = 4
+_NOTHING: Final = object()
 
 
 class SharingMap(Mapping[str, ValueT], Generic[ValueT]):
-    """Keys in parts by their hash. ``with_item`` and ``without`` cost the same at any size."""
+    """Keys in parts by their hash: a few changes cost about the same at any size."""
 
     __slots__ = ("_parts", "_size")
 
@@ -45,27 +46,30 @@ class SharingMap(Mapping[str, ValueT], Generic[ValueT]):
     def __len__(self) -> int:
         return self._size
 
-    def with_item(self, key: str, value: ValueT) -> SharingMap[ValueT]:
-        parts = self._parts
-        place = hash(key) % len(parts)
-        part = parts[place].copy()
-        size = self._size - len(part)
-        part[key] = value
-        size += len(part)
-        changed = (*parts[:place], part, *parts[place + 1 :])
-        if size > _KEYS_A_PART * len(parts):
-            items = (item for each in changed for item in each.items())
-            changed = _parted(items, len(parts) * _GROWTH)
-        return SharingMap(changed, size)
+    def with_changes(
+        self, items: Mapping[str, ValueT], gone: Iterable[str] = ()
+    ) -> SharingMap[ValueT]:
+        """With these items, and without the keys that are gone."""
+        parts, own = list(self._parts), set[int]()
 
-    def without(self, key: str) -> SharingMap[ValueT]:
-        if key not in self:
-            return self
-        parts = self._parts
-        place = hash(key) % len(parts)
-        part = parts[place].copy()
-        del part[key]
-        return SharingMap((*parts[:place], part, *parts[place + 1 :]), self._size - 1)
+        def part_of(key: str) -> dict[str, ValueT]:
+            place = hash(key) % len(parts)
+            if place not in own:
+                own.add(place)
+                parts[place] = parts[place].copy()
+            return parts[place]
+
+        size = self._size
+        for key, value in items.items():
+            part = part_of(key)
+            size += key not in part
+            part[key] = value
+        for key in gone:
+            size -= part_of(key).pop(key, _NOTHING) is not _NOTHING
+        if size > _KEYS_A_PART * len(parts):
+            every = (item for part in parts for item in part.items())
+            return SharingMap(_parted(every, _parts_for(size)), size)
+        return SharingMap(tuple(parts), size)
 
     def with_values(self, change: Callable[[str, ValueT], ValueT]) -> SharingMap[ValueT]:
         """The same keys, each with what ``change`` makes of it and its value."""

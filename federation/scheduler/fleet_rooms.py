@@ -124,7 +124,7 @@ class FleetRooms:
         self,
         positions: Sequence[int],
         residues: Residues,
-        holdings: Mapping[int, Sequence[Holding]],
+        holdings: Mapping[int, tuple[Holding, ...]],
     ) -> FleetRooms:
         """The same fleet with more held in some clusters, none of it strict or without room."""
         held = list(self.held)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final, NamedTuple
 
 from federation.model.pools.bounds import per_replica
@@ -66,19 +65,19 @@ class Holding(NamedTuple):
         return self.unplaced > 0 and certificate is not PromiseCertificate.UNPROVEN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Held:
-    """Everything outstanding in a cluster, in the order it was packed."""
+class Held(NamedTuple):
+    """Everything outstanding in a cluster, in the order it was packed: ``newest`` comes last."""
 
     settled: tuple[Holding, ...] = ()
     bindings: frozenset[str] = frozenset()
     newest: tuple[Holding, ...] = ()
-    newest_bindings: frozenset[str] = frozenset()
+    newest_bindings: tuple[str, ...] = ()
     is_overcommitted: bool = False
     is_strict: bool = False
 
-    def __iter__(self) -> Iterator[Holding]:
-        return chain(self.settled, self.newest)
+    @property
+    def every(self) -> tuple[Holding, ...]:
+        return self.settled + self.newest
 
     @property
     def is_special(self) -> bool:
@@ -89,40 +88,23 @@ class Held:
         """Whether the binding has anything outstanding here."""
         return binding in self.newest_bindings or binding in self.bindings
 
-    def with_proven(self, more: Sequence[Holding]) -> Held:
+    def with_proven(self, more: tuple[Holding, ...]) -> Held:
         """With more that found all its room and is not strict."""
-        newest = (*self.newest, *more)
+        settled, bindings, newest, newest_bindings, is_overcommitted, is_strict = self
+        newest += more
+        newest_bindings += tuple([each.outstanding.binding for each in more])
         if len(newest) > _NEWEST:
-            return self.with_more(more)
-        return Held(
-            settled=self.settled,
-            bindings=self.bindings,
-            newest=newest,
-            newest_bindings=self.newest_bindings.union([each.outstanding.binding for each in more]),
-            is_overcommitted=self.is_overcommitted,
-            is_strict=self.is_strict,
-        )
+            settled, newest = settled + newest, ()
+            bindings, newest_bindings = bindings.union(newest_bindings), ()
+        return Held(settled, bindings, newest, newest_bindings, is_overcommitted, is_strict)
 
     def with_more(self, more: Sequence[Holding]) -> Held:
         """With these after the others."""
-        settled, newest = self.settled, (*self.newest, *more)
-        bindings, newest_bindings = self.bindings, _bindings(newest)
-        if len(newest) > _NEWEST:
-            settled, newest = (*settled, *newest), ()
-            bindings, newest_bindings = bindings | newest_bindings, frozenset()
-        return Held(
-            settled=settled,
-            bindings=bindings,
-            newest=newest,
-            newest_bindings=newest_bindings,
+        return self.with_proven(tuple(more))._replace(
             is_overcommitted=self.is_overcommitted or any(each.is_broken for each in more),
             is_strict=self.is_strict
             or any(each.outstanding.certificate is PromiseCertificate.STRICT for each in more),
         )
-
-
-def _bindings(holdings: Iterable[Holding]) -> frozenset[str]:
-    return frozenset(each.outstanding.binding for each in holdings)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

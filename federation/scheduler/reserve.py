@@ -21,7 +21,7 @@ from federation.scheduler.held import Holding
 from federation.scheduler.losses import contenders, strict_promises_hold
 from federation.scheduler.packable_sets import packable_sets_c
 from federation.scheduler.room import ReportId, Room, certificate_for
-from federation.scheduler.together import is_simple, promised_together, shortage_text
+from federation.scheduler.together import promised_together, shortage_text, simple_asks
 
 __all__ = [
     "FleetRooms",
@@ -54,10 +54,19 @@ class Promise:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Promised:
-    """Every ask is promised: the promises, and the fleet's rooms with them."""
+    """Every ask is promised: what shows it by cluster position, and the fleet's rooms with it."""
 
-    promises: tuple[Promise, ...]
+    names: Sequence[str]
+    holdings: Mapping[int, Sequence[Holding]]
     fleet: FleetRooms
+
+    @property
+    def promises(self) -> tuple[Promise, ...]:
+        return tuple(
+            Promise(cluster=self.names[c], report=self.fleet.report(c), holding=each)
+            for c, holdings in self.holdings.items()
+            for each in holdings
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +119,7 @@ def promise(
     earlier outstanding is free for it. What does not grow is always promised again: it was, and
     to refuse would not make it go away.
     """
-    simple = {c: wanted for c, wanted in asks.items() if is_simple(fleet, c, binding, wanted)}
+    simple = simple_asks(fleet, binding, asks)
     together = promised_together(fleet, simple)
     reasons = dict(together.reasons)
     holdings = dict(together.holdings)
@@ -128,11 +137,8 @@ def promise(
     if reasons:
         return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
     return Promised(
-        promises=tuple(
-            Promise(cluster=names[c], report=fleet.report(c), holding=each)
-            for c in asks
-            for each in holdings[c]
-        ),
+        names=names,
+        holdings={c: holdings[c] for c in asks},
         fleet=together.fleet.with_rooms(rooms) if rooms else together.fleet,
     )
 

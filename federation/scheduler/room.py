@@ -99,24 +99,24 @@ class Room:
     @property
     def holdings(self) -> tuple[Holding, ...]:
         """Everything outstanding. All steps, in order, pack it into the report's minimums."""
-        return tuple(self.held)
+        return self.held.every
 
     def holdings_of(self, binding: str) -> tuple[Holding, ...]:
         """What one binding holds."""
         if not self.held.has(binding):
             return ()
-        return tuple(each for each in self.held if each.outstanding.binding == binding)
+        return tuple(each for each in self.held.every if each.outstanding.binding == binding)
 
     @property
     def outstanding(self) -> tuple[Outstanding, ...]:
-        return tuple(each.outstanding for each in self.held)
+        return tuple(each.outstanding for each in self.held.every)
 
     @property
     def overcommitted(self) -> tuple[Holding, ...]:
         """What finds no room any more; unproven promises never showed that they had any."""
         if not self.held.is_overcommitted:
             return ()
-        return tuple(each for each in self.held if each.is_broken)
+        return tuple(each for each in self.held.every if each.is_broken)
 
     @property
     def holds_strict(self) -> bool:

@@ -15,6 +15,7 @@ from federation.model.pools.packing import Packing, packed_in_place
 from federation.model.pools.residues import View
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
+from federation.scheduler.arrays import LevelArray
 from federation.scheduler.fleet_rooms import FleetRooms
 from federation.scheduler.held import Holding
 
@@ -26,7 +27,7 @@ class Together:
     """The fleet with what is wanted, how it is packed, and where there is too little room."""
 
     fleet: FleetRooms
-    holdings: Mapping[int, Sequence[Holding]]
+    holdings: Mapping[int, tuple[Holding, ...]]
     reasons: Mapping[int, str]
 
 
@@ -38,20 +39,29 @@ class _Round:
     wanted: dict[int, Outstanding] = field(default_factory=dict)
 
 
-def is_simple(
-    fleet: FleetRooms, position: int, binding: str, wanted: Sequence[Outstanding]
-) -> bool:
-    """Whether nothing but the cells decides about what a binding wants of a cluster."""
-    site, held = fleet.sites[position], fleet.held[position]
-    if not wanted or site is None or held is None or held.is_special or held.has(binding):
-        return False
-    for each in wanted:
-        if each.certificate not in _SIMPLE:
-            return False
-        verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
-        if verdict_p is not None and Verdict.UNKNOWN in verdict_p[site.kind_p]:
-            return False
-    return True
+def simple_asks(
+    fleet: FleetRooms, binding: str, asks: Mapping[int, tuple[Outstanding, ...]]
+) -> dict[int, tuple[Outstanding, ...]]:
+    """What a binding wants of those clusters where nothing but the cells decides about it."""
+    # Clusters of one decision mostly share their requirements.
+    verdicts: dict[int, LevelArray | None] = {}
+    simple = {}
+    for position, wanted in asks.items():
+        site, held = fleet.sites[position], fleet.held[position]
+        if not wanted or site is None or held is None or held.is_special or held.has(binding):
+            continue
+        for each in wanted:
+            if each.certificate not in _SIMPLE:
+                break
+            key = id(each.requirements)
+            if key not in verdicts:
+                verdicts[key] = fleet.kinds.verdicts(each.requirements.node_claim)
+            verdict_p = verdicts[key]
+            if verdict_p is not None and Verdict.UNKNOWN in verdict_p[site.kind_p]:
+                break
+        else:
+            simple[position] = wanted
+    return simple
 
 
 def promised_together(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) -> Together:
@@ -59,27 +69,21 @@ def promised_together(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, .
     if not asks:
         return Together(fleet=fleet, holdings={}, reasons={})
     positions, residues = fleet.layers.gathered(list(asks))
-    holdings: dict[int, list[Holding]] = {position: [] for position in asks}
+    holdings: dict[int, tuple[Holding, ...]] = dict.fromkeys(asks, ())
     reasons: dict[int, str] = {}
     for each in _rounds([asks.get(position, ()) for position in positions]):
         replicas_c = np.zeros(len(positions), dtype=np.int64)
-        for place, wanted in each.wanted.items():
-            replicas_c[place] = wanted.to_pack
+        replicas_c[list(each.wanted)] = [wanted.to_pack for wanted in each.wanted.values()]
         verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
         packing = packed_in_place(residues, each.requirements.request, replicas_c, suiting_p)
-        residues = packing.left
-        for place, text in _shortages(packing, each).items():
-            reasons.setdefault(positions[place], text)
+        residues, takes = packing.left, packing.takes
+        if (packing.placed_s < replicas_c.repeat(len(View))).any():
+            for place, text in _shortages(packing, each).items():
+                reasons.setdefault(positions[place], text)
         for place, wanted in each.wanted.items():
-            holdings[positions[place]].append(
-                Holding(
-                    outstanding=wanted,
-                    takes=packing.takes,
-                    cluster=place,
-                    resources=fleet.resources(positions[place]),
-                )
-            )
+            position = positions[place]
+            holdings[position] += (Holding(wanted, takes, place, fleet.resources(position)),)
     if not reasons:
         fleet = fleet.with_promises(positions, residues, holdings)
     return Together(fleet=fleet, holdings=holdings, reasons=reasons)

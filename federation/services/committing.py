@@ -307,7 +307,7 @@ class Committing:
                 working = self.working()
                 packed = await self._in_thread(pack_again, working, kept)
                 kept = [each for each in packed if each is not None]
-            written = await self._write(tx, batch, kept, working)
+            written = await self._write(tx, batch, kept)
         self._finish(batch, kept, written, working)
         late = batch.keys() - {each.ready.key for each in kept}
         self._again(batch[key] for key in batch if key in late and not batch[key].answer.done())
@@ -323,7 +323,7 @@ class Committing:
             )
             if len(await unchanged(tx, decided)) < len(decided):
                 raise Conflict("The binding was changed meanwhile.")
-            written = await self._write(tx, batch, decided, working)
+            written = await self._write(tx, batch, decided)
         self._finish(batch, decided, written, working)
 
     async def _read(self, batch: Batch) -> list[Draft]:
@@ -401,10 +401,8 @@ class Committing:
                     scheduled = await answer_of(tx, known, once)
         request.succeed(scheduled)
 
-    async def _write(
-        self, tx: Transaction, batch: Batch, decided: Sequence[Decided], working: Working
-    ) -> Written:
-        written = await write(tx, [each.ready for each in decided], working)
+    async def _write(self, tx: Transaction, batch: Batch, decided: Sequence[Decided]) -> Written:
+        written = await write(tx, [each.ready for each in decided])
         given = [(once, key) for key in written.answers if (once := batch[key].once) is not None]
         # In one order everywhere, so that two batches never wait for each other.
         for once, key in sorted(given, key=lambda each: (each[0].caller, each[0].key)):

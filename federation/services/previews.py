@@ -88,7 +88,7 @@ class Previews:
             if preview.decision_id:
                 return await _committed(tx, preview)
             ready, working = await self._ready(tx, preview)
-            written = await write(tx, [ready], working)
+            written = await write(tx, [ready])
             scheduled = written.answers[ready.key]
             await tx.previews.settle(preview.id, scheduled.record.id)
         self._fleet.adopt(working.snapshot, working.after, written.changes)

@@ -13,15 +13,14 @@ import numpy as np
 
 from federation.model.component_sets import shape_of
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
-from federation.model.ledger import ClusterLedger
+from federation.model.ledger import ClusterLedger, LedgerInWork, Stake
 from federation.model.placement import Binding, Certificate
-from federation.model.reservations import Outstanding, PromiseCertificate, Share
+from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.arrays import BoolArray
 from federation.scheduler.deductions import deducted
 from federation.scheduler.reserve import (
     FleetRooms,
-    Promised,
     Refused,
     packable_c,
     packable_sets_c,
@@ -29,7 +28,7 @@ from federation.scheduler.reserve import (
 )
 from federation.scheduler.room import Room, worth
 from federation.services.fleet_snapshot import FleetSnapshot
-from federation.services.journal import ClusterShares
+from federation.services.journal import NO_REPLICAS, ClusterShares
 from federation.services.values import ClusterPromise
 
 NO_POOLS = "the cluster reports no node pools, and nothing else proves that there is room"
@@ -54,35 +53,46 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What was reserved for a decision: the ledgers' changes, and what the shares are worth."""
+    """What was reserved for a decision: the ledgers' changes, and what the shares are worth.
+
+    ``reservations`` are all that the binding holds now, by ascending cluster.
+    """
 
     clusters: Mapping[str, ClusterShares]
+    reservations: tuple[Reservation, ...]
     promises: tuple[ClusterPromise, ...]
 
 
 class Working:
     """The rooms and ledgers of a snapshot with what was promised since it was taken.
 
-    ``ledgers`` are those that changed, by position. The snapshot itself stays as it is.
+    The snapshot itself stays as it is.
     """
 
     def __init__(self, snapshot: FleetSnapshot, *, allow_unproven: bool = False) -> None:
         self.snapshot = snapshot
         self.rooms: FleetRooms = snapshot.rooms
-        self.ledgers: dict[int, ClusterLedger] = {}
+        self._ledgers: dict[int, LedgerInWork] = {}
         self._allow_unproven = allow_unproven
 
     @cached_property
     def after(self) -> FleetSnapshot:
         """The fleet once all that was promised is committed; nothing more may be promised then."""
-        return self.snapshot.with_promises(self.rooms, self.ledgers)
+        before = self.snapshot.ledgers
+        ledgers = {
+            position: each.ledger
+            for position, each in self._ledgers.items()
+            if each.version != before[position].version
+        }
+        return self.snapshot.with_promises(self.rooms, ledgers)
 
     def ahead(self) -> Working:
         """A working copy for what is decided before all that was promised is committed."""
         return Working(self.after, allow_unproven=self._allow_unproven)
 
     def ledger(self, position: int) -> ClusterLedger:
-        return self.ledgers.get(position) or self.snapshot.ledgers[position]
+        changed = self._ledgers.get(position)
+        return changed.ledger if changed else self.snapshot.ledgers[position]
 
     def room(self, position: int) -> Room | None:
         return self.rooms.rooms[position]
@@ -175,48 +185,56 @@ class Working:
     def reserve(self, wish: Wish) -> Kept | Refused:
         """Take the room for all shares, or for none."""
         positions = self.snapshot.positions
-        ledgers: dict[int, ClusterLedger] = {}
-        asks: dict[int, tuple[Outstanding, ...]] = {}
         gone = [name for name in wish.shares if name not in positions]
         if gone:
             return Refused(reasons=dict.fromkeys(gone, "the cluster is gone"))
+        stakes: dict[int, Stake | None] = {}
         for name, shares in wish.shares.items():
             position = positions[name]
-            adopted = wish.adopted.get(name)
-            ledger = self.ledger(position).decided(wish.key, wish.decision, shares, adopted)
-            ledgers[position] = ledger
-            asks[position] = ledger.outstanding_of(wish.key)
-        for name in wish.left:
-            if name in positions:
-                position = positions[name]
-                ledger = self.ledger(position).released(wish.key)
-                if ledger.version != self.ledger(position).version:
-                    ledgers[position], asks[position] = ledger, ()
+            stakes[position] = self._in_work(position).stake(
+                wish.key, wish.decision, shares, wish.adopted.get(name)
+            )
+        stakes |= {positions[name]: None for name in wish.left if name in positions}
         taken = promise(
             self.rooms,
             self.snapshot.names,
             wish.key,
-            asks,
+            {position: stake.outstanding if stake else () for position, stake in stakes.items()},
             allow_unproven=self._allow_unproven,
         )
         if isinstance(taken, Refused):
             return taken
-        self._accept(taken, ledgers)
+        self.rooms = taken.fleet
         return Kept(
-            clusters={
-                self.snapshot.names[position]: ClusterShares(
-                    version=ledger.version,
-                    shares=wish.shares.get(self.snapshot.names[position], ()),
-                    adopted=wish.adopted.get(self.snapshot.names[position], {}),
-                )
-                for position, ledger in ledgers.items()
-            },
+            clusters=self._put(wish, stakes),
+            reservations=tuple(
+                reservation
+                for _, stake in sorted(stakes.items())
+                if stake is not None
+                for reservation in stake.reservations
+            ),
             promises=self._promises(wish),
         )
 
-    def _accept(self, taken: Promised, ledgers: Mapping[int, ClusterLedger]) -> None:
-        self.rooms = taken.fleet
-        self.ledgers.update(ledgers)
+    def _put(self, wish: Wish, stakes: Mapping[int, Stake | None]) -> Mapping[str, ClusterShares]:
+        """Write a binding's stakes into the ledgers; what of it is news, by cluster."""
+        names, clusters = self.snapshot.names, {}
+        for position, stake in stakes.items():
+            ledger, name = self._in_work(position), names[position]
+            if stake is None:
+                ledger.release(wish.key)
+            else:
+                ledger.put(wish.key, stake)
+            clusters[name] = ClusterShares(
+                ledger.version, wish.shares.get(name, ()), wish.adopted.get(name, NO_REPLICAS)
+            )
+        return clusters
+
+    def _in_work(self, position: int) -> LedgerInWork:
+        known = self._ledgers.get(position)
+        if known is None:
+            known = self._ledgers[position] = LedgerInWork(self.snapshot.ledgers[position])
+        return known
 
     def _own(self, binding: Binding) -> Iterable[tuple[int, Room]]:
         """The rooms of the clusters where the binding is, as if it had nothing there."""

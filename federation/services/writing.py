@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from federation.model.echoes import Owner
 from federation.model.errors import Conflict
 from federation.model.placement import Binding
-from federation.model.reservations import Reservation
 from federation.services.deciding import PLACED
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
 from federation.services.journal import BindingChanged, StoredReservations
 from federation.services.ports import NewDecision, Settled, StoredBinding, Transaction
-from federation.services.promising import Kept, Working
+from federation.services.promising import Kept
 from federation.services.values import DecisionRecord, Scheduled, Verdict
 
 Key = tuple[str, str]
@@ -94,7 +93,7 @@ async def lock_clusters(
     return gone | moved.keys()
 
 
-async def write(tx: Transaction, ready: Sequence[Ready], working: Working) -> Written:
+async def write(tx: Transaction, ready: Sequence[Ready]) -> Written:
     """Write decisions, each with its binding and reservations. The ledgers involved are locked.
 
     Raises Conflict when somebody took the name of a new binding meanwhile: nothing may be kept
@@ -121,7 +120,7 @@ async def write(tx: Transaction, ready: Sequence[Ready], working: Working) -> Wr
     stored = await tx.bindings.put_all(
         [(current[each.key].id, each.decided, _settled(each, current[each.key])) for each in ready]
     )
-    await _write_reservations(tx, ready, working)
+    await _write_reservations(tx, ready)
     changes = [each.change for each in ready]
     await tx.journal.append(changes)
     answers = {
@@ -131,7 +130,7 @@ async def write(tx: Transaction, ready: Sequence[Ready], working: Working) -> Wr
     return Written(answers=answers, changes=changes)
 
 
-async def _write_reservations(tx: Transaction, ready: Sequence[Ready], working: Working) -> None:
+async def _write_reservations(tx: Transaction, ready: Sequence[Ready]) -> None:
     versions: dict[str, int] = {}
     rows = []
     leases: dict[str, int | None] = {}
@@ -146,7 +145,7 @@ async def _write_reservations(tx: Transaction, ready: Sequence[Ready], working: 
                 name=candidate.name,
                 uid=candidate.uid,
                 owner=owner_of(candidate),
-                reservations=held_in(working, candidate.key, each.kept.clusters),
+                reservations=each.kept.reservations,
             )
         )
         had_lease = each.known is not None and each.known.binding.lease_seconds is not None
@@ -156,16 +155,6 @@ async def _write_reservations(tx: Transaction, ready: Sequence[Ready], working: 
         await tx.reservations.put(rows, leases)
     if versions:
         await tx.journal.advance(versions)
-
-
-def held_in(working: Working, key: str, clusters: Collection[str]) -> tuple[Reservation, ...]:
-    """Everything that a binding holds in those clusters, by ascending cluster."""
-    positions = working.snapshot.positions
-    return tuple(
-        reservation
-        for name in sorted(clusters)
-        for reservation in working.ledger(positions[name]).of_binding(key)
-    )
 
 
 def owner_of(binding: Binding) -> Owner | None:

@@ -13,11 +13,11 @@ from federation.model.ledger import (
     DECISIONS_REMEMBERED,
     OLDER_SHAPES_REMEMBERED,
     ClusterLedger,
-    Ledger,
 )
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
+from tests.fleet_ledger import Ledger
 
 SMALL = {"cpu": 100}
 LARGE = {"cpu": 400}

@@ -107,7 +107,7 @@ def test_all_shares_are_taken_or_none(fleet: FleetOwner) -> None:
     refused = taken(working, CORES, {"a": 1, "b": 3, "bare": 1})
     assert isinstance(refused, Refused)
     assert sorted(refused.reasons) == ["b", "bare"]
-    assert working.ledgers == {}
+    assert [working.ledger(position) for position in range(3)] == list(fleet.snapshot.ledgers)
     assert fits(working, CORES) == [6, 2, 0]
 
 
