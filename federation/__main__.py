@@ -262,8 +262,8 @@ async def _serve(loaded: LoadedSettings, database: Database, profiles: Profiles)
         loaded.settings, database, host_name=socket.gethostname(), profiles=profiles
     )
     try:
-        await control_plane.start()
-        _spare_the_fleet()
+        with sparing_the_fleet():
+            await control_plane.start()
         click.echo(_banner(loaded, database, control_plane), err=True)
         await stop.wait()
         logger.info("stopping")
@@ -271,15 +271,21 @@ async def _serve(loaded: LoadedSettings, database: Database, profiles: Profiles)
         await control_plane.stop()
 
 
-def _spare_the_fleet() -> None:
-    """Keep the garbage collector from looking at the whole fleet after every few decisions.
+@contextmanager
+def sparing_the_fleet() -> Iterator[None]:
+    """Keep the garbage collector from ever looking at what is made meanwhile: a whole fleet.
 
     Nearly all of its millions of objects live on, and reference counts end the others: looking at
-    them all takes longer than the decisions do.
+    them takes longer than loading them does, and later longer than decisions do.
     """
     gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.set_threshold(*COLLECT_AFTER)
+        gc.enable()
 
 
 def _banner(loaded: LoadedSettings, database: Database, control_plane: ControlPlane) -> str:
