@@ -6,8 +6,9 @@ Must not decide anything about a binding, nor know whether it is stored.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.codec import ranges
 from federation.codec.components import component_messages, read_components
@@ -38,9 +39,7 @@ def binding_from_message(message: resource_pb2.ResourceBinding, path: str = "") 
     found = Violations()
     check_type_meta(message, path, found)
     refuse_nul(message, path, found)
-    binding = _read_spec(message, joined(path, "spec"), found)
-    binding = _with_metadata(binding, message.metadata, joined(path, "metadata"), found)
-    binding = _with_times(binding, message, path, found)
+    binding = _read(message, path, found)
     found.check()
     return binding
 
@@ -103,75 +102,55 @@ def _write_optional(binding: Binding, message: resource_pb2.ResourceBinding) -> 
         )
 
 
-def _read_spec(message: resource_pb2.ResourceBinding, path: str, found: Violations) -> Binding:
-    spec = message.spec
+def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -> Binding:
+    spec, here = message.spec, joined(path, "spec")
+    metadata, there = message.metadata, joined(path, "metadata")
+    # In the order in which what is wrong is told: the spec, the metadata, the times.
     return Binding(
-        name=message.metadata.name,
         resource=_resource(spec.resource),
-        replicas=ranges.replicas(spec.replicas, f"{path}.replicas", found),
+        replicas=ranges.replicas(spec.replicas, f"{here}.replicas", found),
         requirements=read_requirements(
-            spec.replica_requirements, f"{path}.replicaRequirements", found
+            spec.replica_requirements, f"{here}.replicaRequirements", found
         ),
-        components=read_components(spec.components, f"{path}.components", found),
-        clusters=_targets(spec.clusters, f"{path}.clusters", found),
-        placement=_placement(spec, f"{path}.placement", found),
+        components=read_components(spec.components, f"{here}.components", found),
+        clusters=_targets(spec.clusters, f"{here}.clusters", found),
+        placement=_placement(spec, f"{here}.placement", found),
         scheduler_name=spec.scheduler_name,
-        priority=ranges.whole(
-            spec.schedule_priority.priority,
-            f"{path}.schedulePriority.priority",
-            found,
-            least=-(2**31),
-            most=2**31 - 1,
-        ),
+        priority=_priority(spec, f"{here}.schedulePriority.priority", found),
         eviction_tasks=_eviction_tasks(
-            spec.graceful_eviction_tasks, f"{path}.gracefulEvictionTasks", found
+            spec.graceful_eviction_tasks, f"{here}.gracefulEvictionTasks", found
         ),
         suspended=spec.suspension.scheduling,
         certificate=ranges.optional_word(
-            spec.certificate, Certificate, f"{path}.certificate", found
+            spec.certificate, Certificate, f"{here}.certificate", found
         ),
-        lease_seconds=_lease(spec, f"{path}.leaseSeconds", found),
+        lease_seconds=_lease(spec, f"{here}.leaseSeconds", found),
         preemption_policy=ranges.word(
             spec.preemption_policy,
             PreemptionPolicy,
-            f"{path}.preemptionPolicy",
+            f"{here}.preemptionPolicy",
             found,
             default=PreemptionPolicy.NEVER,
         ),
-    )
-
-
-def _with_metadata(
-    binding: Binding, metadata: resource_pb2.ObjectMeta, path: str, found: Violations
-) -> Binding:
-    return replace(
-        binding,
-        namespace=ranges.namespace_name(metadata.namespace, f"{path}.namespace", found),
-        name=ranges.object_name(metadata.name, f"{path}.name", found),
+        namespace=ranges.namespace_name(metadata.namespace, f"{there}.namespace", found),
+        name=ranges.object_name(metadata.name, f"{there}.name", found),
         uid=metadata.uid,
         labels=dict(metadata.labels),
         annotations=dict(metadata.annotations),
         generation=metadata.generation or 1,
         resource_version=ranges.revision(
-            metadata.resource_version, f"{path}.resourceVersion", found
+            metadata.resource_version, f"{there}.resourceVersion", found
         ),
-    )
-
-
-def _with_times(
-    binding: Binding, message: resource_pb2.ResourceBinding, path: str, found: Violations
-) -> Binding:
-    """A trigger that no scheduling has followed yet asks to divide anew."""
-    here = f"{joined(path, 'spec')}.rescheduleTriggeredAt"
-    triggered = _seconds(message.spec, "reschedule_triggered_at", here, found)
-    there = f"{joined(path, 'status')}.lastScheduledTime"
-    last = _seconds(message.status, "last_scheduled_time", there, found)
-    return replace(
-        binding,
+        reschedule_triggered_at=(triggered := _triggered_at(message, path, found)),
+        last_scheduled_time=(last := _last_scheduled_time(message, path, found)),
+        # A trigger that no scheduling has followed yet asks to divide anew.
         fresh=triggered is not None and (last is None or triggered > last),
-        reschedule_triggered_at=triggered,
-        last_scheduled_time=last,
     )
+
+
+def _priority(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> int:
+    priority = spec.schedule_priority.priority
+    return ranges.whole(priority, path, found, least=-(2**31), most=2**31 - 1)
 
 
 def _placement(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> Placement:
@@ -225,17 +204,27 @@ def _lease(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations)
     return ranges.lease_seconds(spec.lease_seconds, path, found)
 
 
-def _seconds(
-    message: resource_pb2.ResourceBindingSpec | resource_pb2.ResourceBindingStatus,
-    field: str,
-    path: str,
-    found: Violations,
+def _triggered_at(
+    message: resource_pb2.ResourceBinding, path: str, found: Violations
 ) -> float | None:
-    """A time in Unix seconds, None when it is absent."""
-    # The stubs list each message's own field names; the callers name one that theirs has.
-    if not message.HasField(field):  # type: ignore[arg-type]
+    if not message.spec.HasField("reschedule_triggered_at"):
         return None
-    seconds = seconds_from_timestamp(getattr(message, field))
+    here = f"{joined(path, 'spec')}.rescheduleTriggeredAt"
+    return _seconds(message.spec.reschedule_triggered_at, here, found)
+
+
+def _last_scheduled_time(
+    message: resource_pb2.ResourceBinding, path: str, found: Violations
+) -> float | None:
+    if not message.status.HasField("last_scheduled_time"):
+        return None
+    here = f"{joined(path, 'status')}.lastScheduledTime"
+    return _seconds(message.status.last_scheduled_time, here, found)
+
+
+def _seconds(timestamp: Timestamp, path: str, found: Violations) -> float | None:
+    """A time in Unix seconds; None where it is none."""
+    seconds = seconds_from_timestamp(timestamp)
     if seconds is None:
         found.add(path, TIMESTAMP_RULE)
     return seconds

@@ -6,8 +6,10 @@ Must not know bindings: questions about sets of components have none.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from federation.codec import ranges
+from federation.codec.remembered import Remembered
 from federation.codec.requirements import read_requirements, requirements_to_message
 from federation.codec.violations import Violations
 from federation.model.workload import Component
@@ -18,20 +20,25 @@ def read_components(
     messages: Iterable[resource_pb2.Component], path: str, found: Violations
 ) -> tuple[Component, ...]:
     """The components; each needs a name of its own."""
-    components = []
-    for position, message in enumerate(messages):
-        here = f"{path}[{position}]"
-        components.append(
-            Component(
-                name=ranges.required(message.name, f"{here}.name", found),
-                replicas=ranges.replicas(message.replicas, f"{here}.replicas", found),
-                requirements=read_requirements(
-                    message.replica_requirements, f"{here}.replicaRequirements", found
-                ),
-            )
-        )
+    components = tuple(
+        _REMEMBERED.read(message, f"{path}[{position}]", found)
+        for position, message in enumerate(messages)
+    )
     ranges.distinct((each.name for each in components), path, found, field=".name")
-    return tuple(components)
+    return components
+
+
+def _read(message: resource_pb2.Component, path: str, found: Violations) -> Component:
+    return Component(
+        name=ranges.required(message.name, f"{path}.name", found),
+        replicas=ranges.replicas(message.replicas, f"{path}.replicas", found),
+        requirements=read_requirements(
+            message.replica_requirements, f"{path}.replicaRequirements", found
+        ),
+    )
+
+
+_REMEMBERED: Final = Remembered(_read)
 
 
 def component_messages(components: Iterable[Component]) -> list[resource_pb2.Component]:

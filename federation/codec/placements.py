@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from federation.codec import ranges, selectors
+from federation.codec.remembered import Remembered
 from federation.codec.violations import Violations
 from federation.model.placement import (
     AffinityGroup,
@@ -44,6 +45,11 @@ def placement_from_message(message: resource_pb2.Placement, path: str = "placeme
 
 
 def read_placement(message: resource_pb2.Placement, path: str, found: Violations) -> Placement:
+    """The placement; one and the same value for equal messages."""
+    return _REMEMBERED.read(message, path, found)
+
+
+def _read(message: resource_pb2.Placement, path: str, found: Violations) -> Placement:
     has_affinity = message.HasField("cluster_affinity")
     if has_affinity and message.cluster_affinities:
         found.add(f"{path}.clusterAffinities", "cannot be combined with clusterAffinity")
@@ -66,6 +72,9 @@ def read_placement(message: resource_pb2.Placement, path: str, found: Violations
             message.tie_break, TieBreak, f"{path}.tieBreak", found, default=TieBreak.HASH
         ),
     )
+
+
+_REMEMBERED: Final = Remembered(_read)
 
 
 def placement_to_message(placement: Placement) -> resource_pb2.Placement:

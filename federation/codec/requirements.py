@@ -6,8 +6,10 @@ Must not read pod templates: ``federation.codec.pods`` does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from federation.codec import ranges, selectors
+from federation.codec.remembered import Remembered
 from federation.codec.violations import Violations, joined
 from federation.model.errors import InvalidRequest
 from federation.model.resources import amounts_of, format_amount
@@ -28,6 +30,13 @@ def requirements_from_message(
 def read_requirements(
     message: resource_pb2.ReplicaRequirements, path: str, found: Violations
 ) -> ReplicaRequirements:
+    """The requirements; one and the same value for equal messages."""
+    return _REMEMBERED.read(message, path, found)
+
+
+def _read(
+    message: resource_pb2.ReplicaRequirements, path: str, found: Violations
+) -> ReplicaRequirements:
     return ReplicaRequirements(
         request=read_amounts(message.resource_request, joined(path, "resourceRequest"), found),
         node_claim=_node_claim(message.node_claim, joined(path, "nodeClaim"), found)
@@ -36,6 +45,9 @@ def read_requirements(
         namespace=ranges.namespace_name(message.namespace, joined(path, "namespace"), found),
         priority_class_name=message.priority_class_name,
     )
+
+
+_REMEMBERED: Final = Remembered(_read)
 
 
 def read_amounts(quantities: Mapping[str, str], path: str, found: Violations) -> dict[str, int]:

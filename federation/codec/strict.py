@@ -7,7 +7,7 @@ messages check amounts, names and ranges.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -44,6 +44,8 @@ _QUANTITIES: Final = frozenset(
 
 # One field's value into a message: (message, value, path, violations).
 _Reader = Callable[[Any, Any, str, Violations], None]
+# What is in a field, its message's path, violations.
+_NulFinder = Callable[[Any, str, Violations], None]
 
 
 def message_from_document(document: object, message_class: type[M], path: str = "") -> M:
@@ -71,26 +73,47 @@ def check_type_meta(message: Any, path: str, found: Violations) -> None:
 
 def refuse_nul(message: Message, path: str, found: Violations) -> None:
     """Finds texts of a message that hold a NUL character, which no database column can."""
+    # Most messages have no such byte at all; in the others it mostly is the length of nothing.
     if b"\0" not in message.SerializeToString():
         return
     for field, value in message.ListFields():
-        here = joined(path, field.json_name)
-        for place, each in _items(field, value):
-            if isinstance(each, Message):
-                refuse_nul(each, here + place, found)
-            elif isinstance(each, str) and "\0" in each:
-                found.add(here + place, "must not hold a NUL character")
+        find = _nul_finder(field)
+        if find is not None:
+            find(value, path, found)
 
 
-def _items(field: FieldDescriptor, value: Any) -> Iterable[tuple[str, Any]]:
-    """The values of a field, each with its place in the path; keys of maps are values too."""
-    if map_values(field):
-        for key in value:
-            yield from ((f"[{key}]", key), (f"[{key}]", value[key]))
-    elif field.is_repeated:
-        yield from ((f"[{position}]", each) for position, each in enumerate(value))
-    else:
-        yield "", value
+@cache
+def _nul_finder(field: FieldDescriptor) -> _NulFinder | None:
+    """Looks through the values of a field; None where there is no text in them."""
+    name = field.json_name
+    if (values := map_values(field)) is not None:
+        is_text = values.type == FieldDescriptor.TYPE_STRING
+
+        def find_in_map(value: Any, path: str, found: Violations) -> None:
+            for key in value:
+                here = f"{joined(path, name)}[{key}]"
+                _refuse_nul_text(key, here, found)
+                if is_text:
+                    _refuse_nul_text(value[key], here, found)
+
+        return find_in_map
+    if field.type not in {FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE}:
+        return None
+    refuse = refuse_nul if field.type == FieldDescriptor.TYPE_MESSAGE else _refuse_nul_text
+    if not field.is_repeated:
+        return lambda value, path, found: refuse(value, joined(path, name), found)
+
+    def find_in_list(value: Any, path: str, found: Violations) -> None:
+        here = joined(path, name)
+        for position, each in enumerate(value):
+            refuse(each, f"{here}[{position}]", found)
+
+    return find_in_list
+
+
+def _refuse_nul_text(text: str, path: str, found: Violations) -> None:
+    if "\0" in text:
+        found.add(path, "must not hold a NUL character")
 
 
 def _fill(message: Any, document: object, path: str, found: Violations) -> None:

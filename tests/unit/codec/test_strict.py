@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from federation.codec.strict import message_from_document
+from federation.codec.strict import message_from_document, refuse_nul
+from federation.codec.violations import Violations
 from federation.codec.written import document_from_message
 from federation.model.errors import InvalidRequest
 from federation.v1 import resource_pb2, scheduling_pb2
@@ -218,3 +219,45 @@ def test_enumerations_are_written_as_words() -> None:
     assert document["clusters"] == []
     assert document["trace"]["clusters"][0]["source"] == "models"
     assert document["trace"]["clusters"][0]["bound"] == "none"
+
+
+def test_nul_characters_are_told_wherever_they_are() -> None:
+    affinity = resource_pb2.ClusterAffinity(
+        cluster_names=["m1", "m\0"],
+        label_selector=resource_pb2.LabelSelector(match_labels={"a": "", "b": "\0", "\0": "c"}),
+    )
+    terms = [resource_pb2.TargetCluster(name="m1"), resource_pb2.TargetCluster(name="m\0")]
+    message = resource_pb2.ResourceBinding(
+        metadata=resource_pb2.ObjectMeta(name="a\0b", uid="c"),
+        spec=resource_pb2.ResourceBindingSpec(
+            clusters=terms,
+            placement=resource_pb2.Placement(cluster_affinity=affinity),
+            lease_seconds=0,
+        ),
+    )
+    found = Violations()
+    refuse_nul(message, "items[3]", found)
+    with pytest.raises(InvalidRequest) as caught:
+        found.check()
+    assert {each.rule for each in caught.value.violations} == {"must not hold a NUL character"}
+    here = "items[3].spec.placement.clusterAffinity"
+    assert sorted(each.field for each in caught.value.violations) == sorted(
+        [
+            "items[3].metadata.name",
+            "items[3].spec.clusters[1].name",
+            f"{here}.clusterNames[1]",
+            f"{here}.labelSelector.matchLabels[b]",
+            f"{here}.labelSelector.matchLabels[\0]",
+        ]
+    )
+
+
+def test_bytes_of_nothing_are_no_nul_characters() -> None:
+    message = resource_pb2.ResourceBinding(
+        metadata=resource_pb2.ObjectMeta(labels={"a": ""}),
+        spec=resource_pb2.ResourceBindingSpec(resource=resource_pb2.ObjectReference()),
+    )
+    assert b"\0" in message.SerializeToString()
+    found = Violations()
+    refuse_nul(message, "", found)
+    found.check()
