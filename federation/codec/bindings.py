@@ -5,7 +5,7 @@ Must not decide anything about a binding, nor know whether it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -67,7 +67,6 @@ def binding_to_message(binding: Binding) -> resource_pb2.ResourceBinding:
             ),
             replicas=binding.replicas,
             replica_requirements=requirements_to_message(binding.requirements),
-            clusters=target_messages(binding.clusters),
             placement=placement_to_message(binding.placement),
             scheduler_name=binding.scheduler_name,
             certificate=binding.certificate or "",
@@ -79,12 +78,17 @@ def binding_to_message(binding: Binding) -> resource_pb2.ResourceBinding:
     return message
 
 
-def target_messages(clusters: Iterable[TargetCluster]) -> list[resource_pb2.TargetCluster]:
-    return [resource_pb2.TargetCluster(name=each.name, replicas=each.replicas) for each in clusters]
+def put_targets(
+    clusters: Iterable[TargetCluster], add: Callable[..., resource_pb2.TargetCluster]
+) -> None:
+    """Write target clusters into a field, whose ``add`` is given."""
+    for each in clusters:
+        add(name=each.name, replicas=each.replicas)
 
 
 def _write_optional(binding: Binding, message: resource_pb2.ResourceBinding) -> None:
     spec = message.spec
+    put_targets(binding.clusters, spec.clusters.add)
     spec.components.extend(component_messages(binding.components))
     for task in binding.eviction_tasks:
         spec.graceful_eviction_tasks.add(from_cluster=task.from_cluster, replicas=task.replicas)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-from federation.codec.bindings import target_messages
+from federation.codec.bindings import put_targets
 from federation.codec.estimates import bound_message, source_message
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.model.estimate import Source
@@ -125,22 +125,37 @@ class RecordView(Protocol):
 
 def decision_to_message(record: RecordView, *, trace: bool = False) -> scheduling_pb2.Decision:
     """The decision as callers see it, with its trace when asked for."""
+    message = scheduling_pb2.Decision()
+    put_decision(record, message)
+    if trace:
+        message.trace.CopyFrom(_trace_with_evidence(record.decision.trace, record.evidence))
+    return message
+
+
+def put_decision(record: RecordView, message: scheduling_pb2.Decision) -> None:
+    """Write the decision without its trace into an empty message: messages are slow to copy."""
     decision = record.decision
-    return scheduling_pb2.Decision(
-        id=record.id,
-        namespace=record.namespace,
-        name=record.name,
-        binding_generation=record.binding_generation,
-        outcome=_OUTCOMES[decision.outcome],
-        clusters=target_messages(decision.clusters),
-        remainder=decision.remainder,
-        reason=decision.reason,
-        create_time=timestamp_from_seconds(record.created_at),
-        algorithm_revision=str(decision.trace.algorithm_revision),
-        node_placements=[_node_placement(each) for each in record.node_plans],
-        trace=_trace_with_evidence(decision.trace, record.evidence) if trace else None,
-        promises=[_promise(each) for each in record.promises],
-    )
+    message.id = record.id
+    message.namespace = record.namespace
+    message.name = record.name
+    message.binding_generation = record.binding_generation
+    message.outcome = _OUTCOMES[decision.outcome]
+    put_targets(decision.clusters, message.clusters.add)
+    message.remainder = decision.remainder
+    message.reason = decision.reason
+    message.create_time.CopyFrom(timestamp_from_seconds(record.created_at))
+    message.algorithm_revision = str(decision.trace.algorithm_revision)
+    for plan in record.node_plans:
+        _put_node_placement(plan, message.node_placements.add())
+    add = message.promises.add
+    for promise in record.promises:
+        add(
+            cluster=promise.cluster,
+            certificate=promise.certificate,
+            report_epoch=promise.report_epoch,
+            report_sequence=promise.report_sequence,
+            note=promise.note,
+        )
 
 
 def reservation_messages(held: Iterable[HeldView]) -> list[scheduling_pb2.Reservation]:
@@ -183,32 +198,15 @@ def _trace_with_evidence(trace: Trace, evidence: EvidenceView) -> scheduling_pb2
     return message
 
 
-def _promise(promise: PromiseView) -> scheduling_pb2.ClusterPromise:
-    return scheduling_pb2.ClusterPromise(
-        cluster=promise.cluster,
-        certificate=promise.certificate,
-        report_epoch=promise.report_epoch,
-        report_sequence=promise.report_sequence,
-        note=promise.note,
-    )
-
-
-def _node_placement(plan: NodePlanView) -> scheduling_pb2.NodePlacement:
-    return scheduling_pb2.NodePlacement(
-        cluster=plan.cluster,
-        nodes=[
-            scheduling_pb2.PlacedReplicas(
-                node=each.node,
-                component=each.component,
-                replicas=each.replicas,
-                score=each.score,
-            )
-            for each in plan.nodes
-        ],
-        unplaced=plan.unplaced,
-        message=plan.message,
-        strategy=plan.strategy,
-    )
+def _put_node_placement(plan: NodePlanView, message: scheduling_pb2.NodePlacement) -> None:
+    message.cluster = plan.cluster
+    for each in plan.nodes:
+        message.nodes.add(
+            node=each.node, component=each.component, replicas=each.replicas, score=each.score
+        )
+    message.unplaced = plan.unplaced
+    message.message = plan.message
+    message.strategy = plan.strategy
 
 
 def _cluster_traces(trace: Trace) -> list[scheduling_pb2.ClusterTrace]:

@@ -5,7 +5,7 @@ Must not let one wrong item spoil the others, nor an answer grow beyond what cli
 
 from __future__ import annotations
 
-from federation.codec.decisions import decision_to_message
+from federation.codec.decisions import put_decision
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, InvalidRequest, PluginFailed
 from federation.rpc.bindings import read_binding
@@ -16,7 +16,6 @@ from federation.rpc.placing import NodePlacing
 from federation.rpc.status import shortened
 from federation.services.batches import BatchItem, schedule_batch
 from federation.services.scheduling import Scheduling
-from federation.services.values import Scheduled
 from federation.v1 import scheduling_pb2 as messages
 
 MAX_ITEMS = 1000
@@ -41,15 +40,18 @@ async def scheduled_batch(
     response, room = messages.ScheduleBatchResponse(), FULL_BYTES
     for item, each in zip(request.items, read, strict=True):
         answer = next(decided) if isinstance(each, BatchItem) else each
+        result = response.results.add()
         if isinstance(answer, FederationError):
-            result = _invalid(item, answer)
+            _put_invalid(item, answer, result)
         else:
-            result = _result(answer)
+            put_decision(answer.record, result.decision)
+            result.queued = answer.queued
             placing.start_behind(answer)
-        if result.ByteSize() > room:
+        size_bytes = result.ByteSize()
+        if size_bytes > room:
             _trim(result)
-        room -= result.ByteSize()
-        response.results.append(result)
+            size_bytes = result.ByteSize()
+        room -= size_bytes
     return response
 
 
@@ -65,34 +67,25 @@ def _read(item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:
     return BatchItem(binding=binding, adopt=item.adopt, wait=wait, once=once)
 
 
-def _result(answer: Scheduled) -> messages.ScheduleBatchResult:
-    return messages.ScheduleBatchResult(
-        decision=decision_to_message(answer.record), queued=answer.queued
-    )
-
-
-def _invalid(
-    item: messages.ScheduleBatchItem, error: FederationError
-) -> messages.ScheduleBatchResult:
+def _put_invalid(
+    item: messages.ScheduleBatchItem,
+    error: FederationError,
+    result: messages.ScheduleBatchResult,
+) -> None:
     if isinstance(error, PluginFailed):
         log_plugin_failure(error)
+    decision = result.decision
+    decision.namespace = shortened(item.binding.metadata.namespace, VIOLATION_BYTES)
+    decision.name = shortened(item.binding.metadata.name, VIOLATION_BYTES)
+    decision.outcome = messages.OUTCOME_INVALID
+    decision.reason = shortened(error.message, REASON_BYTES)
     broken = error.violations if isinstance(error, InvalidRequest) else ()
-    return messages.ScheduleBatchResult(
-        decision=messages.Decision(
-            namespace=shortened(item.binding.metadata.namespace, VIOLATION_BYTES),
-            name=shortened(item.binding.metadata.name, VIOLATION_BYTES),
-            outcome=messages.OUTCOME_INVALID,
-            reason=shortened(error.message, REASON_BYTES),
-        ),
-        violations=[
-            messages.FieldViolation(
-                field=shortened(each.field, VIOLATION_BYTES),
-                rule=shortened(each.rule, VIOLATION_BYTES),
-            )
-            for each in broken[:MAX_VIOLATIONS]
-        ],
-        error_reason=error.reason,
-    )
+    for each in broken[:MAX_VIOLATIONS]:
+        result.violations.add(
+            field=shortened(each.field, VIOLATION_BYTES),
+            rule=shortened(each.rule, VIOLATION_BYTES),
+        )
+    result.error_reason = error.reason
 
 
 def _trim(result: messages.ScheduleBatchResult) -> None:
