@@ -43,7 +43,6 @@ def by_cluster(
     """What is held, by cluster and binding."""
     held: defaultdict[str, dict[str, list[Reservation]]] = defaultdict(dict)
     for row in rows:
-        key = row.key
         for each in row.reservations:
-            held[each.cluster].setdefault(key, []).append(each)
+            held[each.cluster].setdefault(each.binding, []).append(each)
     return held

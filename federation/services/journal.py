@@ -16,6 +16,11 @@ from federation.model.reservations import Reservation, Share
 NO_REPLICAS: Final[Mapping[str, int]] = {}
 
 
+def binding_key(namespace: str, name: str) -> str:
+    """``Binding.key`` of a binding."""
+    return f"{namespace}/{name}" if namespace else name
+
+
 class Position(NamedTuple):
     """A place in the journal: everything before it is known. ``xid`` is the transaction's."""
 
@@ -52,7 +57,7 @@ class BindingChanged:
 
     @property
     def key(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return binding_key(self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,4 +110,4 @@ class StoredReservations:
 
     @property
     def key(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return binding_key(self.namespace, self.name)

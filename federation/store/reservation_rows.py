@@ -6,8 +6,8 @@ decisions are written once, and each reservation as a few numbers.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import Row
@@ -15,9 +15,10 @@ from sqlalchemy import Row
 from federation.model.echoes import Owner
 from federation.model.reservations import PromiseCertificate, Reservation
 from federation.model.workload import ReplicaRequirements
-from federation.services.journal import StoredReservations
+from federation.services.journal import StoredReservations, binding_key
 from federation.store.distinct import Distinct
 from federation.store.rows import unix_seconds
+from federation.store.tables import reservation as table
 
 
 class _Held(NamedTuple):
@@ -39,12 +40,22 @@ class _Body(NamedTuple):
     owner: Owner | None
     clusters: tuple[str, ...]
     components: tuple[str, ...]
-    requirements: tuple[ReplicaRequirements, ...]
+    requirements: tuple[msgspec.Raw, ...]
     decisions: tuple[tuple[str, ...], ...]
     held: tuple[_Held, ...]
 
 
-_BODIES = msgspec.msgpack.Decoder(_Body)
+# What ``reservations_of`` reads of a row.
+COLUMNS: Final = (
+    table.c.namespace,
+    table.c.name,
+    table.c.uid,
+    table.c.body,
+    table.c.lease_expires_at,
+)
+
+_BODIES: Final = msgspec.msgpack.Decoder(_Body)
+_REQUIREMENTS: Final = msgspec.msgpack.Decoder(ReplicaRequirements)
 
 
 def clusters_of(row: StoredReservations) -> list[str]:
@@ -84,33 +95,68 @@ def packed_reservations(row: StoredReservations) -> bytes:
     )
 
 
-def reservations_of(row: Row[Any]) -> StoredReservations:
-    """From the columns of ``reservation``."""
-    body = _BODIES.decode(row.body)
-    bare = StoredReservations(
-        namespace=row.namespace,
-        name=row.name,
-        uid=row.uid,
-        owner=body.owner,
-        lease_expires_at=unix_seconds(row.lease_expires_at),
-    )
-    return replace(bare, reservations=_unpacked(bare.key, body))
-
-
-def _unpacked(binding: str, body: _Body) -> tuple[Reservation, ...]:
-    return tuple(
-        Reservation(
-            binding=binding,
-            cluster=body.clusters[each.cluster],
-            component=body.components[each.component],
-            requirements=body.requirements[each.requirements],
-            replicas=each.replicas,
-            decisions=body.decisions[each.decisions],
-            certificate=each.certificate,
-            interest_version=each.interest_version,
-            adopted=each.adopted,
-            finished=each.finished,
-            grown_version=each.grown_version,
+def reservations_of(rows: Iterable[Row[Any]]) -> list[StoredReservations]:
+    """From the columns of ``COLUMNS``; what is equal in several rows is one object in all."""
+    repeated = _Repeated()
+    stored = []
+    for row in rows:
+        body = _BODIES.decode(row.body)
+        stored.append(
+            StoredReservations(
+                namespace=repeated.text(row.namespace),
+                name=row.name,
+                uid=row.uid,
+                owner=repeated.owner(body.owner),
+                reservations=_unpacked(binding_key(row.namespace, row.name), body, repeated),
+                lease_expires_at=unix_seconds(row.lease_expires_at),
+            )
         )
-        for each in body.held
+    return stored
+
+
+class _Repeated:
+    """Texts and requirements that were read before: most bindings ask for what others do."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._requirements: dict[bytes, ReplicaRequirements] = {}
+
+    def text(self, text: str) -> str:
+        return self._texts.setdefault(text, text)
+
+    def owner(self, owner: Owner | None) -> Owner | None:
+        if owner is None:
+            return None
+        kind, namespace = self.text(owner.kind), self.text(owner.namespace)
+        return Owner(self.text(owner.api_version), kind, namespace, owner.name)
+
+    def requirements(self, raw: msgspec.Raw) -> ReplicaRequirements:
+        packed = bytes(raw)
+        known = self._requirements.get(packed)
+        if known is None:
+            known = self._requirements[packed] = _REQUIREMENTS.decode(packed)
+        return known
+
+
+def _unpacked(binding: str, body: _Body, repeated: _Repeated) -> tuple[Reservation, ...]:
+    clusters = [repeated.text(each) for each in body.clusters]
+    components = [repeated.text(each) for each in body.components]
+    requirements = [repeated.requirements(each) for each in body.requirements]
+    return tuple(
+        [
+            Reservation(
+                binding=binding,
+                cluster=clusters[each.cluster],
+                component=components[each.component],
+                requirements=requirements[each.requirements],
+                replicas=each.replicas,
+                decisions=body.decisions[each.decisions],
+                certificate=each.certificate,
+                interest_version=each.interest_version,
+                adopted=each.adopted,
+                finished=each.finished,
+                grown_version=each.grown_version,
+            )
+            for each in body.held
+        ]
     )

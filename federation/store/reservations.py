@@ -30,7 +30,12 @@ from federation.model.reservations import Reservation
 from federation.model.shapes import ReservationKey
 from federation.services.journal import StoredReservations
 from federation.services.journal_ports import Finished, Holding
-from federation.store.reservation_rows import clusters_of, packed_reservations, reservations_of
+from federation.store.reservation_rows import (
+    COLUMNS,
+    clusters_of,
+    packed_reservations,
+    reservations_of,
+)
 from federation.store.rows import unix_seconds
 from federation.store.tables import reservation as table
 
@@ -84,9 +89,9 @@ class ReservationStatements:
         return await self._fetched(_in_cluster(cluster))
 
     async def of(self, namespace: str, name: str) -> StoredReservations | None:
-        statement = select(table).where(table.c.namespace == namespace, table.c.name == name)
-        row = (await self._connection.execute(statement)).one_or_none()
-        return None if row is None else reservations_of(row)
+        named = select(*COLUMNS).where(table.c.namespace == namespace, table.c.name == name)
+        found = await self._fetched(named)
+        return found[0] if found else None
 
     async def holdings(
         self, keys: Collection[tuple[str, str]]
@@ -181,12 +186,12 @@ class ReservationStatements:
     async def _fetched(self, statement: Select[Any]) -> list[StoredReservations]:
         rows = (await self._connection.execute(statement)).all()
         if len(rows) < ROWS_PER_THREAD:
-            return [reservations_of(row) for row in rows]
-        return await asyncio.to_thread(lambda: [reservations_of(row) for row in rows])
+            return reservations_of(rows)
+        return await asyncio.to_thread(reservations_of, rows)
 
 
 def _all() -> Select[Any]:
-    return select(table).order_by(table.c.namespace, table.c.name)
+    return select(*COLUMNS).order_by(table.c.namespace, table.c.name)
 
 
 def _in_cluster(cluster: str) -> Select[Any]:

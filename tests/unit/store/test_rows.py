@@ -137,9 +137,20 @@ changes: st.SearchStrategy[Change] = st.one_of(
 )
 
 
-@given(stored_reservations())
-def test_reservations_come_back(value: StoredReservations) -> None:
-    assert reservations_of(row_of(value)) == value
+@given(st.lists(stored_reservations(), max_size=3))
+def test_reservations_come_back(values: list[StoredReservations]) -> None:
+    assert reservations_of(map(row_of, values)) == values
+
+
+@given(st.lists(stored_reservations(), max_size=3))
+def test_equal_requirements_are_read_once(values: list[StoredReservations]) -> None:
+    found = [
+        each.requirements
+        for row in reservations_of(map(row_of, values))
+        for each in row.reservations
+    ]
+    texts = {(repr(each), id(each)) for each in found}
+    assert len(texts) == len({text for text, _ in texts})
 
 
 @given(stored_reservations())
