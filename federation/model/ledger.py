@@ -96,12 +96,20 @@ class ClusterLedger:
         pods that finished and were gone before that was stored are outstanding again; and agents
         are to be told everything anew.
         """
+        seen = _by_binding(tuple(echoes))
         held = {
-            binding: _unseen(tuple(each if answered_version else _seen(each) for each in given))
+            binding: _restored(tuple(given), answered_version, seen.get(binding, ()))
             for binding, given in reservations.items()
         }
-        bare = cls(cluster=cluster, version=version - 1, _held=SharingMap.of(held))
-        return replace(bare.reported(answered_version, echoes), interest_version=version)
+        waiting = {binding: stake for binding, stake in held.items() if stake.outstanding}
+        return cls(
+            cluster=cluster,
+            version=version,
+            interest_version=version,
+            answered_version=answered_version,
+            _held=SharingMap.of(held),
+            _open=SharingMap.of(waiting),
+        )
 
     def decided(
         self,
@@ -341,8 +349,23 @@ def _held(
 
 def _unseen(reservations: tuple[Reservation, ...]) -> Stake:
     """Before any report."""
-    sought = tuple((each.component, each.shape) for each in reservations)
-    return _held(reservations, sought, (None,) * len(reservations))
+    return _held(reservations, _sought(reservations), (None,) * len(reservations))
+
+
+def _sought(reservations: Iterable[Reservation]) -> tuple[_Sought, ...]:
+    return tuple([(each.component, each.shape) for each in reservations])
+
+
+def _restored(
+    reservations: tuple[Reservation, ...], answered_version: int, found: tuple[Echo, ...]
+) -> Stake:
+    """What is stored of a binding, and what the newest report echoes of it."""
+    if not answered_version:
+        reservations = tuple(map(_seen, reservations))
+    bare = Stake(reservations, _sought(reservations), found, (), reservations[0].grown_version)
+    if bare.is_seen_by(found, answered_version):
+        return bare
+    return _answered(_unseen(reservations), answered_version, found)
 
 
 def _outstanding(
