@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ from federation.database import (
     opened_database,
     pending_migrations,
 )
-from federation.demo.interruptions import Interruptions
 from federation.demo.story import run_demo
+from federation.interruptions import Interruptions
 from federation.logs import configure_logging
 from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
@@ -104,14 +104,19 @@ def serve(loaded: LoadedSettings) -> None:
     settings = loaded.settings
     configure_logging(sys.stderr, form=settings.log_format, level=settings.log_level)
     # While it starts, too, it must end what it has begun.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with told():
+    interruptions = Interruptions()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, interruptions.arrive)
+    with told(), ExitStack() as stack:
         check_serving(loaded)
         profiles = read_profiles(settings.scheduler_config)
-        with opened_database(settings, os.environ.get("PATH", os.defpath)) as database:
+        # An event loop must not be interrupted while it is made: it is told instead.
+        with interruptions.allowed():
+            path = os.environ.get("PATH", os.defpath)
+            database = stack.enter_context(opened_database(settings, path))
             for revision in bring_up_to_date(database, loaded):
                 logger.info("migration run", extra={"fields": {"revision": revision}})
-            asyncio.run(_serve(loaded, database, profiles))
+        asyncio.run(_serve(loaded, database, profiles, interruptions))
 
 
 @main.command()
@@ -200,10 +205,7 @@ def demo(examples: Path) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interruptions.arrive)
     with told():
-        try:
-            run_demo(examples.resolve(), os.environ, interruptions, stay=sys.stdout.isatty())
-        except KeyboardInterrupt:
-            sys.exit(INTERRUPTED)
+        run_demo(examples.resolve(), os.environ, interruptions, stay=sys.stdout.isatty())
 
 
 @contextmanager
@@ -218,6 +220,8 @@ def told() -> Iterator[None]:
     except FederationError as error:
         click.echo(f"error: {error.message}", err=True)
         sys.exit(REFUSED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 def _load(config: Path | None, flags: dict[str, str | None]) -> LoadedSettings:
@@ -253,22 +257,23 @@ def _state_home() -> Path:
         return Path("/var/lib")  # A container's user may have neither a home nor a name.
 
 
-async def _serve(loaded: LoadedSettings, database: Database, profiles: Profiles) -> None:
+async def _serve(
+    loaded: LoadedSettings, database: Database, profiles: Profiles, interruptions: Interruptions
+) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
     control_plane = ControlPlane(
         loaded.settings, database, host_name=socket.gethostname(), profiles=profiles
     )
-    try:
-        with sparing_the_fleet():
-            await control_plane.start()
-        click.echo(_banner(loaded, database, control_plane), err=True)
-        await stop.wait()
-        logger.info("stopping")
-    finally:
-        await control_plane.stop()
+    with interruptions.told(wake):
+        try:
+            with sparing_the_fleet():
+                await control_plane.start()
+            click.echo(_banner(loaded, database, control_plane), err=True)
+            await stop.wait()
+            logger.info("stopping")
+        finally:
+            await control_plane.stop()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from federation.demo.interruptions import Interruptions
+from federation.interruptions import Interruptions
 from federation.model.errors import FederationError
 
 STOP_SECONDS = 30.0

@@ -19,8 +19,8 @@ from time import monotonic, sleep
 
 from federation.certificates import ca_fingerprint, make_certificates
 from federation.client import BlockingClient, Client, Target
-from federation.demo.interruptions import Interruptions
 from federation.demo.programs import DemoFailed, Programs, free_port
+from federation.interruptions import Interruptions
 from federation.model.errors import FederationError
 from federation.store.embedded import EmbeddedPostgres
 from federation.store.postgres_binaries import find_binaries
