@@ -297,34 +297,38 @@ class Committing:
         Whether everything was written as it was.
         """
         touched = frozenset[str]().union(*(each.touched for each in decided))
-        async with self._store.transaction() as tx:
-            await lock_groups(tx, decided)
-            moved = await lock_clusters(tx, self._fleet, self._following, touched)
-            moved |= working.moved_since(self._fleet.snapshot, touched)
-            kept = await unchanged(tx, decided)
-            is_news = bool(moved) or len(kept) < len(decided)
-            if is_news:
-                working = self.working()
-                packed = await self._in_thread(pack_again, working, kept)
-                kept = [each for each in packed if each is not None]
-            written = await self._write(tx, batch, kept)
-        self._finish(batch, kept, written, working)
+        with self._following.appending() as own:
+            async with self._store.transaction() as tx:
+                await lock_groups(tx, decided)
+                moved = await lock_clusters(tx, self._fleet, self._following, touched)
+                moved |= working.moved_since(self._fleet.snapshot, touched)
+                kept = await unchanged(tx, decided)
+                is_news = bool(moved) or len(kept) < len(decided)
+                if is_news:
+                    working = self.working()
+                    packed = await self._in_thread(pack_again, working, kept)
+                    kept = [each for each in packed if each is not None]
+                written = await self._write(tx, batch, kept)
+                own.announce(written.entries, written.changes)
+            self._finish(batch, kept, written, working)
         late = batch.keys() - {each.ready.key for each in kept}
         self._again(batch[key] for key in batch if key in late and not batch[key].answer.done())
         return not is_news
 
     async def _run_locked(self, batch: Batch, drafts: Sequence[Draft]) -> None:
         """Decide and write while nobody else can promise anything."""
-        async with self._store.transaction() as tx:
-            await lock_clusters(tx, self._fleet, self._following, self._fleet.snapshot.names)
-            working = self.working()
-            decided = await self._answer_unwritten(
-                batch, drafts, await self._decide(working, drafts)
-            )
-            if len(await unchanged(tx, decided)) < len(decided):
-                raise Conflict("The binding was changed meanwhile.")
-            written = await self._write(tx, batch, decided)
-        self._finish(batch, decided, written, working)
+        with self._following.appending() as own:
+            async with self._store.transaction() as tx:
+                await lock_clusters(tx, self._fleet, self._following, self._fleet.snapshot.names)
+                working = self.working()
+                decided = await self._answer_unwritten(
+                    batch, drafts, await self._decide(working, drafts)
+                )
+                if len(await unchanged(tx, decided)) < len(decided):
+                    raise Conflict("The binding was changed meanwhile.")
+                written = await self._write(tx, batch, decided)
+                own.announce(written.entries, written.changes)
+            self._finish(batch, decided, written, working)
 
     async def _read(self, batch: Batch) -> list[Draft]:
         """What the store knows of the bindings; who cannot be decided about is told why."""

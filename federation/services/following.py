@@ -11,6 +11,7 @@ import logging
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from federation.model.errors import FederationError
@@ -23,6 +24,7 @@ from federation.services.journal import (
     ReportAdvanced,
 )
 from federation.services.journal_ports import ChangeSignal
+from federation.services.own_entries import Appending, OwnEntries
 from federation.services.ports import Store, Transaction
 
 # Who is not woken up, as the connection that wakes is away, looks by itself.
@@ -59,6 +61,7 @@ class Following:
         self._behind_since: dict[str, float] = {}
         self._read_at = -math.inf
         self._observers: list[JournalObserver] = []
+        self._own = OwnEntries()
 
     @property
     def position(self) -> Position:
@@ -68,6 +71,12 @@ class Following:
     def observe(self, observer: JournalObserver) -> None:
         """From now on tell ``observer`` of everything that is read."""
         self._observers.append(observer)
+
+    def appending(self) -> AbstractContextManager[Appending]:
+        """For a transaction that announces what it appends, and the applying of it to the fleet
+        after the commit: then that is not applied once more when it is read.
+        """
+        return self._own.appending()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -107,7 +116,8 @@ class Following:
         Clusters that are not in the fleet stay out of it.
         """
         if self._off(versions):
-            await self._take(tx, await tx.journal.read_ahead(self._fleet.position))
+            ahead = await tx.journal.read_ahead(self._fleet.position, self._own.changes)
+            await self._take(tx, ahead)
         for name in self._off(versions):
             await self._read_again(tx, name, versions[name])
 
@@ -122,30 +132,34 @@ class Following:
         """Whether there may be more to read."""
         before = self._fleet.position
         async with self._store.reading() as read:
-            entries = await read.journal.read(before, ENTRIES_AT_ONCE)
+            entries = await read.journal.read(before, ENTRIES_AT_ONCE, self._own.changes)
             if self._was_away() and await read.journal.oldest() > before:
                 logger.warning("what was to be read of the journal is gone: reading everything")
                 await self._fleet.reload()
+                # It may have been read as it was before them.
+                self._own.forget_all()
                 for observer in self._observers:
                     observer.lost()
                 return True
             self._read_at = asyncio.get_running_loop().time()
             if not entries:
                 return False
-            changes = [entry.change for entry in entries]
-            clusters = [each for each in changes if isinstance(each, ClusterChanged)]
+            await self._own.arrived(entry.position.id for entry in entries)
+            news = [each.change for each in entries if each.position.id not in self._own.changes]
+            clusters = [each for each in news if isinstance(each, ClusterChanged)]
             await self._read_clusters(read, clusters)
-            await self._take(read, changes)
+            await self._take(read, news)
         for name in sorted({each.cluster for each in clusters if each.deleted}):
             await self._read_anew(name)
-        for each in changes:
-            if not _makes_versions(each):
-                self._fleet.apply(each)
+        for change in news:
+            if not _makes_versions(change):
+                self._fleet.apply(change)
+        self._own.forget(entry.position.id for entry in entries)
         self._fleet.position = entries[-1].position
-        for each in changes:
+        for entry in entries:
             for observer in self._observers:
-                observer.changed(each)
-        return True
+                observer.changed(entry.change)
+        return len(entries) == ENTRIES_AT_ONCE
 
     def _was_away(self) -> bool:
         """Whether what was to be read next may have been pruned since the last look."""

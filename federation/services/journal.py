@@ -85,9 +85,11 @@ class ClusterChanged:
 
 Change: TypeAlias = BindingChanged | ReportAdvanced | ClusterChanged
 
+# By the ids of their entries.
+NONE_KNOWN: Final[Mapping[int, Change]] = {}
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+
+class Entry(NamedTuple):
     """A change and its place in the journal."""
 
     position: Position

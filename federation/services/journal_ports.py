@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from federation.model.shapes import Shape
-from federation.services.journal import Change, Entry, Position, StoredReservations
+from federation.services.journal import NONE_KNOWN, Change, Entry, Position, StoredReservations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +79,26 @@ class Journal(Protocol):
         """New ledger versions of clusters that are locked."""
         ...
 
-    async def append(self, changes: Sequence[Change]) -> None:
-        """Appends, and wakes up who waits for it (once) when the transaction commits."""
+    async def append(self, changes: Sequence[Change]) -> Sequence[int]:
+        """Appends, and wakes up who waits for it (once) when the transaction commits.
+
+        The ids of the entries, in the order of the changes.
+        """
         ...
 
-    async def read(self, after: Position, limit: int) -> Sequence[Entry]:
-        """What follows, oldest first, as far as nothing can come before it any more."""
+    async def read(
+        self, after: Position, limit: int, known: Mapping[int, Change] = NONE_KNOWN
+    ) -> Sequence[Entry]:
+        """What follows, oldest first, as far as nothing can come before it any more.
+
+        Fewer than ``limit`` are all that there are now. What is ``known`` by entry id is not
+        decoded again.
+        """
         ...
 
-    async def read_ahead(self, after: Position) -> Sequence[Change]:
+    async def read_ahead(
+        self, after: Position, known: Mapping[int, Change] = NONE_KNOWN
+    ) -> Sequence[Change]:
         """All that is committed and not before ``after``, in no promised order across clusters.
 
         Of one cluster that this transaction has locked nothing is missing.

@@ -65,10 +65,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a transaction wrote, to be applied and answered once it is committed."""
+    """What a transaction wrote, to be applied and answered once it is committed.
+
+    ``entries`` are the changes' ids in the journal.
+    """
 
     answers: Mapping[Key, Scheduled] = field(default_factory=dict)
     changes: Sequence[BindingChanged] = ()
+    entries: Sequence[int] = ()
 
 
 async def lock_clusters(
@@ -122,12 +126,12 @@ async def write(tx: Transaction, ready: Sequence[Ready]) -> Written:
     )
     await _write_reservations(tx, ready)
     changes = [each.change for each in ready]
-    await tx.journal.append(changes)
+    entries = await tx.journal.append(changes)
     answers = {
         each.key: Scheduled(record=record_of(each, created_at), binding=stored[each.key].binding)
         for each in ready
     }
-    return Written(answers=answers, changes=changes)
+    return Written(answers=answers, changes=changes, entries=entries)
 
 
 async def _write_reservations(tx: Transaction, ready: Sequence[Ready]) -> None:

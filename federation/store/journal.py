@@ -22,8 +22,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.services.journal import Change, Entry, Position
-from federation.store.journal_rows import change_of, entry_of, packed_change
+from federation.services.journal import NONE_KNOWN, Change, Entry, Position
+from federation.store.journal_rows import change_of, packed_change
 from federation.store.tables import cluster, cluster_capacity, journal_horizon
 from federation.store.tables import journal as table
 
@@ -35,9 +35,9 @@ APPEND = text("""
     WITH appended AS (
         INSERT INTO journal (kind, body)
         SELECT kind, body FROM unnest(:kinds, :bodies) WITH ORDINALITY AS given (kind, body, place)
-        ORDER BY place
+        ORDER BY place RETURNING id
     )
-    SELECT pg_notify(:channel, '')
+    SELECT array_agg(id ORDER BY id) AS ids, pg_notify(:channel, '') FROM appended
 """).bindparams(
     bindparam("kinds", type_=ARRAY(Text)),
     bindparam("bodies", type_=ARRAY(LargeBinary)),
@@ -99,29 +99,38 @@ class JournalStatements:
                 ADVANCE, {"names": [*versions], "versions": [*versions.values()]}
             )
 
-    async def append(self, changes: Sequence[Change]) -> None:
+    async def append(self, changes: Sequence[Change]) -> Sequence[int]:
         if not changes:
-            return
+            return ()
         kinds, bodies = zip(*map(packed_change, changes), strict=True)
-        await self._connection.execute(APPEND, {"kinds": kinds, "bodies": bodies})
+        appended = await self._connection.execute(APPEND, {"kinds": kinds, "bodies": bodies})
+        return list(appended.one().ids)
 
-    async def read(self, after: Position, limit: int) -> Sequence[Entry]:
+    async def read(
+        self, after: Position, limit: int, known: Mapping[int, Change] = NONE_KNOWN
+    ) -> Sequence[Entry]:
         statement = (
             select(table.c.xid, table.c.id, table.c.kind, table.c.body)
             .where(tuple_(table.c.xid, table.c.id) > after, table.c.xid < RUNNING)
             .order_by(table.c.xid, table.c.id)
             .limit(limit)
         )
-        return [entry_of(*row) for row in await self._connection.execute(statement)]
+        rows = (await self._connection.execute(statement)).all()
+        return [
+            Entry(Position(xid, entry_id), known.get(entry_id) or change_of(kind, body))
+            for xid, entry_id, kind, body in rows
+        ]
 
-    async def read_ahead(self, after: Position) -> Sequence[Change]:
+    async def read_ahead(
+        self, after: Position, known: Mapping[int, Change] = NONE_KNOWN
+    ) -> Sequence[Change]:
         statement = (
-            select(table.c.kind, table.c.body)
+            select(table.c.id, table.c.kind, table.c.body)
             .where(tuple_(table.c.xid, table.c.id) > after, table.c.xid != OURS)
             .order_by(table.c.xid, table.c.id)
         )
-        rows = await self._connection.execute(statement)
-        return [change_of(row.kind, row.body) for row in rows]
+        rows = (await self._connection.execute(statement)).all()
+        return [known.get(entry_id) or change_of(kind, body) for entry_id, kind, body in rows]
 
     async def position(self) -> Position:
         return Position((await self._connection.execute(select(RUNNING))).scalar_one(), 0)

@@ -17,8 +17,6 @@ from federation.services.journal import (
     Change,
     ClusterChanged,
     ClusterShares,
-    Entry,
-    Position,
     ReportAdvanced,
 )
 from federation.store.distinct import Distinct
@@ -80,10 +78,6 @@ def change_of(kind: str, body: bytes) -> Change:
             return _CLUSTERS.decode(body)
         case _:
             return _binding_of(_BINDINGS.decode(body))
-
-
-def entry_of(xid: int, entry_id: int, kind: str, body: bytes) -> Entry:
-    return Entry(position=Position(xid, entry_id), change=change_of(kind, body))
 
 
 def _packed_binding(change: BindingChanged) -> bytes:

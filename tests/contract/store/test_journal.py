@@ -150,6 +150,19 @@ async def test_what_was_rolled_back_holds_nobody_up(store: PostgresStore) -> Non
     assert names_of(await read(store, Position())) == ["a"]
 
 
+async def test_entries_are_read_by_the_ids_that_appending_answers(store: PostgresStore) -> None:
+    names = [f"c{number:02}" for number in range(30, 0, -1)]
+    async with store.transaction() as tx:
+        ids = await tx.journal.append([named(each) for each in names])
+    known = {ids[7]: named("known")}
+    async with store.reading() as tx:
+        entries = await tx.journal.read(Position(), 100, known)
+        ahead = await tx.journal.read_ahead(Position(), known)
+    assert [entry.position.id for entry in entries] == list(ids)
+    assert names_of(entries) == [*names[:7], "known", *names[8:]]
+    assert ahead == [entry.change for entry in entries]
+
+
 async def test_reading_ahead_sees_all_that_is_committed_and_nothing_of_its_own(
     store: PostgresStore,
 ) -> None:
