@@ -41,6 +41,11 @@ _NO_VALUES: Final = (Operator.EXISTS, Operator.DOES_NOT_EXIST)
 Item = TypeVar("Item")
 Violations = Iterator[Violation]
 
+# Placements and requirements that break no rule, by identity, kept so that no other takes it:
+# many bindings have the same value.
+_SOUND: Final[dict[int, object]] = {}
+_MAX_SOUND: Final = 4096
+
 
 def violations_of(binding: Binding) -> list[Violation]:
     """Every rule that the binding breaks, in the order of its fields; none when it is sound."""
@@ -49,22 +54,35 @@ def violations_of(binding: Binding) -> list[Violation]:
 
 def _binding(binding: Binding) -> Violations:
     yield from _amount("replicas", binding.replicas, most=MAX_REPLICAS)
-    yield from _under("replicaRequirements", _requirements(binding.requirements))
+    yield from _under("replicaRequirements", _once(binding.requirements, _requirements))
     names = [component.name for component in binding.components]
     yield from _twice("components", "name", names)
     for path, component in _each("components", binding.components):
         if not component.name:
             yield Violation(field=f"{path}.name", rule="is required")
         yield from _amount(f"{path}.replicas", component.replicas, most=MAX_REPLICAS)
-        yield from _under(f"{path}.replicaRequirements", _requirements(component.requirements))
+        found = _once(component.requirements, _requirements)
+        yield from _under(f"{path}.replicaRequirements", found)
     yield from _twice("clusters", "name", [target.name for target in binding.clusters])
     for path, target in _each("clusters", binding.clusters):
         yield from _amount(f"{path}.replicas", target.replicas, most=MAX_REPLICAS)
-    yield from _under("placement", _placement(binding.placement))
+    yield from _under("placement", _once(binding.placement, _placement))
     for path, task in _each("gracefulEvictionTasks", binding.eviction_tasks):
         yield from _amount(f"{path}.replicas", task.replicas, most=MAX_REPLICAS)
     if binding.lease_seconds is not None and binding.lease_seconds < 1:
         yield Violation(field="leaseSeconds", rule="must be at least 1")
+
+
+def _once(value: Item, rules: Callable[[Item], Violations]) -> Sequence[Violation]:
+    """The rules that a value breaks; looked up once for one that breaks none."""
+    if id(value) in _SOUND:
+        return ()
+    found = tuple(rules(value))
+    if not found:
+        if len(_SOUND) >= _MAX_SOUND:
+            _SOUND.clear()
+        _SOUND[id(value)] = value
+    return found
 
 
 def _requirements(requirements: ReplicaRequirements) -> Violations:

@@ -33,7 +33,7 @@ from federation.services.writing import Key, Written, lock_clusters, write
 MAX_WAITING = 10_000
 LEAST_BATCH, MAX_BATCH = 16, 200
 # What a batch may take to decide, in CPU seconds: everybody in it waits for the whole.
-BATCH_SECONDS = 0.02
+BATCH_SECONDS = 0.06
 # After so many tries a request takes all locks first: then nobody can win against it.
 TRIES_WITHOUT_LOCKS = 3
 MAX_TRIES = 6
@@ -129,13 +129,14 @@ class Committing:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="deciding")
         self._seconds_each = BATCH_SECONDS / 10
 
-    async def submit(
+    def submit(
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
-    ) -> Scheduled:
-        """The decision, once it is committed.
+    ) -> asyncio.Future[Scheduled]:
+        """The decision, once it is committed; who cancels it does not want it any more.
 
-        Raises LimitExceeded when too many wait, Conflict when others kept changing the binding,
-        PreconditionFailed for another uid or a key of another request, PluginFailed, Unavailable.
+        Raises LimitExceeded when too many wait; awaited, Conflict when others kept changing the
+        binding, PreconditionFailed for another uid or a key of another request, PluginFailed,
+        Unavailable.
         """
         if len(self._waiting) >= MAX_WAITING:
             raise LimitExceeded("Too many bindings wait for a decision; try again later.")
@@ -145,7 +146,7 @@ class Committing:
         )
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())
-        return await answer
+        return answer
 
     async def consider(self, binding: Binding, *, adopt: bool) -> Decided:
         """The decision as it would be now; nothing comes of it. Raises as ``submit`` does."""
@@ -212,7 +213,10 @@ class Committing:
             if request.tries >= TRIES_WITHOUT_LOCKS and request.marks.isdisjoint(on_their_way):
                 self._waiting.remove(request)
                 return {request.key: request}
-        room = min(MAX_BATCH, max(LEAST_BATCH, int(BATCH_SECONDS / self._seconds_each)))
+        in_time = int(BATCH_SECONDS / self._seconds_each)
+        # The other half is decided while this one is committed.
+        half = len(self._waiting) // 2
+        room = min(MAX_BATCH, max(LEAST_BATCH, min(in_time, half)))
         batch: Batch = {}
         left = []
         taken = set(on_their_way)

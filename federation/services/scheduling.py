@@ -79,10 +79,23 @@ class Scheduling:
         request), PluginFailed, LimitExceeded, Unavailable, and Conflict when others keep changing
         the binding.
         """
-        self._check(binding)
-        scheduled = await self._committing.submit(binding, adopt=adopt, wait=wait, once=once)
-        self._learning.look(binding)
+        scheduled = await self.submit(binding, adopt=adopt, wait=wait, once=once)
+        self.learn(binding)
         return scheduled
+
+    def submit(
+        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
+    ) -> asyncio.Future[Scheduled]:
+        """What ``schedule`` awaits, for who waits for many; then ``learn`` of each.
+
+        Raises InvalidRequest, PreconditionFailed (suspended) and LimitExceeded at once.
+        """
+        self._check(binding)
+        return self._committing.submit(binding, adopt=adopt, wait=wait, once=once)
+
+    def learn(self, binding: Binding) -> None:
+        """Behind a decision: see to it that agents know what the next one like it asks for."""
+        self._learning.look(binding)
 
     async def consider(self, binding: Binding, *, adopt: bool) -> Decided:
         """Decides a binding and stores nothing. Raises as ``schedule`` does."""

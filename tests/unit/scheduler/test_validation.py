@@ -29,6 +29,7 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
+from federation.scheduler import validation
 from federation.scheduler.validation import violations_of
 
 DIVIDED = SchedulingType.DIVIDED
@@ -201,3 +202,29 @@ def test_a_sound_binding() -> None:
         ),
     )
     assert violations_of(binding) == []
+
+
+def test_what_is_wrong_is_told_of_every_binding_that_has_it() -> None:
+    unsound = ReplicaRequirements(request={"cpu": -1})
+    placement = Placement(spread_constraints=(SpreadConstraint(by=SpreadField.ZONE, max_groups=0),))
+    for name in ("one", "other"):
+        binding = Binding(name=name, requirements=unsound, placement=placement)
+        assert [violation.field for violation in violations_of(binding)] == [
+            "spec.replicaRequirements.resourceRequest[cpu]",
+            "spec.placement.spreadConstraints[0].maxGroups",
+        ]
+
+
+@pytest.mark.parametrize("most", [1, 3, 4096])
+def test_values_are_sound_by_what_is_in_them_however_many_there_are(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that are gone leave their identity to others."""
+    monkeypatch.setattr(validation, "_MAX_SOUND", most)
+    for number in range(50):
+        amount = -1 if number % 5 == 0 else number
+        requirements = ReplicaRequirements(request={"cpu": amount})
+        for _ in range(2):
+            found = violations_of(Binding(name="web", requirements=requirements))
+            assert len(found) == (amount < 0)
+        del requirements

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from federation.model.errors import (
     FederationError,
     InvalidRequest,
+    LimitExceeded,
     PluginFailed,
     PreconditionFailed,
     Unavailable,
@@ -17,6 +19,7 @@ from federation.model.errors import (
 from federation.scheduler.decision import Outcome
 from federation.scheduler.profile import DEFAULT_PROFILE, Profiles, Score
 from federation.scheduler.state import CycleState
+from federation.services import committing
 from federation.services.batches import BatchItem, schedule_batch
 from federation.services.fleet import FleetOwner
 from federation.services.scheduling import Scheduling
@@ -119,3 +122,30 @@ async def test_a_store_that_is_away_ends_the_batch(
 
 async def test_nothing_is_answered_with_nothing(scheduling: Scheduling) -> None:
     assert await schedule_batch(scheduling, []) == []
+
+
+async def test_a_batch_that_does_not_fit_leaves_nothing_behind(
+    scheduling: Scheduling, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "MAX_WAITING", 2)
+        with pytest.raises(LimitExceeded):
+            await schedule_batch(scheduling, [item("a"), item("b"), item("c")])
+    # What was in the queue is not decided behind the error.
+    (answer,) = await schedule_batch(scheduling, [item("d")])
+    assert gist(answer) == "d"
+    assert await rows(engine, "binding") == 1
+
+
+async def test_what_a_caller_who_left_waited_for_is_not_decided(
+    scheduling: Scheduling, engine: AsyncEngine
+) -> None:
+    """The second item waits for what comes of the first."""
+    items = [item("a", replicas=1), item("a", replicas=2)]
+    call = asyncio.create_task(schedule_batch(scheduling, items))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await schedule_batch(scheduling, [item("a", replicas=3)])
+    assert await rows(engine, "decision") <= 2
