@@ -5,15 +5,18 @@ Pure and immutable: a change costs what it changes, and what it copies of the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.pools.residues import Residues, gathered, only
-from federation.scheduler.arrays import BoolArray, IntArray
+from federation.model.pools.matching import Verdict
+from federation.model.pools.packing import room_by_segment
+from federation.model.pools.residues import COUNT, KIND, Residues, View, gathered, only
+from federation.model.shapes import Shape, request_shape
+from federation.scheduler.arrays import BoolArray, IntArray, LevelArray, read_only
 
 _Positions: TypeAlias = npt.NDArray[np.intp]
 
@@ -23,14 +26,42 @@ _GROWTH: Final = 4
 # A layer of so few is packed along with what is next: that costs less than copying it apart.
 _SMALL: Final = 32
 _NOWHERE: Final = -1
+_REMEMBERED: Final = 32
+
+# A shape, and the identity of the verdicts, which are kept with the answer.
+_Asked: TypeAlias = tuple[Shape, int]
+_Room: TypeAlias = tuple[LevelArray | None, IntArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layer:
-    """What is left in some clusters; newer layers may have some of them again."""
+    """What is left in some clusters; newer layers may have some of them again.
+
+    ``room_cv`` has how many replicas that holds, by what was asked: most decisions change a few
+    clusters, and ask for what others asked for.
+    """
 
     position_c: _Positions
     residues: Residues
+    room_cv: dict[_Asked, _Room] = field(default_factory=dict)
+
+    def room(self, request: Mapping[str, int], verdict_p: LevelArray | None) -> IntArray:
+        """How many replicas of a request all nodes hold, by cluster (axis c) and view (axis v).
+
+        ``verdict_p`` says which kinds of pools suit, None: all; 0 where that is not known of any.
+        """
+        asked = request_shape(request), id(verdict_p)
+        known = self.room_cv.get(asked)
+        if known is not None and known[0] is verdict_p:
+            return known[1]
+        suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
+        room_cv = room_by_segment(self.residues, request, suiting_p).reshape(-1, len(View))
+        if verdict_p is not None:
+            room_cv[_cannot_tell_c(self.residues, verdict_p == Verdict.UNKNOWN)] = 0
+        if len(self.room_cv) >= _REMEMBERED:
+            self.room_cv.clear()
+        self.room_cv[asked] = verdict_p, read_only(room_cv)
+        return room_cv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,3 +145,11 @@ def _merged(lower: Layer, live_j: _Positions, upper: Layer) -> Layer:
         position_c=np.concatenate([lower.position_c[live_j], upper.position_c]),
         residues=gathered([(lower.residues, live_j), (upper.residues, every)]),
     )
+
+
+def _cannot_tell_c(residues: Residues, is_unknown_p: BoolArray) -> BoolArray:
+    """Whether the pool of any node of each cluster is unknown."""
+    table_xk = residues.table_xk
+    is_unknown_k = is_unknown_p[table_xk[KIND]] & (table_xk[COUNT] > 0)
+    unknown_c: BoolArray = np.logical_or.reduceat(is_unknown_k, residues.first_s[: -1 : len(View)])
+    return unknown_c

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from federation.model.ledger import ClusterLedger, LedgerInWork, Stake
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.scheduler.arrays import BoolArray
+from federation.scheduler.arrays import BoolArray, read_only
 from federation.scheduler.deductions import deducted
 from federation.scheduler.reserve import (
     FleetRooms,
@@ -63,6 +64,10 @@ class Kept:
     promises: tuple[ClusterPromise, ...]
 
 
+# Where pools can tell, and why not elsewhere, for what was wanted last.
+_Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, str]]
+
+
 class Working:
     """The rooms and ledgers of a snapshot with what was promised since it was taken.
 
@@ -74,6 +79,7 @@ class Working:
         self.rooms: FleetRooms = snapshot.rooms
         self._ledgers: dict[int, LedgerInWork] = {}
         self._allow_unproven = allow_unproven
+        self._known_told: _Told | None = None
 
     @cached_property
     def after(self) -> FleetSnapshot:
@@ -114,26 +120,26 @@ class Working:
         Where nothing proves that there is room: unknown, unless unproven promises are allowed;
         then what the lesser levels say.
         """
-        requirements = binding.requirements
         own = dict(self._own(binding))
-        told_c, reasons = self._told(binding)
+        told_c, known = self._told(binding)
+        reasons = dict(known)
         if binding.components:
-            packable = packable_sets_c(self.rooms, binding.components, asked, own)
+            most_c = packable_sets_c(self.rooms, binding.components, asked, own)
         else:
-            packable = packable_c(
+            most_c = packable_c(
                 self.rooms,
-                requirements,
+                binding.requirements,
                 asked,
                 {c: (room, self._kept_there(binding, c)) for c, room in own.items()},
             )
-        for position in np.flatnonzero(self.rooms.special_c).tolist():
+        for position in self.rooms.special_c.nonzero()[0].tolist():
             room = self.room(position)
             if room is not None and room.overcommitted:
                 reasons[position] = OVERCOMMITTED
         estimates = Estimates(
-            replicas_c=np.where(told_c, packable, 0),
-            source_c=np.where(told_c, np.int8(Source.POOLS), np.int8(Source.NONE)),
-            bound_c=np.where(told_c, np.int8(Bound.LOWER), np.int8(Bound.NONE)),
+            replicas_c=most_c * told_c,
+            source_c=told_c * np.int8(Source.POOLS),
+            bound_c=told_c * np.int8(Bound.LOWER),
             reasons=reasons,
         )
         if not self._allow_unproven or told_c.all():
@@ -269,16 +275,21 @@ class Working:
             outstanding,
         )
 
-    def _told(self, binding: Binding) -> tuple[BoolArray, dict[int, str]]:
+    def _told(self, binding: Binding) -> tuple[BoolArray, Mapping[int, str]]:
         """Where pools can tell whether every part of the workload fits, and why not elsewhere."""
+        wanted = _requirements(binding)
+        # Promises do not change it, and one binding after the other wants the same.
+        if self._known_told is not None and self._known_told[0] == wanted:
+            return self._known_told[1:]
         told_c = np.ones(len(self.rooms), dtype=np.bool_)
         reasons: dict[int, str] = {}
-        for requirements in _requirements(binding):
+        for requirements in wanted:
             here_c, why = self.rooms.told(requirements)
             told_c &= here_c
             reasons |= why
         for position in np.flatnonzero(~told_c).tolist():
             reasons.setdefault(position, NO_POOLS)
+        self._known_told = wanted, read_only(told_c), reasons
         return told_c, reasons
 
     def _worth(
