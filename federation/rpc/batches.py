@@ -16,6 +16,7 @@ from federation.rpc.placing import NodePlacing
 from federation.rpc.status import shortened
 from federation.services.batches import BatchItem, schedule_batch
 from federation.services.scheduling import Scheduling
+from federation.services.values import Scheduled
 from federation.v1 import scheduling_pb2 as messages
 
 MAX_ITEMS = 1000
@@ -38,6 +39,7 @@ async def scheduled_batch(
         await schedule_batch(scheduling, [each for each in read if isinstance(each, BatchItem)])
     )
     response, room = messages.ScheduleBatchResponse(), FULL_BYTES
+    answered: list[Scheduled] = []
     for item, each in zip(request.items, read, strict=True):
         answer = next(decided) if isinstance(each, BatchItem) else each
         result = response.results.add()
@@ -46,12 +48,13 @@ async def scheduled_batch(
         else:
             put_decision(answer.record, result.decision)
             result.queued = answer.queued
-            placing.start_behind(answer)
+            answered.append(answer)
         size_bytes = result.ByteSize()
         if size_bytes > room:
             _trim(result)
             size_bytes = result.ByteSize()
         room -= size_bytes
+    placing.start_behind(answered)
     return response
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from federation.model.errors import FederationError
 from federation.model.placement import Binding
@@ -44,10 +45,11 @@ class NodePlacing:
         task.add_done_callback(self._running.discard)
         return task
 
-    def start_behind(self, scheduled: Scheduled) -> None:
-        """Ask where that is still open; whoever reads the decision later finds the answers."""
-        if scheduled.binding is not None and lacks_nodes(scheduled):
-            self.start(scheduled.record, scheduled.binding, BACKGROUND_SECONDS)
+    def start_behind(self, decided: Iterable[Scheduled]) -> None:
+        """Ask where that is still open; whoever reads the decisions later finds the answers."""
+        for each in self._scheduling.placeable(filter(lacks_nodes, decided)):
+            if each.binding is not None:
+                self.start(each.record, each.binding, BACKGROUND_SECONDS)
 
     async def settle(self, timeout_seconds: float) -> None:
         """Wait, at most this long, until nothing runs."""

@@ -22,7 +22,7 @@ from federation.rpc.failures import plugin_failures_logged
 from federation.rpc.interceptors import Context, caller, seconds_left
 from federation.rpc.once import once_of
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
-from federation.rpc.placing import BACKGROUND_SECONDS, NodePlacing, lacks_nodes
+from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed
 from federation.rpc.watching import bindings_response, serve_watch
 from federation.services.previews import Previews
@@ -64,7 +64,7 @@ class SchedulingServicer(Servicer):
         scheduled = await self._scheduled(request, once)
         record, binding = scheduled.record, scheduled.binding
         if binding is not None and lacks_nodes(scheduled):
-            record = await self._with_nodes(record, binding, node_seconds, context)
+            record = await self._with_nodes(scheduled, binding, node_seconds, context)
         return messages.ScheduleResponse(
             decision=decision_to_message(record),
             queued=scheduled.queued,
@@ -184,16 +184,17 @@ class SchedulingServicer(Servicer):
             )
 
     async def _with_nodes(
-        self, record: DecisionRecord, binding: Binding, node_seconds: float, context: Context
+        self, scheduled: Scheduled, binding: Binding, node_seconds: float, context: Context
     ) -> DecisionRecord:
         """Ask the agents: for this answer when the caller waits, else for later readers."""
         if not node_seconds:
-            self._placing.start(record, binding, BACKGROUND_SECONDS)
-            return record
+            self._placing.start_behind([scheduled])
+            return scheduled.record
         left = seconds_left(context)
         limit = node_seconds if left is None else min(node_seconds, left - ANSWER_SECONDS)
         # Once asked, the agents' answers are kept even when the caller does not wait any more.
-        return await asyncio.shield(self._placing.start(record, binding, max(limit, 0.0)))
+        placed = self._placing.start(scheduled.record, binding, max(limit, 0.0))
+        return await asyncio.shield(placed)
 
 
 def _once(request: messages.ScheduleRequest) -> Once | None:

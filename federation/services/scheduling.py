@@ -6,8 +6,9 @@ Must not decide or commit: ``committing`` does; must not hold a transaction whil
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import cache
 
 from federation.model.errors import (
     DeadlineMissed,
@@ -108,6 +109,20 @@ class Scheduling:
             raise InvalidRequest(violations)
         if binding.suspended:
             raise PreconditionFailed(f"Scheduling of binding {binding.key!r} is suspended.")
+
+    def placeable(self, decided: Iterable[Scheduled]) -> list[Scheduled]:
+        """Those with an agent to ask for nodes, or promised by a plan that nobody keeps."""
+        is_connected = cache(self._agents.is_connected)
+        return [
+            each
+            for each in decided
+            if any(
+                is_connected(target.name)
+                for target in each.record.decision.clusters
+                if target.replicas > 0
+            )
+            or _planned(each.record)
+        ]
 
     async def place_nodes(
         self, record: DecisionRecord, binding: Binding, timeout_seconds: float

@@ -283,6 +283,16 @@ async def test_an_agent_that_does_not_answer_keeps_no_plan(
     assert await certificates(scheduling, store) == {"a": "careful", "b": "planned", "c": "careful"}
 
 
+async def test_plans_that_nobody_is_there_to_keep_are_looked_after(
+    planned: Scheduled, scheduling: Scheduling, store: PostgresStore, agents: Agents
+) -> None:
+    assert planned.binding is not None
+    agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
+    assert scheduling.placeable([planned]) == [planned]
+    await scheduling.place_nodes(planned.record, planned.binding, 5.0)
+    assert set((await certificates(scheduling, store)).values()) == {"careful"}
+
+
 async def test_a_plan_that_was_made_again_meanwhile_is_not_weakened(
     planned: Scheduled,
     amending: Amending,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from federation.model.errors import Unavailable
 from federation.services.scheduling import Scheduling
 from tests.services import WEB, Agents, apply
+from tests.unit.services.conftest import only
 
 
 async def test_agents_say_where_their_shares_go_and_that_is_kept(
@@ -42,3 +43,17 @@ async def test_an_agent_that_is_late_gone_or_wrong_costs_its_own_plan_only(
     assert [plan.unplaced for plan in record.node_plans] == [0, 0, 3]
     assert "answered for 0 replicas, not for 3" in record.node_plans[2].message
     assert (await scheduling.get_decision(record.id)).node_plans == record.node_plans
+
+
+async def test_nothing_is_begun_where_there_is_nobody_to_ask(
+    scheduling: Scheduling, agents: Agents
+) -> None:
+    everywhere = await apply(scheduling, WEB)
+    here = await apply(scheduling, replace(only("b", 1), name="here", uid=""))
+    nowhere = await apply(scheduling, replace(WEB, name="much", uid="", replicas=1000))
+    decided = [everywhere, here, nowhere]
+    assert scheduling.placeable(decided) == [everywhere, here]
+    agents.errors = {"b": Unavailable()}
+    assert scheduling.placeable(decided) == [everywhere]
+    agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
+    assert scheduling.placeable(decided) == []
