@@ -14,20 +14,13 @@ import numpy as np
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.matching import Verdict, keys_not_carried
-from federation.model.pools.packing import room_by_segment
-from federation.model.pools.residues import (
-    COUNT,
-    KIND,
-    Residues,
-    View,
-    gathered,
-    with_kinds,
-)
+from federation.model.pools.residues import Residues, View, gathered, with_kinds
 from federation.model.pools.values import Pools
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.arrays import BoolArray, IntArray
 from federation.scheduler.held import Held, Holding
 from federation.scheduler.layers import Layers
+from federation.scheduler.many_rooms import UnpackedRoom, packed_rooms
 from federation.scheduler.pool_kinds import PoolKinds
 from federation.scheduler.room import ReportId, Room
 
@@ -78,10 +71,14 @@ class FleetRooms:
     known_filled: _Filled
 
     @classmethod
-    def of(cls, rooms: Iterable[Room | None]) -> FleetRooms:
+    def of(cls, rooms: Iterable[Room | UnpackedRoom | None]) -> FleetRooms:
         rooms = tuple(rooms)
-        size = len(rooms)
-        empty = cls(
+        return cls.none(len(rooms)).with_rooms(dict(enumerate(rooms)))
+
+    @classmethod
+    def none(cls, size: int) -> FleetRooms:
+        """The rooms of so many clusters that have no pools."""
+        return cls(
             sites=(None,) * size,
             held=(None,) * size,
             layers=Layers.none(size),
@@ -90,26 +87,41 @@ class FleetRooms:
             special_c=np.zeros(size, dtype=np.bool_),
             known_filled=_Filled(),
         )
-        return empty.with_rooms(dict(enumerate(rooms)))
 
-    def with_rooms(self, changes: Mapping[int, Room | None]) -> FleetRooms:
-        """The same fleet with newer rooms at some positions; this one stays as it is."""
+    def with_rooms(self, changes: Mapping[int, Room | UnpackedRoom | None]) -> FleetRooms:
+        """The same fleet with newer rooms at some positions; this one stays as it is.
+
+        All that are not packed yet are packed in the same steps.
+        """
+        there = {position: room for position, room in changes.items() if room is not None}
+        kinds = self.kinds.with_pools(room.pools for room in there.values())
+        held = {c: room.held for c, room in there.items() if isinstance(room, Room)}
+        left = [
+            (with_kinds(room.left, [kinds.of(room.pools)]), [0])
+            for room in there.values()
+            if isinstance(room, Room)
+        ]
+        layers = self.layers.without(list(changes))
+        if left:
+            layers = layers.with_newest(list(held), gathered(left))
+        unpacked = {c: room for c, room in there.items() if isinstance(room, UnpackedRoom)}
+        if unpacked:
+            packed = packed_rooms(list(unpacked.values()), kinds)
+            held |= zip(unpacked, packed.held, strict=True)
+            position_c = np.array(list(unpacked), dtype=np.intp)[packed.order]
+            layers = layers.with_newest(position_c.tolist(), packed.residues)
+        taken = {c: (_site(room, kinds), held[c]) for c, room in there.items()}
+        return self._with(dict.fromkeys(changes) | taken, layers, kinds)
+
+    def _with(
+        self, taken: Mapping[int, tuple[Site, Held] | None], layers: Layers, kinds: PoolKinds
+    ) -> FleetRooms:
         sites, held = list(self.sites), list(self.held)
         planned_c, special_c = self.planned_c.copy(), self.special_c.copy()
-        kinds = self.kinds.with_pools(room.pools for room in changes.values() if room)
-        added: dict[int, Residues] = {}
-        for position, room in changes.items():
-            planned_c[position] = room is not None and room.follows_claims
-            special_c[position] = room is not None and room.held.is_special
-            if room is None:
-                sites[position] = held[position] = None
-            else:
-                sites[position], held[position] = _site(room, kinds), room.held
-                added[position] = with_kinds(room.left, kinds.of(room.pools))
-        layers = self.layers.without(list(changes))
-        if added:
-            sources = [(each, [0]) for each in added.values()]
-            layers = layers.with_newest(list(added), gathered(sources))
+        for position, found in taken.items():
+            sites[position], held[position] = found or (None, None)
+            planned_c[position] = found is not None and found[0].follows_claims
+            special_c[position] = found is not None and found[1].is_special
         return FleetRooms(
             sites=tuple(sites),
             held=tuple(held),
@@ -117,7 +129,7 @@ class FleetRooms:
             kinds=kinds,
             planned_c=planned_c,
             special_c=special_c,
-            known_filled=self.known_filled.after(changes),
+            known_filled=self.known_filled.after(taken),
         )
 
     def with_promises(
@@ -158,14 +170,9 @@ class FleetRooms:
         0 where nothing is reported, or the pools cannot tell.
         """
         verdict_p = self.kinds.verdicts(requirements.node_claim)
-        suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
         most_cv = np.zeros((len(self), len(View)), dtype=np.int64)
         for layer in self.layers:
-            total_s = room_by_segment(layer.residues, requirements.request, suiting_p)
-            total_cv = total_s.reshape(-1, len(View))
-            if verdict_p is not None:
-                total_cv[_cannot_tell_c(layer.residues, verdict_p == Verdict.UNKNOWN)] = 0
-            most_cv[layer.position_c] = total_cv
+            most_cv[layer.position_c] = layer.room(requirements.request, verdict_p)
         most_cv[self.layers.unknown_c] = 0
         np.minimum(most_cv, MAX_REPLICAS, out=most_cv)
         return most_cv[:, View.FILLED].copy(), most_cv[:, View.SPREAD].copy()
@@ -243,18 +250,10 @@ class _Rooms(Sequence[Room | None]):
         return (self[position] for position in range(len(self)))
 
 
-def _site(room: Room, kinds: PoolKinds) -> Site:
+def _site(room: Room | UnpackedRoom, kinds: PoolKinds) -> Site:
     return Site(
         report=room.report,
         pools=room.pools,
         follows_claims=room.follows_claims,
         kind_p=kinds.of(room.pools),
     )
-
-
-def _cannot_tell_c(residues: Residues, is_unknown_p: BoolArray) -> BoolArray:
-    """Whether the pool of any node of each cluster is unknown."""
-    table_xk = residues.table_xk
-    is_unknown_k = is_unknown_p[table_xk[KIND]] & (table_xk[COUNT] > 0)
-    unknown_c: BoolArray = np.logical_or.reduceat(is_unknown_k, residues.first_s[: -1 : len(View)])
-    return unknown_c

@@ -110,14 +110,14 @@ class Held(NamedTuple):
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Alike:
     claim: NodeClaim | None
-    members: list[Outstanding] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
 
 
-def outstanding_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
-    """What is packed in the same way together, in the order of the first of each group."""
+def places_alike(outstanding: Iterable[Outstanding]) -> list[list[int]]:
+    """Places of what is packed in the same way, in the order of the first of each group."""
     groups: list[_Alike] = []
     by_shape: dict[tuple[Shape, bool], list[_Alike]] = {}
-    for each in outstanding:
+    for place, each in enumerate(outstanding):
         is_unproven = each.certificate is PromiseCertificate.UNPROVEN
         candidates = by_shape.setdefault((each.shape, is_unproven), [])
         claim = each.requirements.node_claim
@@ -126,8 +126,13 @@ def outstanding_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstandi
             group = _Alike(claim=claim)
             candidates.append(group)
             groups.append(group)
-        group.members.append(each)
-    return [group.members for group in groups]
+        group.places.append(place)
+    return [group.places for group in groups]
+
+
+def outstanding_alike(outstanding: Sequence[Outstanding]) -> list[list[Outstanding]]:
+    """What is packed in the same way together."""
+    return [[outstanding[place] for place in alike] for alike in places_alike(outstanding)]
 
 
 def holdings_of(

@@ -18,6 +18,7 @@ from federation.model.ledger import ClusterLedger
 from federation.model.pools.values import Pools
 from federation.model.reported_pools import pools_of
 from federation.model.reservations import Reservation
+from federation.scheduler.many_rooms import UnpackedRoom
 from federation.scheduler.room import ReportId, Room
 from federation.services.fleet_snapshot import ClusterPicture, FleetSnapshot
 from federation.services.holders import Holders, by_cluster
@@ -433,6 +434,14 @@ class FleetOwner:
 
     def _room(self, name: str) -> Room | None:
         """The cluster's room with all that is outstanding now."""
+        known = self._known_room(name)
+        if isinstance(known, UnpackedRoom):
+            known = known.packed()
+            self._rooms[name] = _Roomed(self.ledger(name), known)
+        return known
+
+    def _known_room(self, name: str) -> Room | UnpackedRoom | None:
+        """The cluster's room, to be packed where none is known that it can be made from."""
         pools, report = self._pools.get(name), self._states[name].report
         if pools is None or report is None:
             return None
@@ -445,16 +454,13 @@ class FleetOwner:
         before = known.room if known is not None else None
         if before is None and position is not None and name not in self._emptied:
             before = self._snapshot.rooms.rooms[position]
-        room = _room_with(before or self._bare_room(name, report, pools), ledger)
+        if before is None:
+            follows_claims = self._presences[name].placer is not Placer.NONE
+            report_id = ReportId(report.epoch, report.sequence)
+            return UnpackedRoom(report_id, pools, follows_claims, ledger.outstanding())
+        room = _room_with(before, ledger)
         self._rooms[name] = _Roomed(ledger, room)
         return room
-
-    def _bare_room(self, name: str, report: CapacityReport, pools: Pools) -> Room:
-        return Room.of(
-            ReportId(report.epoch, report.sequence),
-            pools,
-            follows_claims=self._presences[name].placer is not Placer.NONE,
-        )
 
     def _brought_up_to_date(self) -> FleetSnapshot:
         if self._snapshot.positions.keys() != self._states.keys():
@@ -477,7 +483,7 @@ class FleetOwner:
         return ClusterPicture(
             state=self._states[name],
             ledger=self.ledger(name),
-            room=self._room(name) if is_packed_anew else None,
+            room=self._known_room(name) if is_packed_anew else None,
             silent_after=self._presences[name].silent_after,
         )
 

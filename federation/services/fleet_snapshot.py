@@ -19,6 +19,7 @@ from federation.model.ledger import ClusterLedger
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.reservations import Outstanding
 from federation.scheduler.fleet import Fleet
+from federation.scheduler.many_rooms import UnpackedRoom
 from federation.scheduler.reserve import FleetRooms
 from federation.scheduler.room import Room
 
@@ -27,11 +28,14 @@ STALE = "is stale: its agent is silent"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClusterPicture:
-    """One cluster in a snapshot: ``room`` is what its report has beside what is outstanding."""
+    """One cluster in a snapshot: ``room`` is what its report has beside what is outstanding.
+
+    Many that are still to be packed are packed faster than each by itself.
+    """
 
     state: ClusterState
     ledger: ClusterLedger
-    room: Room | None
+    room: Room | UnpackedRoom | None
     silent_after: float
 
 

@@ -38,6 +38,7 @@ PIECES: Final = 2
 _VIEWS: Final = np.arange(len(View))
 # A cluster has fewer cells than this has numbers, and sizes have 30 bits.
 _ORIGIN_BITS: Final = 32
+_SIZE_BITS: Final = 30
 # Sums below this are safe in int64.
 _SAFE: Final = 2.0**62
 
@@ -73,23 +74,48 @@ class Residues:
 
 def residues_of(pools: Pools) -> Residues:
     """The cells of one cluster before anything is packed: both views are the same."""
-    cells = pools.cells
-    weight_rc = weight_r1(cells)
-    table_xk = np.zeros((AMOUNTS + len(cells.resources), len(cells)), dtype=np.int64)
-    table_xk[COUNT] = cells.count_k
-    table_xk[SIZE] = size_k(cells.min_rk, weight_rc)
-    table_xk[POOL] = table_xk[KIND] = cells.pool_k
-    table_xk[ORIGIN] = np.arange(len(cells))
-    table_xk[AMOUNTS:] = cells.min_rk
-    table_xk = table_xk[:, table_xk[COUNT] > 0]
-    # Cells that are nearly in the order of their sizes are sorted in next to no time.
-    spaced_xk, used = _spaced(table_xk[:, np.argsort(table_xk[SIZE], kind="stable")])
-    capacity = spaced_xk.shape[1]
+    return residues_of_many([pools.cells])
+
+
+def residues_of_many(every: Sequence[Cells]) -> Residues:
+    """The cells of clusters side by side before anything is packed, each with its pools alone."""
+    resources = tuple(dict.fromkeys(name for cells in every for name in cells.resources))
+    first_c = _starts(np.array([len(cells) for cells in every], dtype=np.int64))
+    table_xk = np.zeros((AMOUNTS + len(resources), int(first_c[-1])), dtype=np.int64)
+    weight_rc = np.zeros((len(resources), len(every)), dtype=np.float64)
+    for place, cells in enumerate(every):
+        row_r = [resources.index(name) for name in cells.resources]
+        part_xk = table_xk[:, first_c[place] : first_c[place + 1]]
+        part_xk[COUNT] = cells.count_k
+        part_xk[POOL] = part_xk[KIND] = cells.pool_k
+        part_xk[ORIGIN] = np.arange(len(cells))
+        part_xk[[AMOUNTS + row for row in row_r]] = cells.min_rk
+        weight_rc[row_r, place] = weight_r1(cells)[:, 0]
+    cluster_k = np.arange(len(every)).repeat(np.diff(first_c))
+    table_xk[SIZE] = size_k(table_xk[AMOUNTS:], weight_rc[:, cluster_k])
+    order_k = np.argsort(table_xk[SIZE] | (cluster_k << _SIZE_BITS), kind="stable")
+    order_k = order_k[table_xk[COUNT, order_k] > 0]
+    return _in_both_views(resources, table_xk[:, order_k], cluster_k[order_k], weight_rc)
+
+
+def _in_both_views(
+    resources: tuple[str, ...],
+    cells_xk: Int64Array,
+    cluster_k: Int64Array,
+    weight_rc: npt.NDArray[np.float64],
+) -> Residues:
+    """The columns of each cluster twice, with spare ones."""
+    used_c = np.bincount(cluster_k, minlength=weight_rc.shape[1])
+    first_s = _starts((used_c + _spare(used_c)).repeat(len(View)))
+    rank_k = np.arange(len(cluster_k)) - _starts(used_c)[cluster_k]
+    table_xk = np.zeros((len(cells_xk), int(first_s[-1])), dtype=np.int64)
+    for view in View:
+        table_xk[:, first_s[cluster_k * len(View) + view] + rank_k] = cells_xk
     return Residues(
-        resources=cells.resources,
-        table_xk=np.concatenate([spaced_xk, spaced_xk], axis=1),
-        first_s=np.array([0, capacity, 2 * capacity], dtype=np.int64),
-        used_s=np.full(len(View), used, dtype=np.int64),
+        resources=resources,
+        table_xk=table_xk,
+        first_s=first_s,
+        used_s=used_c.repeat(len(View)),
         weight_rc=weight_rc,
     )
 
@@ -143,8 +169,11 @@ def _picked(
     start_s, used_s = residues.first_s[segment_s], residues.used_s[segment_s]
     capacity_s = residues.first_s[segment_s + 1] - start_s
     weight_rc = residues.weight_rc[:, place_c]
-    parts = _slices(residues.table_xk, start_s[:: len(View)], capacity_s)
     is_short_c = (capacity_s - used_s < PIECES).reshape(-1, len(View)).any(axis=1)
+    if not is_short_c.any() and np.array_equal(place_c, np.arange(len(residues))):
+        parts = [residues.table_xk]
+    else:
+        parts = _slices(residues.table_xk, start_s[:: len(View)], capacity_s)
     for place in np.flatnonzero(is_short_c).tolist():
         span = slice(place * len(View), (place + 1) * len(View))
         views = [
@@ -195,10 +224,12 @@ def only(residues: Residues, cluster: int) -> Residues:
     )
 
 
-def with_kinds(residues: Residues, kind_p: Int64Array) -> Residues:
-    """The only cluster, with the kind of each of its pools."""
+def with_kinds(residues: Residues, kinds: Sequence[Int64Array]) -> Residues:
+    """With the kind of each pool of each cluster."""
+    first_c = _starts(np.array([len(kind_p) for kind_p in kinds], dtype=np.int64))
+    capacity_c = np.diff(residues.first_s[:: len(View)])
     table_xk = residues.table_xk.copy()
-    table_xk[KIND] = kind_p[table_xk[POOL]]
+    table_xk[KIND] = np.concatenate(kinds)[table_xk[POOL] + first_c[:-1].repeat(capacity_c)]
     return replace(residues, table_xk=table_xk)
 
 
@@ -265,9 +296,14 @@ def _coalesced(cells_xk: Int64Array) -> Int64Array:
 def _spaced(cells_xk: Int64Array) -> tuple[Int64Array, int]:
     """The columns with spare ones, and how many there are without."""
     rows, used = cells_xk.shape
-    spaced_xk = np.zeros((rows, used + max(4 * PIECES, used // 4)), dtype=np.int64)
+    spaced_xk = np.zeros((rows, used + _spare(np.array([used])).item()), dtype=np.int64)
     spaced_xk[:, :used] = cells_xk
     return spaced_xk, used
+
+
+def _spare(used_c: Int64Array) -> Int64Array:
+    """How many spare columns there are beside so many others."""
+    return np.maximum(4 * PIECES, used_c // 4)
 
 
 def _starts(capacity_s: Int64Array) -> Int64Array:

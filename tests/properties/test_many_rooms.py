@@ -1,0 +1,85 @@
+"""The rooms of many clusters, packed at once, against each of them packed by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.model.pools.values import Cells
+from federation.model.reservations import Outstanding
+from federation.scheduler.many_rooms import UnpackedRoom
+from federation.scheduler.reserve import FleetRooms
+from federation.scheduler.room import ReportId, Room
+from tests.properties.test_reserve_packing import cells_drawn, outstandings, table
+
+_Drawn: TypeAlias = tuple[list[tuple[int, int, tuple[int, ...]]], list[Outstanding]]
+
+rooms_drawn = st.lists(
+    st.tuples(cells_drawn, st.lists(outstandings(most=6), max_size=14)), min_size=1, max_size=6
+)
+
+
+def unpacked_rooms(drawn: list[_Drawn]) -> list[UnpackedRoom]:
+    """Every other one follows claims; some have a resource of their own."""
+    found = []
+    for number, (cells, outstanding) in enumerate(drawn):
+        pools = table(cells)
+        if number % 3 == 1:
+            pools = replace(pools, cells=with_more_resources(pools.cells))
+        found.append(UnpackedRoom(ReportId(1, number), pools, number % 2 == 0, tuple(outstanding)))
+    return found
+
+
+def with_more_resources(cells: Cells) -> Cells:
+    more_k = np.ones((1, len(cells)), dtype=np.int64)
+    return replace(
+        cells,
+        resources=(*cells.resources, "vendor.example.com/rare"),
+        min_rk=np.concatenate([cells.min_rk, more_k]),
+        sum_rk=np.concatenate([cells.sum_rk, more_k * cells.count_k]),
+        max_rk=np.concatenate([cells.max_rk, more_k]),
+    )
+
+
+def plain(cells: Cells) -> list[object]:
+    return [
+        cells.resources,
+        *(each.tolist() for each in (cells.pool_k, cells.count_k, cells.min_rk, cells.max_rk)),
+    ]
+
+
+def assert_same(found: Room | None, expected: Room) -> None:
+    assert found is not None
+    assert found.report == expected.report
+    assert found.follows_claims == expected.follows_claims
+    assert found.outstanding == expected.outstanding
+    assert found.held.is_special == expected.held.is_special
+    assert [each.unplaced for each in found.holdings] == [
+        each.unplaced for each in expected.holdings
+    ]
+    assert [each.steps for each in found.holdings] == [each.steps for each in expected.holdings]
+    assert plain(found.filled.cells) == plain(expected.filled.cells)
+    assert plain(found.spread.cells) == plain(expected.spread.cells)
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawn=rooms_drawn)
+def test_many_rooms_are_packed_as_each_by_itself(drawn: list[_Drawn]) -> None:
+    every = unpacked_rooms(drawn)
+    fleet = FleetRooms.of(every)
+    for position, unpacked in enumerate(every):
+        assert_same(fleet.rooms[position], unpacked.packed())
+
+
+@settings(max_examples=50, deadline=None)
+@given(drawn=rooms_drawn, again=rooms_drawn)
+def test_rooms_take_the_place_of_others(drawn: list[_Drawn], again: list[_Drawn]) -> None:
+    before, after = unpacked_rooms(drawn), unpacked_rooms(again)
+    changed = {2 * place: each for place, each in enumerate(after) if 2 * place < len(before)}
+    fleet = FleetRooms.of(each.packed() for each in before).with_rooms(changed)
+    for position, unpacked in enumerate(before):
+        assert_same(fleet.rooms[position], changed.get(position, unpacked).packed())
