@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,10 +12,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.placement import Binding
-from federation.services.ports import NewDecision, Settled, StoredBinding, Transaction
-from federation.services.values import DecisionRecord, Verdict
+from federation.scheduler.decision import Outcome
+from federation.services.ports import NewDecision, StoredBinding, Transaction
+from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
+from tests.decisions import make_decision
 
 
 @pytest.fixture
@@ -37,6 +40,8 @@ def store(engine: AsyncEngine) -> PostgresStore:
     return PostgresStore(engine)
 
 
+NOWHERE = Verdict(decision=make_decision(outcome=Outcome.UNSCHEDULABLE), evidence=ReportEvidence())
+
 # Those of this database that wait for a row or a transaction of another one.
 WAITING = text("""
     SELECT count(*) FROM pg_stat_activity
@@ -51,30 +56,54 @@ async def until_waiting(engine: AsyncEngine, count: int = 1) -> None:
             await connection.rollback()
 
 
+def new_decision(
+    binding: Binding, verdict: Verdict = NOWHERE, *, placed: bool = False, **given: Any
+) -> NewDecision:
+    """Under a new id; about a new binding unless ``binding_id`` is given."""
+    return NewDecision(
+        **({"id": str(uuid4()), "binding_id": None} | given),
+        binding=binding,
+        verdict=verdict,
+        placed=placed,
+    )
+
+
 async def add_binding(tx: Transaction, binding: Binding) -> StoredBinding | None:
-    """None where the name is taken."""
-    return (await tx.bindings.add_all([binding])).get((binding.namespace, binding.name))
+    """With a decision that leaves it where it is; None where the name is taken."""
+    stored, _ = await put_binding(tx, None, binding)
+    return stored
 
 
 async def put_binding(
-    tx: Transaction, binding_id: int, binding: Binding, outcome: Settled
-) -> StoredBinding:
-    (stored,) = (await tx.bindings.put_all([(binding_id, binding, outcome)])).values()
-    return stored
+    tx: Transaction,
+    binding_id: int | None,
+    binding: Binding,
+    verdict: Verdict = NOWHERE,
+    *,
+    placed: bool = False,
+    group: str = "",
+) -> tuple[StoredBinding | None, DecisionRecord]:
+    """A binding, new without an id, and a decision about it under a new id."""
+    new = new_decision(
+        binding, verdict, binding_id=binding_id, placed=placed, observed_affinity=group
+    )
+    settled = await tx.decisions.add_all([new])
+    record = DecisionRecord(
+        id=new.id,
+        namespace=binding.namespace,
+        name=binding.name,
+        binding_generation=binding.generation,
+        created_at=settled.at,
+        decision=verdict.decision,
+        evidence=verdict.evidence,
+        promises=verdict.promises,
+    )
+    return settled.bindings.get((binding.namespace, binding.name)), record
 
 
 async def keep_decision(
     tx: Transaction, binding_id: int, binding: Binding, verdict: Verdict
 ) -> DecisionRecord:
-    """Under a new id."""
-    new = NewDecision(id=str(uuid4()), binding_id=binding_id, binding=binding, verdict=verdict)
-    return DecisionRecord(
-        id=new.id,
-        namespace=binding.namespace,
-        name=binding.name,
-        binding_generation=binding.generation,
-        created_at=await tx.decisions.add_all([new]),
-        decision=verdict.decision,
-        evidence=verdict.evidence,
-        promises=verdict.promises,
-    )
+    """A decision that leaves its binding where it is."""
+    _, record = await put_binding(tx, binding_id, binding, verdict)
+    return record

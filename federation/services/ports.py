@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from federation.model.cluster import CapacityReport, Cluster
 from federation.model.errors import FederationError
@@ -154,21 +154,24 @@ class StoredPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDecision:
-    """A decision that is to be kept under ``id``, a UUID, for the binding as it was decided."""
+    """A decision that is to be kept under ``id``, a UUID, with its binding as it was decided.
+
+    ``binding_id`` is None for a new binding. ``placed`` False leaves the binding where it was.
+    """
 
     id: str
-    binding_id: int
+    binding_id: int | None
     binding: Binding
     verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """What a decision did to its binding; ``placed`` False leaves the placement as it was."""
-
-    decision_id: str
     placed: bool
-    observed_affinity: str
+    observed_affinity: str = ""
+
+
+class Settled(NamedTuple):
+    """Bindings as stored with their newest decisions, by (namespace, name), and since when."""
+
+    bindings: Mapping[tuple[str, str], StoredBinding]
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,16 +354,6 @@ class Bindings(Protocol):
         """``find``, held until the end of the transaction, taken in ascending order of the keys."""
         ...
 
-    async def add_all(self, bindings: Sequence[Binding]) -> Mapping[tuple[str, str], StoredBinding]:
-        """New bindings, in ascending order of their keys; names that are taken are left out."""
-        ...
-
-    async def put_all(
-        self, bindings: Sequence[tuple[int, Binding, Settled]]
-    ) -> Mapping[tuple[str, str], StoredBinding]:
-        """Replaces all of bindings: (binding_id, binding, outcome)."""
-        ...
-
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
         """(namespace, name) of the first bindings, by name, with replicas in a cluster."""
         ...
@@ -369,8 +362,11 @@ class Bindings(Protocol):
 class Decisions(Protocol):
     """Decisions with their traces; they outlive their bindings."""
 
-    async def add_all(self, decisions: Sequence[NewDecision]) -> float:
-        """Keeps decisions under the ids they bring; when, in Unix seconds."""
+    async def add_all(self, decisions: Sequence[NewDecision]) -> Settled:
+        """Keeps decisions, and their bindings as they are then.
+
+        New bindings whose names are taken are left out with their decisions.
+        """
         ...
 
     async def get(self, decision_id: str) -> DecisionRecord | None:

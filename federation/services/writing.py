@@ -7,7 +7,7 @@ after it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from federation.model.echoes import Owner
 from federation.model.errors import Conflict
@@ -16,7 +16,7 @@ from federation.services.deciding import PLACED
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
 from federation.services.journal import BindingChanged, StoredReservations
-from federation.services.ports import NewDecision, Settled, StoredBinding, Transaction
+from federation.services.ports import NewDecision, StoredBinding, Transaction
 from federation.services.promising import Kept
 from federation.services.values import DecisionRecord, Scheduled, Verdict
 
@@ -45,11 +45,17 @@ class Ready:
         return self.verdict.decision.outcome in PLACED
 
     @property
-    def decided(self) -> Binding:
-        """The binding as it is after the decision."""
-        if not self.is_placed:
-            return self.candidate
-        return replace(self.candidate, clusters=self.verdict.decision.clusters)
+    def new(self) -> NewDecision:
+        placed, known = self.is_placed, self.known
+        group = self.verdict.decision.trace.affinity_group
+        return NewDecision(
+            id=self.id,
+            binding_id=known.id if known else None,
+            binding=self.candidate,
+            verdict=self.verdict,
+            placed=placed,
+            observed_affinity=group if placed else known.observed_affinity if known else "",
+        )
 
     @property
     def change(self) -> BindingChanged:
@@ -105,30 +111,16 @@ async def write(tx: Transaction, ready: Sequence[Ready]) -> Written:
     """
     if not ready:
         return Written()
-    new = [each.candidate for each in ready if each.known is None]
-    added = await tx.bindings.add_all(new) if new else {}
-    if len(added) != len(new):
+    settled = await tx.decisions.add_all([each.new for each in ready])
+    if len(settled.bindings) < len(ready):
         raise Conflict("A binding of that name was made meanwhile: try again.")
-    current = {each.key: each.known or added[each.key] for each in ready}
-    created_at = await tx.decisions.add_all(
-        [
-            NewDecision(
-                id=each.id,
-                binding_id=current[each.key].id,
-                binding=each.candidate,
-                verdict=each.verdict,
-            )
-            for each in ready
-        ]
-    )
-    stored = await tx.bindings.put_all(
-        [(current[each.key].id, each.decided, _settled(each, current[each.key])) for each in ready]
-    )
     await _write_reservations(tx, ready)
     changes = [each.change for each in ready]
     entries = await tx.journal.append(changes)
     answers = {
-        each.key: Scheduled(record=record_of(each, created_at), binding=stored[each.key].binding)
+        each.key: Scheduled(
+            record=record_of(each, settled.at), binding=settled.bindings[each.key].binding
+        )
         for each in ready
     }
     return Written(answers=answers, changes=changes, entries=entries)
@@ -184,13 +176,4 @@ def record_of(ready: Ready, created_at: float) -> DecisionRecord:
         decision=ready.verdict.decision,
         evidence=ready.verdict.evidence,
         promises=ready.verdict.promises,
-    )
-
-
-def _settled(ready: Ready, current: StoredBinding) -> Settled:
-    group = ready.verdict.decision.trace.affinity_group
-    return Settled(
-        decision_id=ready.id,
-        placed=ready.is_placed,
-        observed_affinity=group if ready.is_placed else current.observed_affinity,
     )

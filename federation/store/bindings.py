@@ -6,18 +6,12 @@ Must not decide what a placement is: it stores the one it is given.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
-from uuid import UUID
 
 from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    DateTime,
     Row,
     Select,
     Text,
-    Uuid,
     bindparam,
     cast,
     delete,
@@ -31,58 +25,15 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding
-from federation.services.ports import Peers, Settled, StoredBinding
+from federation.services.ports import Peers, StoredBinding
 from federation.store.rows import (
     binding_of,
-    binding_spec,
-    json_text,
-    stored_binding,
     targets_of,
 )
 from federation.store.tables import binding as table
 
-TEXTS = ("namespaces", "names", "uids", "specs", "clusters", "groups", "anti_groups")
 Key: TypeAlias = tuple[str, str]
 
-ADD = text("""
-    INSERT INTO binding (namespace, name, uid, generation, version, spec, clusters,
-        observed_affinity, affinity_group, anti_affinity_group, last_scheduled_at)
-    SELECT namespace, name, uid, generation, 1, spec::jsonb, clusters::jsonb,
-        '', affinity_group, anti_affinity_group, last_scheduled_at
-    FROM unnest(:namespaces, :names, :uids, :generations, :specs, :clusters, :groups, :anti_groups,
-            :times)
-        AS given (namespace, name, uid, generation, spec, clusters, affinity_group,
-            anti_affinity_group, last_scheduled_at)
-    ORDER BY namespace COLLATE "C", name COLLATE "C"
-    ON CONFLICT DO NOTHING
-    RETURNING id, namespace, name, version, decision_id, observed_affinity, last_scheduled_at
-""").bindparams(
-    *(bindparam(name, type_=ARRAY(Text)) for name in TEXTS),
-    bindparam("generations", type_=ARRAY(BigInteger)),
-    bindparam("times", type_=ARRAY(DateTime(timezone=True))),
-)
-PUT = text("""
-    UPDATE binding
-    SET uid = given.uid, generation = given.generation, version = binding.version + 1,
-        spec = given.spec::jsonb, clusters = given.clusters::jsonb,
-        affinity_group = given.affinity_group, anti_affinity_group = given.anti_affinity_group,
-        decision_id = given.decision_id, observed_affinity = given.observed,
-        last_scheduled_at = CASE WHEN placed THEN now() ELSE binding.last_scheduled_at END,
-        updated_at = now()
-    FROM unnest(:ids, :namespaces, :names, :uids, :generations, :specs, :clusters, :groups,
-            :anti_groups, :decisions, :observed, :placed)
-        AS given (id, namespace, name, uid, generation, spec, clusters, affinity_group,
-            anti_affinity_group, decision_id, observed, placed)
-    WHERE binding.id = given.id
-    RETURNING binding.id, binding.namespace, binding.name, binding.version, binding.decision_id,
-        binding.observed_affinity, binding.last_scheduled_at
-""").bindparams(
-    *(bindparam(name, type_=ARRAY(Text)) for name in (*TEXTS, "observed")),
-    bindparam("ids", type_=ARRAY(BigInteger)),
-    bindparam("generations", type_=ARRAY(BigInteger)),
-    bindparam("decisions", type_=ARRAY(Uuid)),
-    bindparam("placed", type_=ARRAY(Boolean)),
-)
 # Groups have no rows of their own. Numbers are locked in ascending order, whatever they stand for.
 LOCK_GROUPS = text("""
     SELECT pg_advisory_xact_lock(ordered.id) FROM (
@@ -113,7 +64,7 @@ class BindingStatements:
         return await self._keyed(ordered.with_for_update(of=table))
 
     async def peers(self, binding: Binding) -> Peers:
-        group, anti_group = _groups(binding)
+        group, anti_group = groups_of(binding)
         if not (group or anti_group):
             return Peers()
         statement = select(table).where(
@@ -135,37 +86,10 @@ class BindingStatements:
 
     async def lock_groups(self, bindings: Sequence[Binding]) -> None:
         keys = {
-            f"{each.namespace}/{group}" for each in bindings for group in _groups(each) if group
+            f"{each.namespace}/{group}" for each in bindings for group in groups_of(each) if group
         }
         if keys:
             await self._connection.execute(LOCK_GROUPS, {"keys": sorted(keys)})
-
-    async def add_all(self, bindings: Sequence[Binding]) -> Mapping[Key, StoredBinding]:
-        rows = await self._connection.execute(
-            ADD,
-            _columns(bindings) | {"times": [_time(each.last_scheduled_time) for each in bindings]},
-        )
-        given = {(each.namespace, each.name): each for each in bindings}
-        return {
-            (row.namespace, row.name): stored_binding(row, given[row.namespace, row.name])
-            for row in rows
-        }
-
-    async def put_all(
-        self, bindings: Sequence[tuple[int, Binding, Settled]]
-    ) -> Mapping[Key, StoredBinding]:
-        rows = await self._connection.execute(
-            PUT,
-            _columns([binding for _, binding, _ in bindings])
-            | {
-                "ids": [binding_id for binding_id, _, _ in bindings],
-                "decisions": [UUID(outcome.decision_id) for _, _, outcome in bindings],
-                "observed": [outcome.observed_affinity for _, _, outcome in bindings],
-                "placed": [outcome.placed for _, _, outcome in bindings],
-            },
-        )
-        given = {binding_id: binding for binding_id, binding, _ in bindings}
-        return {(row.namespace, row.name): stored_binding(row, given[row.id]) for row in rows}
 
     async def page(
         self, namespace: str, after: tuple[str, str] | None, limit: int
@@ -222,21 +146,8 @@ def _among(keys: Collection[Key]) -> Select[Any]:
     )
 
 
-def _columns(bindings: Sequence[Binding]) -> dict[str, list[Any]]:
-    groups = [_groups(each) for each in bindings]
-    return {
-        "namespaces": [each.namespace for each in bindings],
-        "names": [each.name for each in bindings],
-        "uids": [each.uid for each in bindings],
-        "generations": [each.generation for each in bindings],
-        "specs": [json_text(binding_spec(each)) for each in bindings],
-        "clusters": [json_text(each.clusters) for each in bindings],
-        "groups": [group for group, _ in groups],
-        "anti_groups": [anti_group for _, anti_group in groups],
-    }
-
-
-def _groups(binding: Binding) -> tuple[str, str]:
+def groups_of(binding: Binding) -> tuple[str, str]:
+    """Its workload affinity group and anti-affinity group, empty where it is in none."""
     placement = binding.placement
     return (
         _group(binding, placement.workload_affinity_key),
@@ -251,7 +162,3 @@ def _group(binding: Binding, key: str) -> str:
 
 def _where(row: Row[Any]) -> frozenset[str]:
     return frozenset(target.name for target in targets_of(row.clusters))
-
-
-def _time(unix_seconds: float | None) -> datetime | None:
-    return None if unix_seconds is None else datetime.fromtimestamp(unix_seconds, UTC)

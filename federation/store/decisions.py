@@ -7,15 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, LargeBinary, Text, Uuid, bindparam, select, text
+from sqlalchemy import LargeBinary, Text, Uuid, bindparam, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.services.ports import NewDecision
+from federation.model.workload import TargetCluster
+from federation.services.ports import NewDecision, Settled, StoredBinding
 from federation.services.values import DecisionRecord, NodePlan, Verdict
-from federation.store.rows import json_text, node_plan_of, packed_trace, record_of
+from federation.store.bindings import groups_of
+from federation.store.rows import (
+    binding_spec,
+    json_text,
+    node_plan_of,
+    packed_trace,
+    record_of,
+    unix_seconds,
+)
 from federation.store.tables import decision as table
 from federation.store.tables import node_plan
 
@@ -23,30 +34,54 @@ from federation.store.tables import node_plan
 CLUSTERS_PER_THREAD = 500
 
 
+# Bindings and decisions name each other: both are there when the statement ends. A new binding has
+# the version that it would have if it had been added before it was decided.
 ADD = text("""
-    WITH added AS (
+    WITH given AS MATERIALIZED (
+        SELECT * FROM ROWS FROM (
+            json_to_recordset(CAST(:rows AS json)) AS (
+                decision_id uuid, binding_id bigint, namespace text, name text, uid text,
+                generation bigint, spec jsonb, clusters jsonb, affinity_group text,
+                anti_affinity_group text, observed text, placed boolean,
+                scheduled_at double precision, outcome text, decided jsonb, remainder bigint,
+                reason text, revision bigint
+            ),
+            unnest(:traces)
+        ) AS given (decision_id, binding_id, namespace, name, uid, generation, spec, clusters,
+            affinity_group, anti_affinity_group, observed, placed, scheduled_at, outcome, decided,
+            remainder, reason, revision, trace)
+    ), added AS (
+        INSERT INTO binding (namespace, name, uid, generation, version, spec, clusters,
+            decision_id, observed_affinity, affinity_group, anti_affinity_group, last_scheduled_at)
+        SELECT namespace, name, uid, generation, 2, spec, clusters,
+            decision_id, observed, affinity_group, anti_affinity_group,
+            CASE WHEN placed THEN now() ELSE to_timestamp(scheduled_at) END
+        FROM given WHERE binding_id IS NULL
+        ORDER BY namespace COLLATE "C", name COLLATE "C"
+        ON CONFLICT DO NOTHING
+        RETURNING id, namespace, name, version, last_scheduled_at
+    ), put AS (
+        UPDATE binding
+        SET uid = given.uid, generation = given.generation, version = binding.version + 1,
+            spec = given.spec, clusters = given.clusters,
+            decision_id = given.decision_id, observed_affinity = given.observed,
+            affinity_group = given.affinity_group, anti_affinity_group = given.anti_affinity_group,
+            last_scheduled_at = CASE WHEN placed THEN now() ELSE binding.last_scheduled_at END,
+            updated_at = now()
+        FROM given WHERE binding.id = given.binding_id
+        RETURNING binding.id, binding.namespace, binding.name, binding.version,
+            binding.last_scheduled_at
+    ), settled AS (
+        SELECT * FROM added UNION ALL SELECT * FROM put
+    ), decided AS (
         INSERT INTO decision (id, binding_id, namespace, name, binding_generation, outcome,
             clusters, remainder, reason, algorithm_revision, trace)
-        SELECT id, binding_id, namespace, name, generation, outcome,
-            clusters::jsonb, remainder, reason, revision, trace
-        FROM unnest(:ids, :binding_ids, :namespaces, :names, :generations, :outcomes, :clusters,
-                :remainders, :reasons, :revisions, :traces)
-            AS given (id, binding_id, namespace, name, generation, outcome, clusters, remainder,
-                reason, revision, trace)
+        SELECT decision_id, settled.id, namespace, name, generation, outcome,
+            decided, remainder, reason, revision, trace
+        FROM given JOIN settled USING (namespace, name)
     )
-    SELECT now()
-""").bindparams(
-    bindparam("ids", type_=ARRAY(Uuid)),
-    *(
-        bindparam(name, type_=ARRAY(BigInteger))
-        for name in ("binding_ids", "generations", "remainders", "revisions")
-    ),
-    *(
-        bindparam(name, type_=ARRAY(Text))
-        for name in ("namespaces", "names", "outcomes", "clusters", "reasons")
-    ),
-    bindparam("traces", type_=ARRAY(LargeBinary)),
-)
+    SELECT id, namespace, name, version, last_scheduled_at, now() FROM settled
+""").bindparams(bindparam("rows", type_=Text), bindparam("traces", type_=ARRAY(LargeBinary)))
 
 
 PUT_PLANS = text("""
@@ -68,26 +103,21 @@ class DecisionStatements:
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
-    async def add_all(self, decisions: Sequence[NewDecision]) -> float:
-        bindings = [each.binding for each in decisions]
-        made = [each.verdict.decision for each in decisions]
-        now = await self._connection.execute(
+    async def add_all(self, decisions: Sequence[NewDecision]) -> Settled:
+        given = {(each.binding.namespace, each.binding.name): each for each in decisions}
+        rows = await self._connection.execute(
             ADD,
             {
-                "ids": [UUID(each.id) for each in decisions],
-                "binding_ids": [each.binding_id for each in decisions],
-                "namespaces": [binding.namespace for binding in bindings],
-                "names": [binding.name for binding in bindings],
-                "generations": [binding.generation for binding in bindings],
-                "outcomes": [decision.outcome.value for decision in made],
-                "clusters": [json_text(decision.clusters) for decision in made],
-                "remainders": [decision.remainder for decision in made],
-                "reasons": [decision.reason for decision in made],
-                "revisions": [decision.trace.algorithm_revision for decision in made],
-                "traces": await _packed([each.verdict for each in decisions]),
+                "rows": json_text([_row(each) for each in given.values()]),
+                "traces": await _packed([each.verdict for each in given.values()]),
             },
         )
-        return float(now.scalar_one().timestamp())
+        at, bindings = 0.0, {}
+        for binding_id, namespace, name, version, scheduled_at, now in rows.all():
+            key = namespace, name
+            bindings[key] = _stored(given[key], binding_id, version, unix_seconds(scheduled_at))
+            at = now.timestamp()
+        return Settled(bindings, at)
 
     async def get(self, decision_id: str) -> DecisionRecord | None:
         known_id = _uuid(decision_id)
@@ -118,6 +148,52 @@ class DecisionStatements:
                 "bodies": [json_text(plan) for plan in newest.values()],
             },
         )
+
+
+def _row(new: NewDecision) -> dict[str, Any]:
+    binding, decision = new.binding, new.verdict.decision
+    group, anti_group = groups_of(binding)
+    return {
+        "decision_id": new.id,
+        "binding_id": new.binding_id,
+        "namespace": binding.namespace,
+        "name": binding.name,
+        "uid": binding.uid,
+        "generation": binding.generation,
+        "spec": binding_spec(binding),
+        "clusters": _clusters(new),
+        "affinity_group": group,
+        "anti_affinity_group": anti_group,
+        "observed": new.observed_affinity,
+        "placed": new.placed,
+        "scheduled_at": binding.last_scheduled_time,
+        "outcome": decision.outcome,
+        "decided": decision.clusters,
+        "remainder": decision.remainder,
+        "reason": decision.reason,
+        "revision": decision.trace.algorithm_revision,
+    }
+
+
+def _clusters(new: NewDecision) -> tuple[TargetCluster, ...]:
+    return new.verdict.decision.clusters if new.placed else new.binding.clusters
+
+
+def _stored(
+    new: NewDecision, binding_id: int, version: int, scheduled_at: float | None
+) -> StoredBinding:
+    return StoredBinding(
+        id=binding_id,
+        binding=replace(
+            new.binding,
+            clusters=_clusters(new),
+            resource_version=version,
+            last_scheduled_time=scheduled_at,
+            fresh=False,
+        ),
+        decision_id=new.id,
+        observed_affinity=new.observed_affinity,
+    )
 
 
 async def _packed(verdicts: Sequence[Verdict]) -> list[bytes]:

@@ -6,7 +6,7 @@ Must not talk to the database. What has a column of its own is not repeated in a
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -43,6 +43,7 @@ BINDING_COLUMNS = (
     "fresh",
     "last_scheduled_time",
 )
+BINDING_SPEC = tuple(each.name for each in fields(Binding) if each.name not in BINDING_COLUMNS)
 # Traces repeat themselves: level 6 saves another 7 % for twice the time.
 TRACE_COMPRESSION = 1
 
@@ -80,7 +81,8 @@ def report_of(body: Any) -> CapacityReport:
 
 
 def binding_spec(binding: Binding) -> Document:
-    return _without(binding, BINDING_COLUMNS)
+    """Its parts are encoded with the whole that it becomes a part of."""
+    return {name: getattr(binding, name) for name in BINDING_SPEC}
 
 
 def binding_of(row: Row[Any]) -> StoredBinding:
@@ -96,21 +98,6 @@ def binding_of(row: Row[Any]) -> StoredBinding:
     return StoredBinding(
         id=row.id,
         binding=binding,
-        decision_id=str(row.decision_id or ""),
-        observed_affinity=row.observed_affinity,
-    )
-
-
-def stored_binding(row: Row[Any], binding: Binding) -> StoredBinding:
-    """The binding that was just written, with what the store added in the columns of ``row``."""
-    return StoredBinding(
-        id=row.id,
-        binding=replace(
-            binding,
-            resource_version=row.version,
-            last_scheduled_time=unix_seconds(row.last_scheduled_at),
-            fresh=False,
-        ),
         decision_id=str(row.decision_id or ""),
         observed_affinity=row.observed_affinity,
     )

@@ -30,7 +30,7 @@ from federation.model.reservations import Reservation
 from federation.model.shapes import Echo
 from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
 from federation.services.journal import StoredReservations
-from federation.services.ports import NamedReport, NewDecision, Settled, Transaction
+from federation.services.ports import NamedReport, NewDecision, Transaction
 from federation.services.values import AgentFacts, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
@@ -110,27 +110,15 @@ def verdict(binding: Binding) -> Verdict:
 
 
 async def put_bindings(tx: Transaction, given: Sequence[Binding]) -> list[StoredReservations]:
-    ids = [str(uuid4()) for _ in given]
-    known = await tx.bindings.add_all(given)
-    of = {(each.namespace, each.name): known[each.namespace, each.name].id for each in given}
-    decided = list(zip(ids, given, strict=True))
+    decided = [(str(uuid4()), binding) for binding in given]
     await tx.decisions.add_all(
         [
             NewDecision(
                 id=each,
-                binding_id=of[binding.namespace, binding.name],
+                binding_id=None,
                 binding=binding,
                 verdict=verdict(binding),
-            )
-            for each, binding in decided
-        ]
-    )
-    await tx.bindings.put_all(
-        [
-            (
-                of[binding.namespace, binding.name],
-                binding,
-                Settled(decision_id=each, placed=True, observed_affinity=""),
+                placed=True,
             )
             for each, binding in decided
         ]

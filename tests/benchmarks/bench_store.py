@@ -28,7 +28,7 @@ from federation.services.journal import (
     Position,
     StoredReservations,
 )
-from federation.services.ports import NewDecision, Settled, StoredBinding
+from federation.services.ports import NewDecision
 from federation.services.values import AgentFacts, ClusterPromise, ReportEvidence, Verdict
 from federation.store.embedded import EmbeddedPostgres
 from federation.store.engine import create_engine
@@ -134,26 +134,18 @@ async def batch(tx: PostgresTransaction, given: list[Binding], watch: Stopwatch)
     ids = [str(uuid4()) for _ in given]
     keys = [(each.namespace, each.name) for each in given]
     async with watch.of("bindings.lock_all"):
-        known: dict[tuple[str, str], StoredBinding] = dict(await tx.bindings.lock_all(keys))
-    if not known:
-        async with watch.of("bindings.add_all"):
-            known = dict(await tx.bindings.add_all(given))
+        known = await tx.bindings.lock_all(keys)
     async with watch.of("journal.lock"):
         versions = await tx.journal.lock(targets)
     async with watch.of("decisions.add_all"):
         await tx.decisions.add_all(
             [
-                NewDecision(id=id_, binding_id=known[key].id, binding=each, verdict=made)
-                for id_, key, each in zip(ids, keys, given, strict=True)
-            ]
-        )
-    async with watch.of("bindings.put_all"):
-        await tx.bindings.put_all(
-            [
-                (
-                    known[key].id,
-                    replace(each, generation=2),
-                    Settled(decision_id=id_, placed=True, observed_affinity=""),
+                NewDecision(
+                    id=id_,
+                    binding_id=known[key].id if known else None,
+                    binding=replace(each, generation=2) if known else each,
+                    verdict=made,
+                    placed=True,
                 )
                 for id_, key, each in zip(ids, keys, given, strict=True)
             ]

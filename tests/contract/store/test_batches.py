@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from uuid import uuid4
 
 import pytest
 from sqlalchemy import event, text
@@ -16,11 +15,11 @@ from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, EvictionTask, Placement
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.services.ports import NewDecision, Settled, StoredBinding
+from federation.services.ports import StoredBinding
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision
-from tests.stores import keep_decision, until_waiting
+from tests.stores import new_decision, until_waiting
 
 Key = tuple[str, str]
 
@@ -65,7 +64,8 @@ def verdict(*shares: tuple[str, int]) -> Verdict:
 
 async def add(store: PostgresStore, *bindings: Binding) -> dict[Key, StoredBinding]:
     async with store.transaction() as tx:
-        return dict(await tx.bindings.add_all(bindings))
+        settled = await tx.decisions.add_all([new_decision(each) for each in bindings])
+        return dict(settled.bindings)
 
 
 async def find(store: PostgresStore, *keys: Key) -> dict[Key, StoredBinding]:
@@ -91,7 +91,9 @@ async def test_added_bindings_are_answered_as_they_are_stored(store: PostgresSto
     added = await add(store, *given)
     assert added == {
         key_of(each): StoredBinding(
-            id=added[key_of(each)].id, binding=replace(each, resource_version=1, fresh=False)
+            id=added[key_of(each)].id,
+            binding=replace(each, resource_version=2, fresh=False),
+            decision_id=added[key_of(each)].decision_id,
         )
         for each in given
     }
@@ -107,81 +109,58 @@ async def test_taken_names_are_left_out_and_stay(store: PostgresStore) -> None:
     assert await add(store) == {}
 
 
-async def test_put_bindings_are_answered_as_they_are_stored(store: PostgresStore) -> None:
-    added = await add(store, binding("a"), binding("b"), binding("c"))
-    ids = [str(uuid4()) for _ in "ab"]
+async def test_new_and_known_bindings_are_settled_together(store: PostgresStore) -> None:
+    known = await add(store, binding("b"), binding("c"))
+    kept = replace(binding("b"), generation=2, labels={})
+    moved = verdict(("b", 3))
+    given = [
+        new_decision(kept, verdict(("a", 3)), binding_id=known["shop", "b"].id),
+        new_decision(binding("a"), moved, placed=True, observed_affinity="near"),
+        new_decision(binding("c"), moved, binding_id=known["shop", "c"].id, placed=True),
+        new_decision(binding("d"), moved),
+    ]
     async with store.transaction() as tx:
-        decided_at = await tx.decisions.add_all(
-            [
-                NewDecision(
-                    id=decision_id,
-                    binding_id=added["shop", name].id,
-                    binding=binding(name),
-                    verdict=verdict(("a", 3)),
-                )
-                for decision_id, name in zip(ids, "ab", strict=True)
-            ]
+        settled = await tx.decisions.add_all(given)
+        assert (await tx.decisions.add_all([])).bindings == {}
+    assert await find(store, *(("shop", name) for name in "abcd")) == settled.bindings
+    for new in given:
+        stored = settled.bindings[key_of(new.binding)]
+        is_new = new.binding_id is None
+        assert is_new or stored.id == new.binding_id
+        assert (stored.decision_id, stored.observed_affinity) == (new.id, new.observed_affinity)
+        assert stored.binding == replace(
+            new.binding,
+            clusters=moved.decision.clusters if new.placed else new.binding.clusters,
+            resource_version=2 if is_new else 3,
+            last_scheduled_time=settled.at if new.placed else 11.25,
+            fresh=False,
         )
-        moved = (TargetCluster(name="b", replicas=3),)
-        put = await tx.bindings.put_all(
-            [
-                (
-                    added["shop", "b"].id,
-                    replace(binding("b"), generation=2, labels={}),
-                    Settled(decision_id=ids[1], placed=False, observed_affinity=""),
-                ),
-                (
-                    added["shop", "a"].id,
-                    replace(binding("a"), clusters=moved),
-                    Settled(decision_id=ids[0], placed=True, observed_affinity="near"),
-                ),
-            ]
-        )
-        assert await tx.bindings.put_all([]) == {}
-    assert await find(store, ("shop", "a"), ("shop", "b")) == put
-    assert await find(store, ("shop", "c")) == {("shop", "c"): added["shop", "c"]}
-    placed, kept = put["shop", "a"], put["shop", "b"]
-    assert placed == StoredBinding(
-        id=added["shop", "a"].id,
-        binding=replace(
-            added["shop", "a"].binding,
-            clusters=moved,
-            resource_version=2,
-            last_scheduled_time=decided_at,
-        ),
-        decision_id=ids[0],
-        observed_affinity="near",
-    )
-    assert kept.decision_id == ids[1]
-    assert (kept.binding.generation, kept.binding.resource_version) == (2, 2)
-    assert kept.binding.last_scheduled_time == 11.25
+
+
+async def test_a_decision_about_a_taken_name_is_not_kept(store: PostgresStore) -> None:
+    taken = await add(store, binding("a"))
+    again = new_decision(replace(binding("a"), replicas=9), verdict(("a", 9)), placed=True)
+    async with store.transaction() as tx:
+        assert (await tx.decisions.add_all([again])).bindings == {}
+        assert await tx.decisions.get(again.id) is None
+    assert await find(store, ("shop", "a")) == taken
 
 
 async def test_decisions_are_kept_under_their_ids_with_their_promises(
     store: PostgresStore,
 ) -> None:
-    given = [
-        NewDecision(
-            id=str(uuid4()), binding_id=7, binding=binding(name), verdict=verdict(("a", share))
-        )
-        for share, name in enumerate("abc")
-    ]
+    given = [new_decision(binding(name), verdict(("a", share))) for share, name in enumerate("abc")]
     async with store.transaction() as tx:
-        at = await tx.decisions.add_all(given)
-        alone = await keep_decision(tx, 7, binding("d"), verdict(("b", 1)))
-    assert alone.created_at == at
-    assert alone.promises == verdict(("b", 1)).promises
+        settled = await tx.decisions.add_all(given)
     async with store.reading() as read:
         for new in given:
             record = await read.decisions.get(new.id)
             assert record is not None
-            assert (record.id, record.created_at, record.name) == (new.id, at, new.binding.name)
+            assert (record.id, record.created_at) == (new.id, settled.at)
+            assert record.name == new.binding.name
             assert record.decision.to_plain() == new.verdict.decision.to_plain()
             assert record.evidence == new.verdict.evidence
             assert record.promises == new.verdict.promises
-        stored = await read.decisions.get(alone.id)
-    assert stored is not None
-    assert stored.promises == alone.promises
 
 
 async def test_what_cannot_be_stored_is_a_bad_request(store: PostgresStore) -> None:
@@ -218,7 +197,7 @@ async def test_batches_over_the_same_bindings_do_not_wait_for_each_other(
             async with store.transaction() as tx:
                 found = await tx.bindings.lock_all([("shop", name) for name in order])
                 missing = [name for name in order if ("shop", name) not in found]
-                await tx.bindings.add_all([binding(name) for name in missing])
+                await tx.decisions.add_all([new_decision(binding(name)) for name in missing])
 
     await asyncio.gather(batch(names), batch(names[::-1]), batch(names[10:]), batch(names[:20]))
     assert len(await find(store, *(("shop", name) for name in names))) == 30
@@ -228,34 +207,12 @@ async def test_batches_over_the_same_bindings_do_not_wait_for_each_other(
 async def test_a_batch_is_one_statement_however_large(
     store: PostgresStore, engine: AsyncEngine, count: int
 ) -> None:
-    given = [binding(f"binding-{number:02}") for number in range(count)]
-    keys = [key_of(each) for each in given]
-    new_ids = {key: str(uuid4()) for key in keys}
+    given = [new_decision(binding(f"binding-{number:02}")) for number in range(count)]
+    keys = [key_of(each.binding) for each in given]
     async with store.transaction() as tx, statements(engine) as sent:
         await tx.bindings.lock_all(keys)
-        added = await tx.bindings.add_all(given)
-        await tx.decisions.add_all(
-            [
-                NewDecision(
-                    id=new_ids[key_of(each)],
-                    binding_id=added[key_of(each)].id,
-                    binding=each,
-                    verdict=verdict(("a", 3)),
-                )
-                for each in given
-            ]
-        )
-        await tx.bindings.put_all(
-            [
-                (
-                    stored.id,
-                    stored.binding,
-                    Settled(decision_id=new_ids[key], placed=True, observed_affinity=""),
-                )
-                for key, stored in added.items()
-            ]
-        )
-    assert [statement.split()[0] for statement in sent] == ["SELECT", "INSERT", "WITH", "UPDATE"]
+        await tx.decisions.add_all(given)
+    assert [statement.split()[0] for statement in sent] == ["SELECT", "WITH"]
     async with engine.connect() as connection:
         rows = await connection.execute(text("SELECT count(*) FROM decision"))
     assert rows.scalar_one() == count

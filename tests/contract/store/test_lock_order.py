@@ -18,7 +18,7 @@ from federation.model.placement import Binding, Placement
 from federation.services.journal_ports import StoredPresence
 from federation.services.values import AgentFacts
 from federation.store.postgres import PostgresStore
-from tests.stores import add_binding, until_waiting
+from tests.stores import add_binding, new_decision, until_waiting
 
 FREE_BINDING = "SELECT 1 FROM binding WHERE name = 'b' FOR UPDATE SKIP LOCKED"
 # The clusters' ids go up from z to a: not as their names do.
@@ -104,7 +104,7 @@ async def test_bindings_are_added_by_name(store: PostgresStore, engine: AsyncEng
 
     async def add_both() -> None:
         async with store.transaction() as tx:
-            await tx.bindings.add_all(new)
+            await tx.decisions.add_all([new_decision(each) for each in new])
 
     async def add_second() -> bool:
         try:
