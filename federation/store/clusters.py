@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.cluster import Cluster
 from federation.services.ports import StoredCluster
 from federation.services.values import AgentFacts
-from federation.store.rows import cluster_of, cluster_spec, document_of, report_of, unix_seconds
+from federation.store.report_rows import BODY, ReportReader
+from federation.store.rows import cluster_of, cluster_spec, document_of, unix_seconds
 from federation.store.tables import cluster as table
 from federation.store.tables import cluster_capacity, cluster_report, presence
 
@@ -31,7 +32,7 @@ class ClusterStatements:
         statement = (
             select(
                 table,
-                cluster_report.c.body,
+                BODY,
                 cluster_capacity.c.received_at,
                 cluster_capacity.c.version.label("ledger_version"),
             )
@@ -39,11 +40,12 @@ class ClusterStatements:
             .outerjoin(cluster_capacity, cluster_capacity.c.cluster_id == table.c.id)
             .order_by(table.c.name)
         )
+        reader = ReportReader()
         return [
             replace(
                 cluster_of(row),
                 ledger_version=row.ledger_version or 0,
-                report=None if row.body is None else report_of(row.body),
+                report=None if row.body is None else reader.read(row.body),
                 received_at=unix_seconds(row.received_at),
             )
             for row in await self._connection.execute(statement)

@@ -16,7 +16,8 @@ from federation.model.cluster import CapacityReport
 from federation.services.journal import ReportAdvanced
 from federation.services.ports import NamedReport, ReportVerdict
 from federation.store.journal import JournalStatements
-from federation.store.rows import report_of, unix_seconds
+from federation.store.report_rows import BODY, ReportReader
+from federation.store.rows import unix_seconds
 from federation.store.tables import cluster, cluster_capacity, cluster_report
 
 # Rows are taken in the order of their ids, so that two writers never wait for each other. Whether
@@ -93,12 +94,13 @@ class ReportStatements:
 
     async def get(self, names: Collection[str]) -> Mapping[str, tuple[CapacityReport, float]]:
         statement = (
-            select(cluster.c.name, cluster_report.c.body, cluster_capacity.c.received_at)
+            select(cluster.c.name, BODY, cluster_capacity.c.received_at)
             .join(cluster_report, cluster_report.c.cluster_id == cluster.c.id)
             .join(cluster_capacity, cluster_capacity.c.cluster_id == cluster.c.id)
             .where(cluster.c.name == any_(bindparam("names", list(names), ARRAY(Text))))
         )
+        reader = ReportReader()
         return {
-            row.name: (report_of(row.body), row.received_at.timestamp())
+            row.name: (reader.read(row.body), row.received_at.timestamp())
             for row in await self._connection.execute(statement)
         }

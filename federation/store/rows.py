@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Row
 
-from federation.model.cluster import CapacityReport, Cluster
+from federation.model.cluster import Cluster
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
@@ -58,7 +58,7 @@ def cluster_spec(cluster: Cluster) -> Document:
 
 
 def cluster_of(row: Row[Any]) -> StoredCluster:
-    """From the columns of ``cluster``, with the report where the row has one."""
+    """From the columns of ``cluster``, without a report."""
     facts = msgspec.convert(row.facts, AgentFacts)
     cluster = msgspec.convert({**row.spec, "name": row.name}, Cluster)
     return StoredCluster(
@@ -74,10 +74,6 @@ def cluster_of(row: Row[Any]) -> StoredCluster:
         ),
         facts=facts,
     )
-
-
-def report_of(body: Any) -> CapacityReport:
-    return msgspec.convert(body, CapacityReport, str_keys=True)
 
 
 def binding_spec(binding: Binding) -> Document:
