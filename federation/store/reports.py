@@ -39,7 +39,7 @@ ADVANCE = text("""
         RETURNING cluster_id, version, received_at
     ), written AS (
         INSERT INTO cluster_report (cluster_id, body)
-        SELECT cluster_id, body::jsonb FROM input JOIN moved USING (cluster_id) ORDER BY cluster_id
+        SELECT cluster_id, body::json FROM input JOIN moved USING (cluster_id) ORDER BY cluster_id
         ON CONFLICT (cluster_id) DO UPDATE SET body = excluded.body
     )
     SELECT input.name, input.epoch, input.sequence, input.cluster_id IS NOT NULL AS known,

@@ -1,6 +1,7 @@
 """Keep what bindings hold, the journal of changes, and what replicas tell each other.
 
 Why: promises outlive the process that made them, and every replica must learn of them in order.
+Reports are written often and read as a whole: they are kept as they are written.
 Roll-out: before the code; a cluster that code of before adds later gets its capacity row with its
 first report.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 
 revision = "0003"
 down_revision = "0002"
@@ -22,6 +23,7 @@ TIME = sa.DateTime(timezone=True)
 
 def upgrade() -> None:
     give_every_cluster_a_version()
+    keep_reports_as_they_are_written()
     create_journal()
     create_reservations()
     create_requests()
@@ -36,6 +38,10 @@ def give_every_cluster_a_version() -> None:
         INSERT INTO cluster_capacity (cluster_id, version, epoch, sequence)
         SELECT id, 1, 0, 0 FROM cluster ON CONFLICT DO NOTHING
     """)
+
+
+def keep_reports_as_they_are_written() -> None:
+    op.alter_column("cluster_report", "body", type_=JSON(), postgresql_using="body::json")
 
 
 def create_journal() -> None:
@@ -147,6 +153,7 @@ def let_replicas_have_credentials() -> None:
 
 
 def downgrade() -> None:
+    op.alter_column("cluster_report", "body", type_=JSONB(), postgresql_using="body::jsonb")
     op.execute("DELETE FROM credential WHERE kind = 'replica'")
     op.drop_constraint(op.f("ck_credential_kind_known"), "credential")
     op.create_check_constraint(
