@@ -25,6 +25,7 @@ def make_decision(*shares: tuple[str, int], outcome: Outcome = Outcome.SCHEDULED
     names = tuple(sorted({name for name, _ in shares} | {"refused"}))
     share_c = np.array([dict(shares).get(name, 0) for name in names], dtype=np.int64)
     none_c = np.zeros(len(names), dtype=np.int64)
+    selected_k = np.flatnonzero(share_c)
     return Decision(
         outcome=outcome,
         clusters=tuple(TargetCluster(name=name, replicas=count) for name, count in sorted(shares)),
@@ -53,9 +54,7 @@ def make_decision(*shares: tuple[str, int], outcome: Outcome = Outcome.SCHEDULED
                 scores={"ClusterLocality": none_c},
                 total_c=none_c,
             ),
-            selection=SelectionTrace(
-                rule="all", order_k=np.flatnonzero(share_c), group_scores={}, proven=True
-            ),
+            selection=SelectionTrace(rule="all", order_k=selected_k, group_scores={}, proven=True),
             division=DivisionTrace(
                 strategy="Aggregated",
                 tie_order="hash",
@@ -64,11 +63,13 @@ def make_decision(*shares: tuple[str, int], outcome: Outcome = Outcome.SCHEDULED
                         mode="fresh", wanted=3, target=3, available=9, candidates=len(shares)
                     ),
                 ),
-                weight_c=share_c * 2,
-                quota_c=share_c / 2,
-                share_c=share_c,
-                remainder_c=none_c,
-                tied_c=share_c > 0,
+                cluster_count=len(names),
+                position_k=selected_k,
+                weight_k=share_c[selected_k] * 2,
+                quota_k=share_c[selected_k] / 2,
+                share_k=share_c[selected_k],
+                remainder_k=none_c[selected_k],
+                tied_k=share_c[selected_k] > 0,
             ),
         ),
     )

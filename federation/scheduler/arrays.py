@@ -6,6 +6,7 @@ candidates in the order chosen, ``_g`` groups of clusters.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,18 @@ UintArray = npt.NDArray[np.uint64]
 FloatArray = npt.NDArray[np.float64]
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
+
+
+@lru_cache(maxsize=32)
+def filled(count: int, value: int) -> IntArray:
+    """So many times the same number: one array for all who ask, which refuses to be written to."""
+    return read_only(np.full(count, value, dtype=np.int64))
+
+
+@lru_cache(maxsize=8)
+def nowhere(count: int) -> BoolArray:
+    """The mask of none of so many: one array for all, which refuses to be written to."""
+    return read_only(np.zeros(count, np.bool_))
 
 
 def read_only(array: Array) -> Array:

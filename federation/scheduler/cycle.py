@@ -21,15 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from federation.model.estimate import Estimates
-from federation.model.placement import Binding, ClusterAffinity
+from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
-from federation.scheduler.arrays import read_only
+from federation.scheduler.arrays import filled, read_only
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.division import Division
 from federation.scheduler.filters import FILTERS
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.placement import tiers
 from federation.scheduler.profile import DEFAULT_PROFILE, Filter, Profile
 from federation.scheduler.reasons import refusals_text, unknown_text
 from federation.scheduler.spread import Selection
@@ -37,7 +36,7 @@ from federation.scheduler.stages import (
     candidate_order,
     divide_units,
     division_trace,
-    limits_of,
+    refused_further,
     run_filters,
     run_permits,
     run_scores,
@@ -45,6 +44,7 @@ from federation.scheduler.stages import (
     selection_trace,
 )
 from federation.scheduler.state import ALONE, CycleState, Surroundings, prior_replicas
+from federation.scheduler.terms import Group, Terms
 from federation.scheduler.ties import TieOrder
 from federation.scheduler.trace import (
     DivisionTrace,
@@ -92,22 +92,25 @@ def schedule(
     Raises PluginFailed when a plugin of the profile raises or answers what it may not.
     """
     demand = Demand.of(binding)
+    terms = Terms.of(binding.placement, fleet)
     prior_c, placed_c = prior_replicas(binding, fleet)
     # A cluster that is not Ready, cordoned or stale may keep what it holds and gets nothing more.
-    available_c = np.where(fleet.ready_c, availability.replicas_c, 0)
+    available_c = read_only(availability.replicas_c * fleet.ready_c)
+    prior_units_c = demand.prior_units(prior_c, placed_c)
     attempts: list[_Attempt] = []
-    for group, affinities in _affinities_to_try(binding, surroundings):
+    for position in _groups_to_try(binding, terms, surroundings):
+        group = terms.group(position, fleet)
         state = CycleState(
             binding=binding,
             fleet=fleet,
-            available_c=read_only(available_c),
-            prior_c=read_only(demand.prior_units(prior_c, placed_c)),
-            placed_c=read_only(placed_c),
-            tier_c=read_only(tiers(affinities, fleet)),
+            available_c=available_c,
+            prior_c=prior_units_c,
+            placed_c=placed_c,
+            tier_c=group.tier_c,
             surroundings=surroundings,
             now=now,
         )
-        attempts.append(_attempt(group, state, profile, demand, availability))
+        attempts.append(_attempt(group, terms, state, profile, demand, availability))
         if attempts[-1].outcome is Outcome.SCHEDULED:
             break
     best = max(attempts, key=_rank)
@@ -121,7 +124,9 @@ def schedule(
             for attempt in attempts
         ),
         inputs=InputTrace(
-            previous_c=np.where(placed_c, prior_c, -1),
+            previous_c=np.where(placed_c, prior_c, -1)
+            if binding.clusters
+            else filled(len(fleet), -1),
             available_c=available_c,
             source_c=availability.source_c,
             bound_c=availability.bound_c,
@@ -131,25 +136,16 @@ def schedule(
         scoring=best.scoring,
         selection=best.selection,
         division=best.division,
+        triggers=surroundings.triggers,
     )
-    return _decision(demand, best, trace)
+    return _decision(demand, fleet, best, trace)
 
 
-def _affinities_to_try(
-    binding: Binding, surroundings: Surroundings
-) -> Iterable[tuple[str, tuple[ClusterAffinity, ...]]]:
-    """Each affinity group's name, and its affinity followed by its overflow tiers.
-
-    Groups before that of the last decision are left out unless the binding is fresh.
-    """
-    placement = binding.placement
-    groups = placement.affinity_groups
-    if not groups:
-        return [("", () if placement.affinity is None else (placement.affinity,))]
-    names = [group.name for group in groups]
-    observed = surroundings.observed_affinity
+def _groups_to_try(binding: Binding, terms: Terms, surroundings: Surroundings) -> Iterable[int]:
+    """Affinity groups by position: those before that of the last decision only when fresh."""
+    names, observed = terms.group_names, surroundings.observed_affinity
     first = names.index(observed) if observed in names and not binding.fresh else 0
-    return [(group.name, (group.affinity, *group.overflow)) for group in groups[first:]]
+    return range(first, len(names))
 
 
 def _rank(attempt: _Attempt) -> tuple[int, int]:
@@ -158,16 +154,10 @@ def _rank(attempt: _Attempt) -> tuple[int, int]:
     return outcomes.index(attempt.outcome), attempt.placed
 
 
-def _decision(demand: Demand, attempt: _Attempt, trace: Trace) -> Decision:
+def _decision(demand: Demand, fleet: Fleet, attempt: _Attempt, trace: Trace) -> Decision:
     clusters: tuple[TargetCluster, ...] = ()
     if attempt.outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}:
-        share_c = trace.division.share_c
-        given_c = trace.selected_c if demand.keeps_empty else share_c > 0
-        (index,) = np.nonzero(given_c)
-        clusters = tuple(
-            TargetCluster(name=trace.clusters[c], replicas=units * demand.unit_replicas)
-            for c, units in zip(index.tolist(), share_c[index].tolist(), strict=True)
-        )
+        clusters = _targets(demand, fleet, attempt.division)
     return Decision(
         outcome=attempt.outcome,
         clusters=clusters,
@@ -177,28 +167,46 @@ def _decision(demand: Demand, attempt: _Attempt, trace: Trace) -> Decision:
     )
 
 
+def _targets(demand: Demand, fleet: Fleet, division: DivisionTrace) -> tuple[TargetCluster, ...]:
+    position_k, share_k = division.position_k, division.share_k
+    if not demand.keeps_empty:
+        given_k = share_k > 0
+        position_k, share_k = position_k[given_k], share_k[given_k]
+    order = position_k.argsort()
+    replicas = (share_k[order] * demand.unit_replicas).tolist()
+    return tuple(fleet.targets(position_k[order].tolist(), replicas))
+
+
 def _attempt(
-    group: str, state: CycleState, profile: Profile, demand: Demand, availability: Estimates
+    group: Group,
+    terms: Terms,
+    state: CycleState,
+    profile: Profile,
+    demand: Demand,
+    availability: Estimates,
 ) -> _Attempt:
     """Filter, score, select and divide within one affinity."""
-    # A component set is never torn apart: where not one fits nothing does.
-    filters = (*profile.filters, _CAPACITY) if demand.in_sets else profile.filters
-    filtering = run_filters(state, filters)
+    filtering = run_filters(state, profile.filters, group)
+    if demand.in_sets:
+        # A component set is never torn apart: where not one fits nothing does.
+        filtering = refused_further(state, (_CAPACITY,), filtering)
     feasible_c = filtering.refusal_c < 0
     scoring = run_scores(state, profile.scores)
-    limits = limits_of(state)
     ties = TieOrder.of(
         state.fleet.encoded_names, state.binding.resource.uid, state.binding.placement.tie_break
     )
-    index_k = candidate_order(state, demand, feasible_c, scoring.total_c, ties)
-    selection = select_clusters(state, demand, scoring.total_c, limits, index_k)
+    index_k = candidate_order(state, demand, terms.limits, feasible_c, scoring.total_c, ties)
+    selection = select_clusters(state, demand, scoring.total_c, terms.limits, index_k)
     chosen_k = index_k[selection.order_k]
-    division = divide_units(state, demand, limits, ties, chosen_k)
+    division = divide_units(state, demand, terms, ties, chosen_k)
     outcome, reason = _ending(demand, filtering, selection, division)
     divided = division_trace(demand, division, ties, chosen_k)
     if outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}:
-        replicas_c = divided.share_c * demand.unit_replicas
-        objection = run_permits(state, profile.permits, replicas_c)
+        objection = (
+            run_permits(state, profile.permits, divided.share_c * demand.unit_replicas)
+            if profile.permits
+            else ""
+        )
         if objection:
             outcome, reason = Outcome.UNSCHEDULABLE, "; ".join(filter(None, (objection, reason)))
     if outcome is not Outcome.SCHEDULED:
@@ -208,7 +216,7 @@ def _attempt(
         reason = "; ".join(text for text in (reason, *details) if text)
     placed = demand.units - division.missing
     return _Attempt(
-        group=group,
+        group=group.name,
         outcome=outcome,
         reason=reason,
         placed=placed if outcome in {Outcome.SCHEDULED, Outcome.PARTIAL} else 0,

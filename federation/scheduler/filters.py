@@ -6,7 +6,7 @@ means that every cluster passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,29 @@ def _is_over(toleration: Toleration, taint: Taint, now: float) -> bool:
         return False
     added = now if taint.time_added is None else taint.time_added
     return now >= added + max(toleration.toleration_seconds, 0)
+
+
+def toleration_deadlines(
+    columns: Iterable[Sequence[Taint]], tolerations: Sequence[Toleration]
+) -> tuple[float, ...]:
+    """When one of the tolerations runs out for one of the taints, in order.
+
+    Between two of them ``first_untolerated`` answers the same at all times.
+    """
+    limited = [each for each in tolerations if each.toleration_seconds is not None]
+    if not limited:
+        return ()
+    return tuple(
+        sorted(
+            {
+                taint.time_added + max(toleration.toleration_seconds or 0, 0)
+                for taints in columns
+                for taint in taints
+                if taint.time_added is not None
+                for toleration in limited
+            }
+        )
+    )
 
 
 def taint_text(taint: Taint) -> str:
@@ -152,6 +175,19 @@ def capacity(state: CycleState, args: CapacityArgs = _ONE_REPLICA) -> Refusals:
     count = "one replica" if args.min_replicas == 1 else f"{args.min_replicas} replicas"
     return ((short_c, f"has no room for {count}"),)
 
+
+# What these refuse follows from the fleet, the placement and the workload's API alone, for a
+# binding that runs nowhere, is evicted from nowhere and has no peers.
+STANDING = (
+    "ClusterReady",
+    "ClusterEviction",
+    "ClusterAffinity",
+    "TaintToleration",
+    "APIEnablement",
+    "SpreadConstraint",
+    "WorkloadAffinity",
+    "WorkloadAntiAffinity",
+)
 
 FILTERS: Mapping[str, FilterPlugin] = {
     "ClusterReady": cluster_ready,

@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
 from federation.model.cluster import Cluster, Taint
 from federation.model.errors import InvalidRequest
+from federation.model.workload import TargetCluster
 from federation.scheduler.arrays import BoolArray, IntArray, read_only
+from federation.scheduler.recent import Recent
 
 Value = TypeVar("Value", bound=Hashable)
+
+_MOST_TARGETS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +65,11 @@ class Fleet:
     apis: Column[frozenset[tuple[str, str]] | None]
     # Filled on first use, the same value whoever fills it: most label keys are never asked for.
     _labels: dict[str, Column[str | None]] = field(default_factory=dict)
+    # What placements come to here (terms.Terms, which this room does not know): most bindings
+    # ask for what others asked for.
+    terms: Recent[Any, Any] = field(init=False, default_factory=Recent)
+    _targets: dict[tuple[int, int], TargetCluster] = field(init=False, default_factory=dict)
+    _lesser: dict[tuple[bytes, str], Fleet] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(cls, clusters: Iterable[Cluster]) -> Fleet:
@@ -94,6 +103,15 @@ class Fleet:
         lost_c = lost_c & self.ready_c
         if not lost_c.any():
             return self
+        key = lost_c.tobytes(), reason
+        lesser = self._lesser.get(key)
+        if lesser is None:
+            # Decisions at one time ask for the same; at a later one for another, if at all.
+            self._lesser.clear()
+            lesser = self._lesser[key] = self._without(lost_c, reason)
+        return lesser
+
+    def _without(self, lost_c: BoolArray, reason: str) -> Fleet:
         unready = Column(
             code_c=read_only(np.where(lost_c, len(self.unready.values), self.unready.code_c)),
             values=(*self.unready.values, reason),
@@ -107,6 +125,18 @@ class Fleet:
             column = Column.of(cluster.labels.get(key) for cluster in self.clusters)
             self._labels[key] = column
         return column
+
+    def targets(self, positions: Iterable[int], replicas: Iterable[int]) -> list[TargetCluster]:
+        """So many replicas in the clusters at these positions; most come again and are kept."""
+        known, targets = self._targets, []
+        if len(known) >= _MOST_TARGETS:
+            known.clear()
+        for key in zip(positions, replicas, strict=True):
+            target = known.get(key)
+            if target is None:
+                target = known[key] = TargetCluster(name=self.names[key[0]], replicas=key[1])
+            targets.append(target)
+        return targets
 
     def named(self, names: Iterable[str]) -> BoolArray:
         """Which clusters are among these names; names of unknown clusters are passed over."""

@@ -21,8 +21,7 @@ _DECIMALS = 3  # quotas are shown to people; the seats they led to are recorded 
 def to_plain(value: object) -> Any:
     """Dicts, lists, strings, numbers, booleans only; floats of arrays are rounded for reading."""
     if isinstance(value, np.ndarray):
-        rounded = np.round(value, _DECIMALS) if value.dtype.kind == "f" else value
-        return rounded.tolist()
+        return plain_column(value)
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
@@ -35,6 +34,13 @@ def to_plain(value: object) -> Any:
             return list(value)
         return [to_plain(item) for item in value]
     return value
+
+
+def plain_column(array: np.ndarray) -> list[Any]:
+    """An array as a list; floats are rounded for reading."""
+    rounded = array.round(_DECIMALS) if array.dtype.kind == "f" else array
+    plain: list[Any] = rounded.tolist()
+    return plain
 
 
 def from_plain(kind: type[Value], plain: Any) -> Value:

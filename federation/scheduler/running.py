@@ -13,17 +13,25 @@ import numpy as np
 
 from federation.model.errors import PluginFailed
 from federation.scheduler.arrays import BoolArray, IntArray
+from federation.scheduler.filters import FILTERS
 from federation.scheduler.profile import Filter, Permit, Score
-from federation.scheduler.scores import MAX_SCORE
+from federation.scheduler.scores import MAX_SCORE, SCORES
 from federation.scheduler.state import CycleState
 
 MAX_REASON: Final = 256
 
 
+def is_in_tree(plugin: Filter | Score) -> bool:
+    """Whether it is what comes with the scheduler under this name."""
+    return plugin.run is (FILTERS if isinstance(plugin, Filter) else SCORES).get(plugin.name)
+
+
 def refusals_by(plugin: Filter, state: CycleState) -> list[tuple[BoolArray, str]]:
     """What a filter refuses, and why. Raises PluginFailed."""
     answer = _answer(plugin.name, plugin.run, state)
-    if isinstance(answer, str) or not isinstance(answer, Sequence):
+    if not isinstance(answer, (list, tuple)) and (
+        isinstance(answer, str) or not isinstance(answer, Sequence)
+    ):
         raise _wrong(plugin.name, f"answered {_kind(answer)}, not pairs of clusters and reason")
     refusals = []
     for pair in answer:
@@ -36,8 +44,14 @@ def refusals_by(plugin: Filter, state: CycleState) -> list[tuple[BoolArray, str]
 
 
 def scores_by(plugin: Score, state: CycleState) -> IntArray:
-    """A score plugin's scores. Raises PluginFailed."""
+    """A score plugin's scores. Raises PluginFailed.
+
+    What is answered by those that come with the scheduler needs no check on every decision.
+    """
     score_c = _answer(plugin.name, plugin.run, state)
+    if is_in_tree(plugin):
+        in_tree_c: IntArray = score_c
+        return in_tree_c
     _check_array(plugin.name, score_c, "iu", len(state.fleet))
     (wrong,) = np.nonzero((score_c < 0) | (score_c > MAX_SCORE))
     if len(wrong):

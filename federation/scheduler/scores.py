@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from federation.scheduler.arrays import IntArray
+from federation.scheduler.arrays import IntArray, filled
 from federation.scheduler.state import CycleState
 
 ScorePlugin = Callable[[CycleState], IntArray]
@@ -19,6 +19,8 @@ MAX_SCORE = 100
 
 def cluster_locality(state: CycleState) -> IntArray:
     """100 where the binding already is, an entry with 0 replicas included, else 0."""
+    if not state.binding.clusters:
+        return filled(len(state.fleet), 0)
     return np.where(state.placed_c, MAX_SCORE, 0)
 
 

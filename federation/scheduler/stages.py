@@ -6,21 +6,23 @@ Must not know how stages follow each other or how a cycle ends: that is the cycl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 
-from federation.model.placement import SpreadField, StaticWeight, TieBreak
-from federation.scheduler.arrays import BoolArray, FloatArray, IntArray
+from federation.model.placement import SpreadField, TieBreak
+from federation.scheduler.arrays import BoolArray, IntArray, filled, read_only
 from federation.scheduler.demand import Demand
-from federation.scheduler.division import Candidates, Division, Strategy, divide
+from federation.scheduler.division import Candidates, Division, divide
+from federation.scheduler.filters import STANDING
 from federation.scheduler.fleet import Column, Fleet
-from federation.scheduler.placement import matching
 from federation.scheduler.profile import Filter, Permit, Score
-from federation.scheduler.running import objection_by, refusals_by, scores_by
+from federation.scheduler.running import is_in_tree, objection_by, refusals_by, scores_by
 from federation.scheduler.spread import Selection, Shortlist, select
 from federation.scheduler.state import CycleState
-from federation.scheduler.ties import TieOrder
+from federation.scheduler.terms import Group, Limits, Standing, Terms
+from federation.scheduler.ties import Direction, TieOrder
 from federation.scheduler.trace import (
     DivisionTrace,
     FilterTrace,
@@ -29,42 +31,67 @@ from federation.scheduler.trace import (
     SelectionTrace,
 )
 
-_NO_CEILING = 2**62
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Limits:
-    """The least and most units of each cluster (axis c)."""
-
-    floor_c: IntArray
-    ceiling_c: IntArray
-
-
-def run_filters(state: CycleState, filters: Sequence[Filter]) -> FilterTrace:
+def run_filters(state: CycleState, filters: Sequence[Filter], group: Group) -> FilterTrace:
     """The first refusal of each cluster, in the order of the filters."""
-    refusal_c = np.full(len(state.fleet), -1, dtype=np.int64)
-    refusals: list[Refusal] = []
+    binding = state.binding
+    if binding.clusters or binding.eviction_tasks or state.surroundings.has_peers:
+        nothing = FilterTrace(
+            refusals=(), refusal_c=filled(len(state.fleet), -1), tier_c=state.tier_c
+        )
+        return refused_further(state, filters, nothing)
+    standing = group.standing(
+        filters, binding.resource, state.now, lambda: _standing(state, filters)
+    )
+    return refused_further(state, standing.rest, standing.refused)
+
+
+def _standing(state: CycleState, filters: Sequence[Filter]) -> Standing:
+    first = list(takewhile(lambda plugin: plugin.name in STANDING and is_in_tree(plugin), filters))
+    nothing = FilterTrace(refusals=(), refusal_c=filled(len(state.fleet), -1), tier_c=state.tier_c)
+    return Standing(
+        filters=filters,
+        refused=refused_further(state, first, nothing),
+        rest=tuple(filters[len(first) :]),
+    )
+
+
+def refused_further(
+    state: CycleState, filters: Sequence[Filter], before: FilterTrace
+) -> FilterTrace:
+    """What these filters refuse beside what was refused before them."""
+    refusal_c, refusals = before.refusal_c, list(before.refusals)
     for plugin in filters:
         for refused_c, reason in refusals_by(plugin, state):
             newly_c = refused_c & (refusal_c < 0)
             if newly_c.any():
-                refusal_c[newly_c] = len(refusals)
+                refusal_c = np.where(newly_c, len(refusals), refusal_c)
                 refusals.append(Refusal(filter=plugin.name, reason=reason))
-    return FilterTrace(refusals=tuple(refusals), refusal_c=refusal_c, tier_c=state.tier_c)
+    if refusal_c is before.refusal_c:
+        return before
+    return replace(before, refusals=tuple(refusals), refusal_c=read_only(refusal_c))
 
 
 def run_scores(state: CycleState, scores: Sequence[Score]) -> ScoreTrace:
     """Every plugin's scores and their weighted mean, rounded down."""
     by_name = {plugin.name: scores_by(plugin, state) for plugin in scores}
-    total_c = np.zeros(len(state.fleet), np.int64)
-    for plugin in scores:
-        total_c += by_name[plugin.name] * plugin.weight
-    weight = sum(plugin.weight for plugin in scores)
     return ScoreTrace(
         weights={plugin.name: plugin.weight for plugin in scores},
         scores=by_name,
-        total_c=total_c // max(weight, 1),
+        total_c=_weighted_mean(
+            [(by_name[plugin.name], plugin.weight) for plugin in scores if plugin.weight],
+            len(state.fleet),
+        ),
     )
+
+
+def _weighted_mean(weighted: Sequence[tuple[IntArray, int]], count: int) -> IntArray:
+    if len(weighted) == 1:
+        return weighted[0][0]
+    total_c = np.zeros(count, np.int64)
+    for score_c, weight in weighted:
+        total_c += score_c * weight
+    return total_c // max(sum(weight for _, weight in weighted), 1)
 
 
 def run_permits(state: CycleState, permits: Sequence[Permit], replicas_c: IntArray) -> str:
@@ -77,36 +104,47 @@ def run_permits(state: CycleState, permits: Sequence[Permit], replicas_c: IntArr
 
 
 def candidate_order(
-    state: CycleState, demand: Demand, feasible_c: BoolArray, score_c: IntArray, ties: TieOrder
+    state: CycleState,
+    demand: Demand,
+    limits: Limits,
+    feasible_c: BoolArray,
+    score_c: IntArray,
+    ties: TieOrder,
 ) -> IntArray:
     """Feasible clusters by tier, score, capacity for the binding, and the tie order.
 
     By name where no order can change the answer: hashing thousands of names takes its time.
     """
-    (index_k,) = np.nonzero(feasible_c)
+    (index_k,) = feasible_c.nonzero()
     if not demand.is_ranked:
         return index_k
-    order = np.lexsort(
-        (
-            ties.ascending_keys(index_k),
-            -state.capacity_c[index_k],
-            -score_c[index_k],
-            state.tier_c[index_k],
-        )
-    )
-    return index_k[order]
+    capacity_k = state.capacity_c[index_k]
+    score_k, tier_k = score_c[index_k], state.tier_c[index_k]
+    order = np.lexsort((-capacity_k, -score_k, tier_k))
+    if ties.direction is not Direction.HASH:
+        # Karmada's candidate order knows ascending names only, which those of the fleet are in.
+        return index_k[order]
+    capacity_k, score_k, tier_k = capacity_k[order], score_k[order], tier_k[order]
+    differs_k = capacity_k[1:] != capacity_k[:-1]
+    differs_k |= score_k[1:] != score_k[:-1]
+    differs_k |= tier_k[1:] != tier_k[:-1]
+    return ties.settled(index_k[order], differs_k, _taken(demand, limits, capacity_k))
 
 
-def limits_of(state: CycleState) -> Limits:
-    """The placement's limits: of several that match a cluster the tightest hold."""
-    floor_c = np.zeros(len(state.fleet), np.int64)
-    ceiling_c = np.full(len(state.fleet), _NO_CEILING, dtype=np.int64)
-    for limit in state.binding.placement.replica_scheduling.limits:
-        mask_c = matching(limit.target, state.fleet)
-        np.maximum(floor_c, limit.min, out=floor_c, where=mask_c)
-        if limit.max is not None:
-            np.minimum(ceiling_c, limit.max, out=ceiling_c, where=mask_c)
-    return Limits(floor_c=floor_c, ceiling_c=ceiling_c)
+def _taken(demand: Demand, limits: Limits, capacity_k: IntArray) -> int:
+    """How many candidates of the order come into question, whatever the order among equals.
+
+    Where the first that a constraint admits hold everything, they are taken and no other.
+    """
+    count = len(capacity_k)
+    if limits.are_set or len(demand.constraints) != 1:
+        return count
+    (constraint,) = demand.constraints
+    if constraint.by is not SpreadField.CLUSTER or constraint.max_groups is None:
+        return count
+    most = min(constraint.max_groups, count)
+    is_kept = max(constraint.min_groups, 1) <= most
+    return most if is_kept and int(capacity_k[:most].sum()) >= demand.need.total else count
 
 
 def select_clusters(
@@ -134,18 +172,14 @@ def _groups(fleet: Fleet, by: SpreadField, index_k: IntArray) -> Column[tuple[st
 
 
 def divide_units(
-    state: CycleState, demand: Demand, limits: Limits, ties: TieOrder, chosen_k: IntArray
+    state: CycleState, demand: Demand, terms: Terms, ties: TieOrder, chosen_k: IntArray
 ) -> Division:
     """Divide the demand among the chosen clusters (positions in the fleet)."""
-    scheduling = state.binding.placement.replica_scheduling
-    if demand.rule.strategy is Strategy.STATIC_WEIGHT and scheduling.static_weights:
-        weight_k = _static_weights(state.fleet, scheduling.static_weights)[chosen_k]
-    else:
-        weight_k = np.ones(len(chosen_k), np.int64)
+    limits = terms.limits
     candidates = Candidates(
         available_k=state.available_c[chosen_k],
         prior_k=state.prior_c[chosen_k],
-        weight_k=weight_k,
+        weight_k=terms.weight_c[chosen_k],
         floor_k=limits.floor_c[chosen_k],
         ceiling_k=limits.ceiling_c[chosen_k],
         listed_k=_listed(state, chosen_k),
@@ -165,14 +199,6 @@ def _listed(state: CycleState, chosen_k: IntArray) -> IntArray:
     return listed_c[chosen_k]
 
 
-def _static_weights(fleet: Fleet, rules: Sequence[StaticWeight]) -> IntArray:
-    """The highest weight of the rules that match each cluster, 0 where none does."""
-    weight_c = np.zeros(len(fleet), np.int64)
-    for rule in rules:
-        np.maximum(weight_c, rule.weight, out=weight_c, where=matching(rule.target, fleet))
-    return weight_c
-
-
 def selection_trace(selection: Selection, chosen_k: IntArray) -> SelectionTrace:
     """What was selected, in positions of the fleet."""
     return SelectionTrace(
@@ -186,23 +212,16 @@ def selection_trace(selection: Selection, chosen_k: IntArray) -> SelectionTrace:
 def division_trace(
     demand: Demand, division: Division, ties: TieOrder, chosen_k: IntArray
 ) -> DivisionTrace:
-    """The division spread out over the whole fleet."""
-    count = len(ties.encoded_names)
-
-    def whole_fleet(part_k: IntArray) -> IntArray:
-        all_c = np.zeros(count, np.int64)
-        all_c[chosen_k] = part_k
-        return all_c
-
-    quota_c: FloatArray = np.zeros(count)
-    quota_c[chosen_k] = division.quota_k
+    """The division, in positions of the fleet."""
     return DivisionTrace(
         strategy=demand.rule.strategy,
         tie_order=ties.direction,
         tiers=division.facts,
-        weight_c=whole_fleet(division.weight_k),
-        quota_c=quota_c,
-        share_c=whole_fleet(division.share_k),
-        remainder_c=whole_fleet(division.remainder_k),
-        tied_c=whole_fleet(division.tied_k.astype(np.int64)).astype(np.bool_),
+        cluster_count=len(ties.encoded_names),
+        position_k=chosen_k,
+        weight_k=division.weight_k,
+        quota_k=division.quota_k,
+        share_k=division.share_k,
+        remainder_k=division.remainder_k,
+        tied_k=division.tied_k,
     )

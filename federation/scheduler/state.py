@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from federation.model.placement import Binding
-from federation.scheduler.arrays import BoolArray, IntArray
+from federation.scheduler.arrays import BoolArray, IntArray, filled, nowhere, read_only
 from federation.scheduler.fleet import Fleet
 
 
@@ -21,12 +21,18 @@ class Surroundings:
     ``affinity_peers`` and ``anti_affinity_peers`` are the cluster names of each other scheduled
     binding of the same workload (anti-)affinity group. ``observed_affinity`` names the affinity
     group of the last decision: groups before it are not tried again unless the binding is fresh
-    (failing back is a rebalance, not a side effect); empty means from the first.
+    (failing back is a rebalance, not a side effect); empty means from the first. ``triggers`` say
+    why it is decided.
     """
 
     affinity_peers: tuple[frozenset[str], ...] = ()
     anti_affinity_peers: tuple[frozenset[str], ...] = ()
     observed_affinity: str = ""
+    triggers: tuple[str, ...] = ()
+
+    @property
+    def has_peers(self) -> bool:
+        return bool(self.affinity_peers or self.anti_affinity_peers)
 
 
 ALONE = Surroundings()
@@ -53,11 +59,15 @@ class CycleState:
     @property
     def capacity_c(self) -> IntArray:
         """What each cluster could hold of this binding, its own replicas there included."""
-        return self.available_c + self.prior_c
+        if not self.binding.clusters:
+            return self.available_c
+        return read_only(self.available_c + self.prior_c)
 
 
 def prior_replicas(binding: Binding, fleet: Fleet) -> tuple[IntArray, BoolArray]:
     """(replicas, whether placed) per cluster; entries of unknown clusters count as gone."""
+    if not binding.clusters:
+        return filled(len(fleet), 0), nowhere(len(fleet))
     prior_c = np.zeros(len(fleet), np.int64)
     placed_c = np.zeros(len(fleet), np.bool_)
     for target in binding.clusters:
@@ -65,4 +75,4 @@ def prior_replicas(binding: Binding, fleet: Fleet) -> tuple[IntArray, BoolArray]
         if position is not None:
             prior_c[position] += target.replicas
             placed_c[position] = True
-    return prior_c, placed_c
+    return read_only(prior_c), read_only(placed_c)

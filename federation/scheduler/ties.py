@@ -13,7 +13,7 @@ from hashlib import blake2b
 import numpy as np
 
 from federation.model.placement import TieBreak
-from federation.scheduler.arrays import IntArray, UintArray
+from federation.scheduler.arrays import BoolArray, IntArray, UintArray
 
 _FNV_OFFSET_32 = 0x811C9DC5
 _FNV_PRIME_32 = 0x01000193
@@ -67,16 +67,29 @@ class TieOrder:
             return index_c.astype(np.uint64)
         if self.direction is Direction.DESCENDING:
             return (len(self.encoded_names) - 1 - index_c).astype(np.uint64)
-        keyed = blake2b(self.uid.encode() + b"\0", digest_size=8)
-        digests = []
+        begin = blake2b(self.uid.encode() + b"\0", digest_size=8).copy
+        names, digests = self.encoded_names, []
         for index in index_c.tolist():
-            digest = keyed.copy()
-            digest.update(self.encoded_names[index])
+            digest = begin()
+            digest.update(names[index])
             digests.append(digest.digest())
         return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
 
-    def ascending_keys(self, index_c: IntArray) -> UintArray:
-        """As ``keys``, but by ascending name where Karmada's order knows only that one."""
-        if self.direction is Direction.HASH:
-            return self.keys(index_c)
-        return index_c.astype(np.uint64)
+    def settled(self, index_k: IntArray, differs_k: BoolArray, taken: int) -> IntArray:
+        """These clusters with equals in this order: those that might be among the first ``taken``.
+
+        ``differs_k`` says of each but the first whether it differs from the one before.
+        """
+        (end_e,) = differs_k[max(taken - 1, 0) :].nonzero()
+        # Of equals on both sides of the line any may come first.
+        end = max(taken, 1) + int(end_e[0]) if len(end_e) else len(index_k)
+        is_first_k = np.empty(end + 1, np.bool_)
+        is_first_k[0] = is_first_k[end] = True
+        is_first_k[1:end] = differs_k[: max(end - 1, 0)]
+        (tied_e,) = (~(is_first_k[:-1] & is_first_k[1:])).nonzero()
+        if not len(tied_e):
+            return index_k
+        run_e = is_first_k.cumsum()[tied_e]
+        settled_k = index_k.copy()
+        settled_k[tied_e] = index_k[tied_e[np.lexsort((self.keys(index_k[tied_e]), run_e))]]
+        return settled_k

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from federation.scheduler.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.scheduler.plain import from_plain, to_plain
@@ -89,20 +90,47 @@ class TierFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DivisionTrace:
-    """The arithmetic per cluster: weight, proportional quota, replicas.
+    """The arithmetic per selected cluster (positions in the fleet): weight, quota, replicas.
 
-    ``remainder_c`` are seats above the whole part of the quota; ``tied_c`` marks a last seat won
-    by the tie order alone.
+    ``remainder_k`` are seats above the whole part of the quota; ``tied_k`` marks a last seat won
+    by the tie order alone. Over the whole fleet all are 0 where nothing was selected.
     """
 
     strategy: str
     tie_order: str
     tiers: tuple[TierFacts, ...]
-    weight_c: IntArray
-    quota_c: FloatArray
-    share_c: IntArray
-    remainder_c: IntArray
-    tied_c: BoolArray
+    cluster_count: int
+    position_k: IntArray
+    weight_k: IntArray
+    quota_k: FloatArray
+    share_k: IntArray
+    remainder_k: IntArray
+    tied_k: BoolArray
+
+    @property
+    def weight_c(self) -> IntArray:
+        return self._over_fleet(self.weight_k)
+
+    @property
+    def quota_c(self) -> FloatArray:
+        return self._over_fleet(self.quota_k)
+
+    @property
+    def share_c(self) -> IntArray:
+        return self._over_fleet(self.share_k)
+
+    @property
+    def remainder_c(self) -> IntArray:
+        return self._over_fleet(self.remainder_k)
+
+    @property
+    def tied_c(self) -> BoolArray:
+        return self._over_fleet(self.tied_k)
+
+    def _over_fleet(self, part_k: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        all_c = np.zeros_like(part_k, shape=self.cluster_count)
+        all_c[self.position_k] = part_k
+        return all_c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,11 @@ from federation.model.workload import TargetCluster
 from federation.services.ports import NewDecision, Settled, StoredBinding
 from federation.services.values import DecisionRecord, NodePlan, Verdict
 from federation.store.bindings import groups_of
+from federation.store.packed_traces import packed_traces
 from federation.store.rows import (
     binding_spec,
     json_text,
     node_plan_of,
-    packed_trace,
     record_of,
     unix_seconds,
 )
@@ -199,8 +199,8 @@ def _stored(
 async def _packed(verdicts: Sequence[Verdict]) -> list[bytes]:
     clusters = sum(len(each.decision.trace.clusters) for each in verdicts)
     if clusters < CLUSTERS_PER_THREAD:
-        return [packed_trace(each) for each in verdicts]
-    return await asyncio.to_thread(lambda: [packed_trace(each) for each in verdicts])
+        return packed_traces(verdicts)
+    return await asyncio.to_thread(packed_traces, verdicts)
 
 
 def _uuid(decision_id: str) -> UUID | None:

@@ -19,7 +19,6 @@ from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.plain import from_plain
-from federation.scheduler.trace import Trace
 from federation.services.ports import NewPreview, StoredBinding, StoredCluster, StoredPreview
 from federation.services.values import (
     AgentFacts,
@@ -29,6 +28,7 @@ from federation.services.values import (
     ReportEvidence,
     Verdict,
 )
+from federation.store.packed_traces import TRACE_COMPRESSION, unpacked_trace
 
 Document = dict[str, Any]
 
@@ -44,8 +44,6 @@ BINDING_COLUMNS = (
     "last_scheduled_time",
 )
 BINDING_SPEC = tuple(each.name for each in fields(Binding) if each.name not in BINDING_COLUMNS)
-# Traces repeat themselves: level 6 saves another 7 % for twice the time.
-TRACE_COMPRESSION = 1
 
 
 def document_of(value: object) -> Any:
@@ -108,18 +106,8 @@ def targets_of(clusters: Any) -> tuple[TargetCluster, ...]:
     return msgspec.convert(clusters, tuple[TargetCluster, ...])
 
 
-def packed_trace(verdict: Verdict) -> bytes:
-    """The trace, the evidence and the promises as compressed JSON."""
-    plain = {
-        "trace": verdict.decision.trace.to_plain(),
-        "evidence": verdict.evidence,
-        "promises": verdict.promises,
-    }
-    return zlib.compress(msgspec.json.encode(plain), TRACE_COMPRESSION)
-
-
 def record_of(row: Row[Any], plans: tuple[NodePlan, ...]) -> DecisionRecord:
-    plain = msgspec.json.decode(zlib.decompress(row.trace))
+    trace, evidence, promises = unpacked_trace(row.trace)
     return DecisionRecord(
         id=str(row.id),
         namespace=row.namespace,
@@ -131,10 +119,10 @@ def record_of(row: Row[Any], plans: tuple[NodePlan, ...]) -> DecisionRecord:
             clusters=targets_of(row.clusters),
             remainder=row.remainder,
             reason=row.reason,
-            trace=Trace.from_plain(plain["trace"]),
+            trace=trace,
         ),
-        evidence=msgspec.convert(plain["evidence"], ReportEvidence),
-        promises=_promises_of(plain),
+        evidence=evidence,
+        promises=promises,
         node_plans=plans,
     )
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from federation.model.placement import TieBreak
 from federation.scheduler.ties import Direction, TieOrder, fnv1a_32
@@ -38,8 +41,6 @@ def test_no_uid_means_ascending_names(tie_break: TieBreak) -> None:
 )
 def test_karmada_walks_names_by_the_parity_of_the_uid(uid: str, keys: list[int]) -> None:
     assert order(uid, TieBreak.KARMADA).keys(ALL).tolist() == keys
-    # Its candidate order knows ascending names only.
-    assert order(uid, TieBreak.KARMADA).ascending_keys(ALL).tolist() == [0, 1, 2]
 
 
 def test_hash_is_blake2b_of_uid_and_name() -> None:
@@ -49,7 +50,29 @@ def test_hash_is_blake2b_of_uid_and_name() -> None:
         for name in (b"gamma", b"alpha")
     ]
     assert keys.tolist() == expected
-    assert order("uid-1", TieBreak.HASH).ascending_keys(np.array([2, 0])).tolist() == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=14), st.integers(0, 16), st.text(max_size=3))
+def test_equals_are_settled_as_far_as_they_are_taken(
+    places: list[int], taken: int, uid: str
+) -> None:
+    """``places`` are what the clusters are ordered by before the keys are asked."""
+    ties = TieOrder(
+        encoded_names=[f"m{number}".encode() for number in range(len(places))],
+        uid=uid,
+        direction=Direction.HASH,
+    )
+    key_c = ties.keys(np.arange(len(places))).tolist()
+    by_name = sorted(range(len(places)), key=lambda c: places[c])
+    by_key = sorted(range(len(places)), key=lambda c: (places[c], key_c[c]))
+    differs_k = np.array([places[a] != places[b] for a, b in pairwise(by_name)], dtype=np.bool_)
+    index_k = np.array(by_name, dtype=np.int64)
+    settled = ties.settled(index_k, differs_k, taken).tolist()
+    assert settled[:taken] == by_key[:taken]
+    assert [places[c] for c in settled] == [places[c] for c in by_key]
+    assert sorted(settled) == sorted(by_key)
+    assert index_k.tolist() == by_name
 
 
 def test_hash_is_fair() -> None:
