@@ -9,10 +9,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-
-from federation.model.cluster import ClusterState
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.estimate import EstimateOptions, Estimates, Merge, Source, improved
 from federation.model.fleet_estimates import estimate_sets
@@ -20,7 +16,7 @@ from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.deductions import with_all_waiting
 from federation.services.asking import ask_agents
 from federation.services.fleet import FleetOwner
-from federation.services.fleet_snapshot import FleetSnapshot
+from federation.services.fleet_snapshot import FleetSnapshot, age_seconds, sequences
 from federation.services.known_estimates import KnownEstimates
 from federation.services.ports import AgentEstimates, Clock
 from federation.services.values import EstimateAnswer, ExactQuestion
@@ -157,23 +153,6 @@ def _answered(
         estimates=estimates,
         age_seconds_c=age_seconds(states, now),
         sequence_c=sequences(states),
-    )
-
-
-def age_seconds(states: Sequence[ClusterState], now: float) -> npt.NDArray[np.float64]:
-    """How long ago each cluster's report came, 0 where there is none; clocks may disagree."""
-    received_c = np.array(
-        [now if state.received_at is None else state.received_at for state in states],
-        dtype=np.float64,
-    )
-    ages_c: npt.NDArray[np.float64] = np.maximum(now - received_c, 0.0)
-    return ages_c
-
-
-def sequences(states: Sequence[ClusterState]) -> npt.NDArray[np.int64]:
-    """The sequence of each cluster's report, 0 where there is none."""
-    return np.array(
-        [state.report.sequence if state.report else 0 for state in states], dtype=np.int64
     )
 
 

@@ -15,13 +15,11 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.profile import Profile
 from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
-from federation.services.availability import age_seconds, sequences
 from federation.services.fleet_snapshot import FleetSnapshot
 from federation.services.ports import Peers, StoredBinding
-from federation.services.values import DecisionRecord, ReportEvidence, Verdict
+from federation.services.values import DecisionRecord, Verdict
 
 PLACED = frozenset({Outcome.SCHEDULED, Outcome.PARTIAL})
-EVIDENCE_DECIMALS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,17 +75,14 @@ def decide(
         availability,
         now=now,
         profile=profile,
-        surroundings=_surroundings(known, peers),
-    )
-    triggers = triggers_of(known.binding if known else None, binding, fleet, taints)
-    ages_c = age_seconds(snapshot.states, now)
-    return Verdict(
-        decision=replace(decision, trace=replace(decision.trace, triggers=triggers)),
-        evidence=ReportEvidence(
-            sequences=tuple(sequences(snapshot.states).tolist()),
-            age_seconds=tuple(ages_c.round(EVIDENCE_DECIMALS).tolist()),
+        surroundings=Surroundings(
+            affinity_peers=peers.affinity,
+            anti_affinity_peers=peers.anti_affinity,
+            observed_affinity=known.observed_affinity if known else "",
+            triggers=triggers_of(known.binding if known else None, binding, fleet, taints),
         ),
     )
+    return Verdict(decision=decision, evidence=snapshot.evidence_at(now))
 
 
 def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) -> Binding:
@@ -122,14 +117,6 @@ def other_uid(known: Binding, uid: str) -> PreconditionFailed:
     return PreconditionFailed(
         f"Binding {known.key!r} has metadata.uid {known.uid!r}, not {uid!r}: "
         "delete it before another one takes its name."
-    )
-
-
-def _surroundings(known: StoredBinding | None, peers: Peers) -> Surroundings:
-    return Surroundings(
-        affinity_peers=peers.affinity,
-        anti_affinity_peers=peers.anti_affinity,
-        observed_affinity=known.observed_affinity if known else "",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,10 @@ from federation.scheduler.fleet import Fleet
 from federation.scheduler.many_rooms import UnpackedRoom
 from federation.scheduler.reserve import FleetRooms
 from federation.scheduler.room import Room
+from federation.services.values import ReportEvidence
 
 STALE = "is stale: its agent is silent"
+EVIDENCE_DECIMALS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,6 +89,8 @@ class FleetSnapshot:
     ledgers: tuple[ClusterLedger, ...]
     outstanding: Mapping[int, tuple[Outstanding, ...]]
     silent_after_c: npt.NDArray[np.float64]
+    # For the time last asked about: decisions are made by the hundred at one.
+    _evidence: dict[float, ReportEvidence] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(
@@ -166,6 +170,18 @@ class FleetSnapshot:
         """The fleet for decisions made at ``now``: stale clusters get no new replicas."""
         return self.fleet.without(self.silent_after_c < now, STALE)
 
+    def evidence_at(self, now: float) -> ReportEvidence:
+        """Which reports decisions made at ``now`` are made on: one value for all of them."""
+        evidence = self._evidence.get(now)
+        if evidence is None:
+            self._evidence.clear()
+            ages_c = age_seconds(self.states, now)
+            evidence = self._evidence[now] = ReportEvidence(
+                sequences=tuple(sequences(self.states).tolist()),
+                age_seconds=tuple(ages_c.round(EVIDENCE_DECIMALS).tolist()),
+            )
+        return evidence
+
     @property
     def cells(self) -> FleetCells:
         """What is left of every cluster's cells beside all that is outstanding."""
@@ -179,6 +195,23 @@ class FleetSnapshot:
         """At most ``limit`` names that come after ``after``."""
         start = bisect_right(self.names, after)
         return self.names[start : start + limit]
+
+
+def age_seconds(states: Sequence[ClusterState], now: float) -> npt.NDArray[np.float64]:
+    """How long ago each cluster's report came, 0 where there is none; clocks may disagree."""
+    received_c = np.array(
+        [now if state.received_at is None else state.received_at for state in states],
+        dtype=np.float64,
+    )
+    ages_c: npt.NDArray[np.float64] = np.maximum(now - received_c, 0.0)
+    return ages_c
+
+
+def sequences(states: Sequence[ClusterState]) -> npt.NDArray[np.int64]:
+    """The sequence of each cluster's report, 0 where there is none."""
+    return np.array(
+        [state.report.sequence if state.report else 0 for state in states], dtype=np.int64
+    )
 
 
 def _generation(names: tuple[str, ...]) -> str:
