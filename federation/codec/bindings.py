@@ -5,7 +5,7 @@ Must not decide anything about a binding, nor know whether it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -175,8 +175,10 @@ def _resource(message: resource_pb2.ObjectReference) -> ObjectReference:
 
 
 def _targets(
-    messages: Iterable[resource_pb2.TargetCluster], path: str, found: Violations
+    messages: Sequence[resource_pb2.TargetCluster], path: str, found: Violations
 ) -> tuple[TargetCluster, ...]:
+    if not messages:
+        return ()
     targets = tuple(
         TargetCluster(
             name=ranges.required(message.name, f"{path}[{position}].name", found),
@@ -189,8 +191,10 @@ def _targets(
 
 
 def _eviction_tasks(
-    messages: Iterable[resource_pb2.GracefulEvictionTask], path: str, found: Violations
+    messages: Sequence[resource_pb2.GracefulEvictionTask], path: str, found: Violations
 ) -> tuple[EvictionTask, ...]:
+    if not messages:
+        return ()
     return tuple(
         EvictionTask(
             from_cluster=ranges.required(

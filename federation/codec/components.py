@@ -5,7 +5,7 @@ Must not know bindings: questions about sets of components have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from federation.codec import ranges
@@ -17,9 +17,11 @@ from federation.v1 import resource_pb2
 
 
 def read_components(
-    messages: Iterable[resource_pb2.Component], path: str, found: Violations
+    messages: Sequence[resource_pb2.Component], path: str, found: Violations
 ) -> tuple[Component, ...]:
     """The components; each needs a name of its own."""
+    if not messages:
+        return ()
     components = tuple(
         _REMEMBERED.read(message, f"{path}[{position}]", found)
         for position, message in enumerate(messages)
