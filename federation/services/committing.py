@@ -315,7 +315,7 @@ class Committing:
                 written = await self._write(tx, batch, kept)
                 own.announce(written.entries, written.changes)
             self._finish(batch, kept, written, working)
-        late = batch.keys() - {each.ready.key for each in kept}
+        late = batch.keys() - {each.key for each in kept}
         self._again(batch[key] for key in batch if key in late and not batch[key].answer.done())
         return not is_news
 
@@ -387,7 +387,7 @@ class Committing:
         """Answer those that there is no decision to write for; the others are left."""
         left = []
         for draft, each in zip(drafts, decided, strict=True):
-            request = batch[draft.candidate.namespace, draft.candidate.name]
+            request = batch[draft.key]
             if isinstance(each, FederationError):
                 request.fail(each)
             elif (standing := each.standing) is not None:
@@ -424,7 +424,7 @@ class Committing:
     ) -> None:
         self._fleet.adopt(working.snapshot, working.after, written.changes)
         for each in decided:
-            batch[each.ready.key].succeed(written.answers[each.ready.key])
+            batch[each.key].succeed(written.answers[each.key])
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ from federation.services.journal_ports import Holding
 from federation.services.ports import Peers, StoredBinding
 from federation.services.promising import Kept, Wish, Working
 from federation.services.values import DecisionRecord, Verdict
-from federation.services.writing import Ready
+from federation.services.writing import Key, Ready
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,6 +39,10 @@ class Draft:
     holding: Holding
     adopts: bool
 
+    @property
+    def key(self) -> Key:
+        return self.candidate.namespace, self.candidate.name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decided:
@@ -48,6 +52,10 @@ class Decided:
     verdict: Verdict
     wish: Wish | None = None
     kept: Kept | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.draft.key
 
     @property
     def considered(self) -> Considered:

@@ -26,7 +26,7 @@ async def unchanged(tx: Transaction, decided: Sequence[Decided]) -> list[Decided
     """Those whose bindings, and whose groups, are as they were read; held until the end of the
     transaction.
     """
-    keys = [each.ready.key for each in decided if each.draft.known is not None]
+    keys = [each.key for each in decided if each.draft.known is not None]
     current = await tx.bindings.lock_all(keys) if keys else {}
     return [
         each
@@ -48,7 +48,7 @@ def _is_as_read(draft: Draft, current: Mapping[Key, StoredBinding]) -> bool:
     known = draft.known
     if known is None:
         return True
-    now = current.get((draft.candidate.namespace, draft.candidate.name))
+    now = current.get(draft.key)
     return (
         now is not None
         and now.id == known.id
