@@ -38,8 +38,7 @@ class UnpackedRoom(NamedTuple):
     def packed(self) -> Room:
         """The room by itself; in another order where that leaves less without room."""
         bare = Room.of(self.report, self.pools, follows_claims=self.follows_claims)
-        room = bare.with_all(self.outstanding)
-        return self.reordered() if room.overcommitted else room
+        return bare.holding(self.outstanding)
 
     def reordered(self) -> Room:
         """The room by itself, packed in the order that leaves the least without room."""

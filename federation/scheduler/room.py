@@ -75,6 +75,15 @@ class Room:
         """With more outstanding, one after the other."""
         return self._with_groups([each] for each in outstanding)
 
+    def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
+        """With this outstanding and no other, which mostly is what it had and more."""
+        had = self.outstanding
+        if outstanding[: len(had)] == had:
+            made = self.with_all(outstanding[len(had) :])
+            if not made.overcommitted:
+                return made
+        return Room.of(self.report, self.pools, outstanding, follows_claims=self.follows_claims)
+
     def with_one(self, outstanding: Outstanding) -> Room:
         """With this outstanding as well; as much as fits where not all of it does."""
         return self._with_groups([[outstanding]])

@@ -83,6 +83,8 @@ class FleetOwner:
         await self.reload()
         for name, presence in self._presences.items():
             self.put_presence(name, replace(presence, silent_after=grace_until))
+        # Else whoever asks first would wait for all of it.
+        self._bring_up_to_date()
 
     async def reload(self) -> None:
         """Take over what the store holds in place of what is known; presences stay.
@@ -126,11 +128,7 @@ class FleetOwner:
     @property
     def snapshot(self) -> FleetSnapshot:
         if self._changed:
-            self._snapshot = self._brought_up_to_date()
-            self._changed.clear()
-            self._packed_anew.clear()
-            self._emptied.clear()
-            self._rooms.clear()
+            self._bring_up_to_date()
         return self._snapshot
 
     def view(self, name: str) -> ClusterView:
@@ -458,9 +456,16 @@ class FleetOwner:
             follows_claims = self._presences[name].placer is not Placer.NONE
             report_id = ReportId(report.epoch, report.sequence)
             return UnpackedRoom(report_id, pools, follows_claims, ledger.outstanding())
-        room = _room_with(before, ledger)
+        room = before.holding(ledger.outstanding())
         self._rooms[name] = _Roomed(ledger, room)
         return room
+
+    def _bring_up_to_date(self) -> None:
+        self._snapshot = self._brought_up_to_date()
+        self._changed.clear()
+        self._packed_anew.clear()
+        self._emptied.clear()
+        self._rooms.clear()
 
     def _brought_up_to_date(self) -> FleetSnapshot:
         if self._snapshot.positions.keys() != self._states.keys():
@@ -486,13 +491,3 @@ class FleetOwner:
             room=self._known_room(name) if is_packed_anew else None,
             silent_after=self._presences[name].silent_after,
         )
-
-
-def _room_with(room: Room, ledger: ClusterLedger) -> Room:
-    """The room with what is outstanding by the ledger, which mostly is what it had and more."""
-    had, wanted = room.outstanding, ledger.outstanding()
-    if wanted[: len(had)] == had:
-        made = room.with_all(wanted[len(had) :])
-        if not made.overcommitted:
-            return made
-    return Room.of(room.report, room.pools, wanted, follows_claims=room.follows_claims)
