@@ -34,7 +34,8 @@ class Apportionment:
     @property
     def remainder_k(self) -> IntArray:
         """Seats above the whole part of the quota (at least 0)."""
-        return np.maximum(self.seats_k - np.floor(self.quotas_k).astype(np.int64), 0)
+        # Quotas are not negative: the whole part is what truncation leaves.
+        return np.maximum(self.seats_k - self.quotas_k.astype(np.int64), 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,18 +70,22 @@ def apportion(
     """
     if floor_k is None:
         floor_k = np.zeros_like(weights_k)
-    wanted = seats - int(floor_k.sum())
+    floors = int(floor_k.sum())
+    wanted = seats - floors
     total_weight = float(weights_k.sum(dtype=np.float64))
     quotas_k: FloatArray = weights_k * np.float64(seats / total_weight if total_weight else 0.0)
-    room_k = np.where(weights_k > 0, wanted, 0)
+    room_k = (weights_k > 0) * wanted
     if ceiling_k is not None:
-        room_k = np.clip(ceiling_k - floor_k, 0, room_k)
-    seats = int(floor_k.sum()) + min(wanted, int(room_k.sum()))
-    parties = _Parties(weights_k.astype(np.float64), floor_k, floor_k + room_k)
-    if seats == int(floor_k.sum()):
+        room_k = np.minimum(np.maximum(ceiling_k - floor_k, 0), room_k)
+    room = int(room_k.sum())
+    if room <= wanted or np.count_nonzero(room_k) == 1:
+        # All get what they have room for, or one gets everything: nobody competes.
         return Apportionment(
-            seats_k=floor_k.copy(), quotas_k=quotas_k, tied_k=np.zeros(len(weights_k), np.bool_)
+            seats_k=floor_k + np.minimum(room_k, wanted),
+            quotas_k=quotas_k,
+            tied_k=np.zeros(len(weights_k), np.bool_),
         )
+    parties = _Parties(weights_k.astype(np.float64), floor_k, floor_k + room_k)
     low, high = _bracket(parties, seats, total_weight)
     seats_k, tied_k = _settle(parties, seats, low, high, tie_keys)
     return Apportionment(seats_k=seats_k, quotas_k=quotas_k, tied_k=tied_k)

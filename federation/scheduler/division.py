@@ -150,9 +150,9 @@ def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replica
 
     One tier is given everything, so that strategies that ignore capacity do.
     """
-    tiers = np.unique(tier_k).tolist()
-    if len(tiers) == 1:
+    if len(tier_k) and (tier_k == tier_k[0]).all():
         return _divide_tier(rule, candidates, replicas)
+    tiers = np.unique(tier_k).tolist()
     if rule.strategy is Strategy.DUPLICATED:
         # Every candidate of the first tier gets all replicas, so that nothing is left to spill.
         tiers = tiers[:1]
@@ -260,10 +260,10 @@ def _divide_by_dynamic_weight(
 
 def _aggregate(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
     task = _task_by_availability(rule, candidates, replicas)
-    chosen_k = np.zeros(len(task.weight_k), np.bool_)
-    chosen_k[_shortest_prefix(task, candidates)] = True
-    narrowed = replace(task, weight_k=np.where(chosen_k, task.weight_k, 0))
-    return _apportioned(narrowed, candidates, replicas)
+    chosen = _shortest_prefix(task, candidates)
+    weight_k = np.zeros_like(task.weight_k)
+    weight_k[chosen] = task.weight_k[chosen]
+    return _apportioned(replace(task, weight_k=weight_k), candidates, replicas)
 
 
 def _fill_first(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
@@ -337,14 +337,15 @@ def _shortest_prefix(task: _Task, candidates: Candidates) -> IntArray:
     Clusters with a floor first, then, in a scale-up, those that hold replicas, then by weight;
     candidate order decides among equals, but for a scale-down.
     """
-    holds_k = (candidates.prior_k > 0) & (task.mode is Mode.SCALE_UP)
-    turn_k = np.where(task.floor_k > 0, 0, np.where(holds_k, 1, 2))
+    later_k = task.floor_k <= 0
     if task.mode is Mode.SCALE_DOWN:
-        order = np.lexsort((candidates.listed_k, -task.weight_k, turn_k))
+        order = np.lexsort((candidates.listed_k, -task.weight_k, later_k))
+    elif task.mode is Mode.SCALE_UP:
+        order = np.lexsort((-task.weight_k, later_k & (candidates.prior_k <= 0), later_k))
     else:
-        order = np.lexsort((-task.weight_k, turn_k))
-    reached = np.cumsum(task.ceiling_k[order])
-    return order[: int(np.searchsorted(reached, task.target)) + 1]
+        order = np.lexsort((-task.weight_k, later_k))
+    reached = task.ceiling_k[order].cumsum()
+    return order[: int(reached.searchsorted(task.target)) + 1]
 
 
 def _apportioned(task: _Task, candidates: Candidates, replicas: int) -> Division:
