@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar
+from functools import partial
+from typing import NamedTuple, ParamSpec, TypeVar
 from uuid import uuid4
 
-from federation.model.errors import Conflict, FederationError, LimitExceeded, Unavailable
+from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.model.placement import Binding, Certificate
 from federation.scheduler.profile import Profiles
 from federation.services.deciding import candidate_of
@@ -28,62 +28,11 @@ from federation.services.ports import Clock, Peers, Store, StoredBinding, Transa
 from federation.services.promising import Working
 from federation.services.rechecking import lock_groups, unchanged
 from federation.services.values import DecisionRecord, Once, Scheduled
+from federation.services.waiting import Batch, Request, Waiting, marks_of
 from federation.services.writing import Key, Written, lock_clusters, write
 
-MAX_WAITING = 10_000
-LEAST_BATCH, MAX_BATCH = 16, 200
-# What a batch may take to decide, in CPU seconds: everybody in it waits for the whole.
-BATCH_SECONDS = 0.06
-# After so many tries a request takes all locks first: then nobody can win against it.
-TRIES_WITHOUT_LOCKS = 3
-MAX_TRIES = 6
-
-# Its kind, and which one.
-Mark: TypeAlias = tuple[str, ...]
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@dataclass(kw_only=True, eq=False)
-class Request:
-    """A binding that somebody waits for a decision about."""
-
-    binding: Binding
-    adopt: bool
-    wait: bool
-    once: Once | None
-    answer: asyncio.Future[Scheduled]
-    tries: int = 0
-
-    @property
-    def key(self) -> Key:
-        return self.binding.namespace, self.binding.name
-
-    @cached_property
-    def marks(self) -> frozenset[Mark]:
-        """Requests that share one must see what came of each other: the binding, the idempotency
-        key, a group of workloads that go together or apart.
-        """
-        binding, placement = self.binding, self.binding.placement
-        marks: set[Mark] = {("binding", *self.key)}
-        if self.once is not None:
-            marks.add(("once", self.once.caller, self.once.key))
-        for label in (placement.workload_affinity_key, placement.workload_anti_affinity_key):
-            if label and label in binding.labels:
-                marks.add(("group", binding.namespace, label, binding.labels[label]))
-        return frozenset(marks)
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-    def succeed(self, scheduled: Scheduled) -> None:
-        if not self.answer.done():
-            self.answer.set_result(scheduled)
-
-
-# Requests by their bindings' names.
-Batch = dict[Key, Request]
 
 
 class _Known(NamedTuple):
@@ -106,7 +55,7 @@ class _Ahead:
 
 
 class Committing:
-    """The queue of requests and the batches that empty it, by descending priority."""
+    """Requests that wait, and the batches that they are decided and committed in."""
 
     def __init__(
         self,
@@ -124,10 +73,9 @@ class Committing:
         self._clock = clock
         self._profiles = profiles
         self._allow_unproven = allow_unproven
-        self._waiting: list[Request] = []
+        self._waiting = Waiting()
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="deciding")
-        self._seconds_each = BATCH_SECONDS / 10
 
     def submit(
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
@@ -138,10 +86,8 @@ class Committing:
         binding, PreconditionFailed for another uid or a key of another request, PluginFailed,
         Unavailable.
         """
-        if len(self._waiting) >= MAX_WAITING:
-            raise LimitExceeded("Too many bindings wait for a decision; try again later.")
         answer: asyncio.Future[Scheduled] = asyncio.get_running_loop().create_future()
-        self._waiting.append(
+        self._waiting.add(
             Request(binding=binding, adopt=adopt, wait=wait, once=once, answer=answer)
         )
         if self._worker is None:
@@ -190,7 +136,7 @@ class Committing:
         before: _Ahead | None = None
         try:
             while True:
-                batch = self._take_batch(_marks(before.batch) if before else frozenset())
+                batch = self._waiting.take(marks_of(before.batch) if before else frozenset())
                 if batch:
                     before = await self._start(batch, before)
                 elif before is not None:
@@ -201,40 +147,11 @@ class Committing:
         finally:
             self._worker = None
 
-    def _take_batch(self, on_their_way: frozenset[Mark]) -> Batch:
-        """As many as can be decided in time, that share no mark with each other, nor with what is
-        being committed.
-
-        One that others kept winning against goes alone.
-        """
-        self._waiting = [each for each in self._waiting if not each.answer.done()]
-        self._waiting.sort(key=lambda each: -each.binding.priority)
-        for request in self._waiting:
-            if request.tries >= TRIES_WITHOUT_LOCKS and request.marks.isdisjoint(on_their_way):
-                self._waiting.remove(request)
-                return {request.key: request}
-        in_time = int(BATCH_SECONDS / self._seconds_each)
-        # The other half is decided while this one is committed.
-        half = len(self._waiting) // 2
-        room = min(MAX_BATCH, max(LEAST_BATCH, min(in_time, half)))
-        batch: Batch = {}
-        left = []
-        taken = set(on_their_way)
-        for request in self._waiting:
-            if len(batch) < room and request.marks.isdisjoint(taken):
-                batch[request.key] = request
-            else:
-                left.append(request)
-            # What shares a mark stays in order, even behind one that is not taken.
-            taken |= request.marks
-        self._waiting = left
-        return batch
-
     async def _start(self, batch: Batch, before: _Ahead | None) -> _Ahead | None:
         """Decide a batch and let it be committed; the one before it is, then."""
         try:
             drafts = await self._read(batch)
-            if any(request.tries >= TRIES_WITHOUT_LOCKS for request in batch.values()):
+            if any(request.is_hindered for request in batch.values()):
                 await _arrived(before)
                 await self._run_locked(batch, drafts)
                 return None
@@ -271,7 +188,7 @@ class Committing:
     async def _failed(self, batch: Batch, error: Exception) -> None:
         """Every request of the batch is answered or waits again."""
         if isinstance(error, Conflict):
-            self._again(batch.values())
+            self._waiting.again(batch.values())
         elif isinstance(error, Unavailable) or len(batch) == 1:
             for request in batch.values():
                 request.fail(error)
@@ -280,20 +197,6 @@ class Committing:
             for key, request in batch.items():
                 if not request.answer.done():
                     await _arrived(await self._start({key: request}, None))
-
-    def _again(self, requests: Iterable[Request]) -> None:
-        """Decide these once more, before all that came later."""
-        again = []
-        for request in requests:
-            request.tries += 1
-            if request.tries < MAX_TRIES:
-                again.append(request)
-            else:
-                name = request.binding.key
-                request.fail(
-                    Conflict(f"Binding {name!r} was changed by others meanwhile: try again.")
-                )
-        self._waiting[:0] = again
 
     async def _commit(self, batch: Batch, decided: list[Decided], working: Working) -> bool:
         """Write what was decided; what does not fit beside what others did is decided again.
@@ -316,7 +219,9 @@ class Committing:
                 own.announce(written.entries, written.changes)
             self._finish(batch, kept, written, working)
         late = batch.keys() - {each.key for each in kept}
-        self._again(batch[key] for key in batch if key in late and not batch[key].answer.done())
+        self._waiting.again(
+            batch[key] for key in batch if key in late and not batch[key].answer.done()
+        )
         return not is_news
 
     async def _run_locked(self, batch: Batch, drafts: Sequence[Draft]) -> None:
@@ -377,8 +282,7 @@ class Committing:
         self, working: Working, drafts: Sequence[Draft]
     ) -> list[Decided | FederationError]:
         seconds, decided = await self._in_thread(_timed, working, drafts, self._clock.now())
-        if drafts:
-            self._seconds_each += (seconds / len(drafts) - self._seconds_each) / 4
+        self._waiting.took(seconds, len(drafts))
         return decided
 
     async def _answer_unwritten(
@@ -429,10 +333,6 @@ class Committing:
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
-
-
-def _marks(batch: Batch) -> frozenset[Mark]:
-    return frozenset[Mark]().union(*(each.marks for each in batch.values()))
 
 
 async def _find_known(read: Transaction, keys: Collection[Key]) -> Mapping[Key, _Known]:
