@@ -15,7 +15,7 @@ from federation.model.resources import MAX_AMOUNT
 def reported_pools(pools: Pools) -> ReportedPools:
     """The pools as differences from the minimums, which are small numbers."""
     cells = pools.cells
-    surplus_rk = np.maximum(cells.sum_rk - _totals(cells), 0)
+    surplus_rk = np.maximum(cells.sum_rk - _totals(cells.min_rk, cells.count_k), 0)
     return ReportedPools(
         label_keys=pools.label_keys,
         pools=tuple(ReportedPool(taints=each.taints, labels=each.labels) for each in pools.pools),
@@ -35,24 +35,16 @@ def pools_of(reported: ReportedPools) -> Pools:
     min_rk = _matrix(reported.minimums, shape)
     sum_exact_k = np.ones(shape[1], dtype=np.bool_)
     sum_exact_k[list(reported.open_cells)] = False
-    bare = Cells(
+    count_k = np.array(reported.counts, dtype=np.int64)
+    surplus_rk = _matrix(reported.surpluses, shape)
+    total_rk = _totals(min_rk, count_k)
+    cells = Cells(
         resources=reported.resources,
         pool_k=np.array(reported.cell_pools, dtype=np.int32),
-        count_k=np.array(reported.counts, dtype=np.int64),
-        min_rk=min_rk,
-        sum_rk=np.zeros(shape, dtype=np.int64),
-        max_rk=min_rk + _matrix(reported.spreads, shape),
-        sum_exact_k=sum_exact_k,
-    )
-    surplus_rk = _matrix(reported.surpluses, shape)
-    total_rk = _totals(bare)
-    cells = Cells(
-        resources=bare.resources,
-        pool_k=bare.pool_k,
-        count_k=bare.count_k,
+        count_k=count_k,
         min_rk=min_rk,
         sum_rk=total_rk + np.minimum(surplus_rk, MAX_AMOUNT - total_rk),
-        max_rk=bare.max_rk,
+        max_rk=min_rk + _matrix(reported.spreads, shape),
         sum_exact_k=sum_exact_k,
     )
     return Pools(
@@ -62,13 +54,13 @@ def pools_of(reported: ReportedPools) -> Pools:
     )
 
 
-def _totals(cells: Cells) -> Int64Array:
+def _totals(min_rk: Int64Array, count_k: Int64Array) -> Int64Array:
     """Counts times minimums, which stop at MAX_AMOUNT.
 
     Asked by division: floats cannot tell amounts this large apart.
     """
-    too_large_rk = cells.min_rk > MAX_AMOUNT // np.maximum(cells.count_k, 1)
-    return np.where(too_large_rk, np.int64(MAX_AMOUNT), cells.count_k * cells.min_rk)
+    too_large_rk = min_rk > MAX_AMOUNT // np.maximum(count_k, 1)
+    return np.where(too_large_rk, np.int64(MAX_AMOUNT), count_k * min_rk)
 
 
 def _matrix(values: tuple[int, ...], shape: tuple[int, int]) -> Int64Array:

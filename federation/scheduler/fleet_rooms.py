@@ -108,8 +108,10 @@ class FleetRooms:
         if unpacked:
             packed = packed_rooms(list(unpacked.values()), kinds)
             held |= zip(unpacked, packed.held, strict=True)
-            position_c = np.array(list(unpacked), dtype=np.intp)[packed.order]
-            layers = layers.with_newest(position_c.tolist(), packed.residues)
+            layers = layers.with_newest(list(unpacked), packed.residues)
+            if packed.moved:
+                moved = np.array(list(unpacked), dtype=np.intp)[packed.moved].tolist()
+                layers = layers.with_newest(moved, packed.moved_residues)
         taken = {c: (_site(room, kinds), held[c]) for c, room in there.items()}
         return self._with(dict.fromkeys(changes) | taken, layers, kinds)
 

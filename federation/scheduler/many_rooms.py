@@ -49,11 +49,15 @@ class UnpackedRoom(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PackedRooms:
-    """What is held in each of the rooms, and what is left in those at the places in ``order``."""
+    """What is held in each of the rooms, and what is left in all of them in their order.
+
+    Of those at the places in ``moved`` what is left is in a table of their own instead.
+    """
 
     held: Sequence[Held]
-    order: Sequence[int]
     residues: Residues
+    moved: Sequence[int]
+    moved_residues: Residues
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -102,10 +106,8 @@ def packed_rooms(every: Sequence[UnpackedRoom], kinds: PoolKinds) -> PackedRooms
             room = every[place].reordered()
             held[place] = room.held
             table.moved[place] = with_kinds(room.left, [kinds.of(room.pools)]), 0
-    if not table.moved:
-        return PackedRooms(held=held, order=range(len(every)), residues=table.residues)
-    order, residues = table.gathered(range(len(every)))
-    return PackedRooms(held=held, order=order, residues=residues)
+    moved, residues = table.gathered(list(table.moved)) if table.moved else ([], table.residues)
+    return PackedRooms(held=held, residues=table.residues, moved=moved, moved_residues=residues)
 
 
 def _holdings(

@@ -80,18 +80,22 @@ def residues_of(pools: Pools) -> Residues:
 def residues_of_many(every: Sequence[Cells]) -> Residues:
     """The cells of clusters side by side before anything is packed, each with its pools alone."""
     resources = tuple(dict.fromkeys(name for cells in every for name in cells.resources))
-    first_c = _starts(np.array([len(cells) for cells in every], dtype=np.int64))
-    table_xk = np.zeros((AMOUNTS + len(resources), int(first_c[-1])), dtype=np.int64)
+    size_c = np.array([len(cells) for cells in every], dtype=np.int64)
+    first_c, cluster_k = _starts(size_c), np.arange(len(every)).repeat(size_c)
+    table_xk = np.zeros((AMOUNTS + len(resources), len(cluster_k)), dtype=np.int64)
     weight_rc = np.zeros((len(resources), len(every)), dtype=np.float64)
-    for place, cells in enumerate(every):
-        row_r = [resources.index(name) for name in cells.resources]
-        part_xk = table_xk[:, first_c[place] : first_c[place + 1]]
-        part_xk[COUNT] = cells.count_k
-        part_xk[POOL] = part_xk[KIND] = cells.pool_k
-        part_xk[ORIGIN] = np.arange(len(cells))
-        part_xk[[AMOUNTS + row for row in row_r]] = cells.min_rk
-        weight_rc[row_r, place] = weight_r1(cells)[:, 0]
-    cluster_k = np.arange(len(every)).repeat(np.diff(first_c))
+    table_xk[COUNT] = np.concatenate([cells.count_k for cells in every])
+    table_xk[POOL] = table_xk[KIND] = np.concatenate([cells.pool_k for cells in every])
+    table_xk[ORIGIN] = np.arange(len(cluster_k)) - first_c[cluster_k]
+    for place, (cells, first) in enumerate(zip(every, first_c.tolist(), strict=False)):
+        part_rk = table_xk[AMOUNTS:, first : first + len(cells)]
+        if cells.resources == resources:
+            part_rk[:] = cells.min_rk
+            weight_rc[:, place] = weight_r1(cells)[:, 0]
+        else:
+            row_r = [resources.index(name) for name in cells.resources]
+            part_rk[row_r] = cells.min_rk
+            weight_rc[row_r, place] = weight_r1(cells)[:, 0]
     table_xk[SIZE] = size_k(table_xk[AMOUNTS:], weight_rc[:, cluster_k])
     order_k = np.argsort(table_xk[SIZE] | (cluster_k << _SIZE_BITS), kind="stable")
     order_k = order_k[table_xk[COUNT, order_k] > 0]
