@@ -23,7 +23,7 @@ import numpy as np
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
-from federation.scheduler.arrays import filled, read_only
+from federation.scheduler.arrays import BoolArray, IntArray, filled, read_only
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.division import Division
@@ -72,6 +72,10 @@ class _Attempt:
     selection: SelectionTrace
     division: DivisionTrace
 
+    @property
+    def trial(self) -> GroupTrial:
+        return GroupTrial(name=self.group, outcome=self.outcome, reason=self.reason)
+
 
 def schedule(
     binding: Binding,
@@ -96,7 +100,6 @@ def schedule(
     prior_c, placed_c = prior_replicas(binding, fleet)
     # A cluster that is not Ready, cordoned or stale may keep what it holds and gets nothing more.
     available_c = read_only(availability.replicas_c * fleet.ready_c)
-    prior_units_c = demand.prior_units(prior_c, placed_c)
     attempts: list[_Attempt] = []
     for position in _groups_to_try(binding, terms, surroundings):
         group = terms.group(position, fleet)
@@ -104,7 +107,7 @@ def schedule(
             binding=binding,
             fleet=fleet,
             available_c=available_c,
-            prior_c=prior_units_c,
+            prior_c=demand.prior_units(prior_c, placed_c),
             placed_c=placed_c,
             tier_c=group.tier_c,
             surroundings=surroundings,
@@ -119,14 +122,9 @@ def schedule(
         now=now,
         profile=profile.name,
         affinity_group=best.group,
-        trials=tuple(
-            GroupTrial(name=attempt.group, outcome=attempt.outcome, reason=attempt.reason)
-            for attempt in attempts
-        ),
+        trials=tuple(attempt.trial for attempt in attempts),
         inputs=InputTrace(
-            previous_c=np.where(placed_c, prior_c, -1)
-            if binding.clusters
-            else filled(len(fleet), -1),
+            previous_c=_previous(binding, prior_c, placed_c),
             available_c=available_c,
             source_c=availability.source_c,
             bound_c=availability.bound_c,
@@ -139,6 +137,11 @@ def schedule(
         triggers=surroundings.triggers,
     )
     return _decision(demand, fleet, best, trace)
+
+
+def _previous(binding: Binding, prior_c: IntArray, placed_c: BoolArray) -> IntArray:
+    """The replicas in each cluster, -1 where the binding is not; one array for all new ones."""
+    return np.where(placed_c, prior_c, -1) if binding.clusters else filled(len(prior_c), -1)
 
 
 def _groups_to_try(binding: Binding, terms: Terms, surroundings: Surroundings) -> Iterable[int]:

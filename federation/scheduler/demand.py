@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from federation.model.placement import Binding, SpreadConstraint, SpreadField
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.arrays import BoolArray, IntArray
+from federation.scheduler.arrays import BoolArray, IntArray, read_only
 from federation.scheduler.division import DivisionRule, Strategy
 from federation.scheduler.spread import Need
 
@@ -87,4 +89,4 @@ class Demand:
 
     def prior_units(self, prior_c: IntArray, placed_c: BoolArray) -> IntArray:
         """What is already placed, in units: a set is there or is not."""
-        return placed_c.astype(prior_c.dtype) if self.in_sets else prior_c
+        return read_only(placed_c.astype(np.int64)) if self.in_sets else prior_c
