@@ -130,9 +130,10 @@ def places_alike(outstanding: Iterable[Outstanding]) -> list[list[int]]:
     return [group.places for group in groups]
 
 
-def outstanding_alike(outstanding: Sequence[Outstanding]) -> list[list[Outstanding]]:
+def outstanding_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
     """What is packed in the same way together."""
-    return [[outstanding[place] for place in alike] for alike in places_alike(outstanding)]
+    every = tuple(outstanding)
+    return [[every[place] for place in alike] for alike in places_alike(every)]
 
 
 def holdings_of(
