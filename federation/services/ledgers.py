@@ -110,8 +110,7 @@ class Ledgers:
         for cluster, ledger in ledgers.items():
             self._logs[cluster].ledger = ledger
         for change in changes:
-            for cluster, given in change.clusters.items():
-                self._note(cluster, Given(change=change, given=given))
+            self._note(change.key, change.clusters)
 
     def advance(self, cluster: str, version: int, happening: Happening) -> Sequence[Happening]:
         """Let something happen when its turn comes; what happened now, with all that waited for it.
@@ -127,16 +126,20 @@ class Ledgers:
         while (turn := log.waiting.pop(log.ledger.version + 1, None)) is not None:
             log.ledger = turn.on(log.ledger)
             if isinstance(turn, Given):
-                self._note(cluster, turn)
+                self._note(turn.change.key, {cluster: turn.given})
             done.append(turn)
         return done
 
-    def _note(self, cluster: str, given: Given) -> None:
-        key = given.change.key
-        if given.given.shares:
-            self._holdings.setdefault(key, set()).add(cluster)
-        else:
-            self._leave(key, cluster)
+    def _note(self, binding: str, clusters: Mapping[str, ClusterShares]) -> None:
+        """The binding has that in those clusters now, and elsewhere what it had."""
+        held = self._holdings.setdefault(binding, set())
+        for cluster, given in clusters.items():
+            if given.shares:
+                held.add(cluster)
+            else:
+                held.discard(cluster)
+        if not held:
+            del self._holdings[binding]
 
     def _leave(self, binding: str, cluster: str) -> bool:
         """Whether that was all the binding held."""

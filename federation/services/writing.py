@@ -15,7 +15,7 @@ from federation.model.placement import Binding
 from federation.services.deciding import PLACED
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
-from federation.services.journal import BindingChanged, StoredReservations
+from federation.services.journal import BindingChanged, ClusterShares, StoredReservations
 from federation.services.ports import NewDecision, StoredBinding, Transaction
 from federation.services.promising import Kept
 from federation.services.values import DecisionRecord, Scheduled, Verdict
@@ -127,13 +127,14 @@ async def write(tx: Transaction, ready: Sequence[Ready]) -> Written:
 
 
 async def _write_reservations(tx: Transaction, ready: Sequence[Ready]) -> None:
-    versions: dict[str, int] = {}
+    # Of what several decisions change in a cluster the last one has its version.
+    newest: dict[str, ClusterShares] = {}
     rows = []
     leases: dict[str, int | None] = {}
     for each in ready:
         if each.kept is None:
             continue
-        versions |= {name: shares.version for name, shares in each.kept.clusters.items()}
+        newest.update(each.kept.clusters)
         candidate = each.candidate
         rows.append(
             StoredReservations(
@@ -149,8 +150,8 @@ async def _write_reservations(tx: Transaction, ready: Sequence[Ready]) -> None:
             leases[candidate.key] = candidate.lease_seconds
     if rows:
         await tx.reservations.put(rows, leases)
-    if versions:
-        await tx.journal.advance(versions)
+    if newest:
+        await tx.journal.advance({name: given.version for name, given in newest.items()})
 
 
 def owner_of(binding: Binding) -> Owner | None:

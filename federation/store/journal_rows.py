@@ -5,7 +5,9 @@ Must not talk to the database, nor apply a change.
 
 from __future__ import annotations
 
-from typing import NamedTuple, assert_never
+from collections.abc import Iterable
+from itertools import chain, islice
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
@@ -19,37 +21,33 @@ from federation.services.journal import (
     ClusterShares,
     ReportAdvanced,
 )
-from federation.store.distinct import Distinct
+from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
 
 BINDING = "binding"
 REPORT = "report"
 CLUSTER = "cluster"
 
 
-class _Share(NamedTuple):
-    """``requirements`` is a place in the body's list: clusters mostly share them."""
-
-    component: str
-    requirements: int
-    replicas: int
-    certificate: PromiseCertificate
-
-
-class _Shares(NamedTuple):
-    version: int
-    shares: tuple[_Share, ...]
-    adopted: dict[str, int]
-
-
 class _Binding(NamedTuple):
+    """Clusters and their shares are columns: of clusters up to ``adopted``, then of shares.
+
+    ``sizes`` are how many shares each cluster has.
+    """
+
     namespace: str
     name: str
     uid: str
     owner: Owner | None
     decision: str
     deleted: bool
-    requirements: tuple[ReplicaRequirements, ...]
-    clusters: dict[str, _Shares]
+    clusters: tuple[str, ...]
+    versions: tuple[int, ...]
+    sizes: tuple[int, ...]
+    adopted: tuple[dict[str, int], ...]
+    requirements: Factored[ReplicaRequirements]
+    replicas: tuple[int, ...]
+    components: Factored[str]
+    certificates: Factored[PromiseCertificate]
 
 
 _BINDINGS = msgspec.msgpack.Decoder(_Binding)
@@ -81,23 +79,8 @@ def change_of(kind: str, body: bytes) -> Change:
 
 
 def _packed_binding(change: BindingChanged) -> bytes:
-    requirements: Distinct[ReplicaRequirements] = Distinct()
-    clusters = {
-        name: (
-            given.version,
-            [
-                (
-                    share.component,
-                    requirements.place(share.requirements),
-                    share.replicas,
-                    share.certificate,
-                )
-                for share in given.shares
-            ],
-            given.adopted,
-        )
-        for name, given in change.clusters.items()
-    }
+    versions, shares, adopted = _turned(change.clusters.values(), 3)
+    requirements, replicas, components, certificates = _turned(chain.from_iterable(shares), 4)
     return msgspec.msgpack.encode(
         (
             change.namespace,
@@ -106,13 +89,34 @@ def _packed_binding(change: BindingChanged) -> bytes:
             change.owner,
             change.decision,
             change.deleted,
-            requirements.values,
-            clusters,
+            list(change.clusters),
+            versions,
+            shortened([len(each) for each in shares]),
+            shortened(adopted),
+            factored(requirements),
+            shortened(replicas),
+            factored(components),
+            factored(certificates),
         )
     )
 
 
+def _turned(rows: Iterable[tuple[Any, ...]], columns: int) -> list[tuple[Any, ...]]:
+    """Their columns."""
+    return list(zip(*rows, strict=True)) or [()] * columns
+
+
 def _binding_of(body: _Binding) -> BindingChanged:
+    clusters = len(body.clusters)
+    sizes = lengthened(body.sizes, clusters)
+    count = sum(sizes)
+    shares = map(
+        Share,
+        multiplied(*body.requirements, count),
+        lengthened(body.replicas, count),
+        multiplied(*body.components, count),
+        multiplied(*body.certificates, count),
+    )
     return BindingChanged(
         namespace=body.namespace,
         name=body.name,
@@ -121,19 +125,13 @@ def _binding_of(body: _Binding) -> BindingChanged:
         decision=body.decision,
         deleted=body.deleted,
         clusters={
-            name: ClusterShares(
-                version=given.version,
-                shares=tuple(
-                    Share(
-                        component=share.component,
-                        requirements=body.requirements[share.requirements],
-                        replicas=share.replicas,
-                        certificate=share.certificate,
-                    )
-                    for share in given.shares
-                ),
-                adopted=given.adopted,
+            name: ClusterShares(version, tuple(islice(shares, size)), adopted)
+            for name, version, size, adopted in zip(
+                body.clusters,
+                body.versions,
+                sizes,
+                lengthened(body.adopted, clusters),
+                strict=True,
             )
-            for name, given in body.clusters.items()
         },
     )

@@ -1,13 +1,14 @@
 """What a binding holds, as one small body, and back.
 
-Must not talk to the database. Clusters of one decision share nearly everything: requirements and
-decisions are written once, and each reservation as a few numbers.
+Must not talk to the database. Clusters of one decision share nearly everything: what is equal in
+all is written once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import Row
@@ -16,33 +17,27 @@ from federation.model.echoes import Owner
 from federation.model.reservations import PromiseCertificate, Reservation
 from federation.model.workload import ReplicaRequirements
 from federation.services.journal import StoredReservations, binding_key
-from federation.store.distinct import Distinct
+from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
 from federation.store.rows import unix_seconds
 from federation.store.tables import reservation as table
 
-
-class _Held(NamedTuple):
-    """A reservation; the first four are places in the body's lists."""
-
-    cluster: int
-    component: int
-    requirements: int
-    decisions: int
-    replicas: int
-    certificate: PromiseCertificate
-    interest_version: int
-    adopted: int
-    finished: int
-    grown_version: int = 0
+T = TypeVar("T")
 
 
 class _Body(NamedTuple):
+    """Columns of reservations: numbers are shortened, what is larger is factored."""
+
     owner: Owner | None
     clusters: tuple[str, ...]
-    components: tuple[str, ...]
-    requirements: tuple[msgspec.Raw, ...]
-    decisions: tuple[tuple[str, ...], ...]
-    held: tuple[_Held, ...]
+    requirements: Factored[msgspec.Raw]
+    replicas: tuple[int, ...]
+    decisions: Factored[tuple[str, ...]]
+    components: Factored[str]
+    certificates: Factored[PromiseCertificate]
+    interest_versions: tuple[int, ...]
+    adopted: tuple[int, ...]
+    finished: tuple[int, ...]
+    grown_versions: tuple[int, ...]
 
 
 # What ``reservations_of`` reads of a row.
@@ -60,37 +55,37 @@ _REQUIREMENTS: Final = msgspec.msgpack.Decoder(ReplicaRequirements)
 
 def clusters_of(row: StoredReservations) -> list[str]:
     """Where it holds something, each once, in the order of the reservations."""
-    return list(dict.fromkeys(each.cluster for each in row.reservations))
+    return list(dict.fromkeys([each.cluster for each in row.reservations]))
 
 
 def packed_reservations(row: StoredReservations) -> bytes:
-    clusters: dict[str, int] = {}
-    components: dict[str, int] = {}
-    decisions: dict[tuple[str, ...], int] = {}
-    requirements: Distinct[ReplicaRequirements] = Distinct()
-    held = [
-        _Held(
-            clusters.setdefault(each.cluster, len(clusters)),
-            components.setdefault(each.component, len(components)),
-            requirements.place(each.requirements),
-            decisions.setdefault(each.decisions, len(decisions)),
-            each.replicas,
-            each.certificate,
-            each.interest_version,
-            each.adopted,
-            each.finished,
-            each.grown_version,
-        )
-        for each in row.reservations
-    ]
+    """A row that holds something."""
+    (
+        _,
+        clusters,
+        requirements,
+        replicas,
+        decisions,
+        components,
+        certificates,
+        interest_versions,
+        adopted,
+        finished,
+        grown_versions,
+    ) = zip(*row.reservations, strict=True)
     return msgspec.msgpack.encode(
         (
             row.owner,
-            list(clusters),
-            list(components),
-            requirements.values,
-            list(decisions),
-            held,
+            clusters,
+            factored(requirements),
+            shortened(replicas),
+            factored(decisions),
+            factored(components),
+            factored(certificates),
+            shortened(interest_versions),
+            shortened(adopted),
+            shortened(finished),
+            shortened(grown_versions),
         )
     )
 
@@ -139,24 +134,26 @@ class _Repeated:
 
 
 def _unpacked(binding: str, body: _Body, repeated: _Repeated) -> tuple[Reservation, ...]:
-    clusters = [repeated.text(each) for each in body.clusters]
-    components = [repeated.text(each) for each in body.components]
-    requirements = [repeated.requirements(each) for each in body.requirements]
+    rows = len(body.clusters)
+
+    def each(distinct: Sequence[T], places: Sequence[int]) -> Sequence[T]:
+        return multiplied(distinct, places, rows)
+
+    requirements, places = body.requirements
+    components, component_places = body.components
     return tuple(
-        [
-            Reservation(
-                binding=binding,
-                cluster=clusters[each.cluster],
-                component=components[each.component],
-                requirements=requirements[each.requirements],
-                replicas=each.replicas,
-                decisions=body.decisions[each.decisions],
-                certificate=each.certificate,
-                interest_version=each.interest_version,
-                adopted=each.adopted,
-                finished=each.finished,
-                grown_version=each.grown_version,
-            )
-            for each in body.held
-        ]
+        map(
+            Reservation,
+            repeat(binding, rows),
+            map(repeated.text, body.clusters),
+            each([repeated.requirements(one) for one in requirements], places),
+            lengthened(body.replicas, rows),
+            each(*body.decisions),
+            each([repeated.text(one) for one in components], component_places),
+            each(*body.certificates),
+            lengthened(body.interest_versions, rows),
+            lengthened(body.adopted, rows),
+            lengthened(body.finished, rows),
+            lengthened(body.grown_versions, rows),
+        )
     )

@@ -105,7 +105,7 @@ async def read_standing(database: asyncpg.Connection, after: int) -> Standing:
         reservations = await database.fetch(RESERVATIONS)
         bindings = await database.fetch(BINDINGS)
         decisions = await database.fetch(DECISIONS)
-    held = [reservations_of(cast(Any, SimpleNamespace(**row))) for row in reservations]
+    held = reservations_of(cast(Any, SimpleNamespace(**row)) for row in reservations)
     return Standing(
         events=events,
         capacities={

@@ -28,7 +28,7 @@ from federation.services.journal import (
     ReportAdvanced,
     StoredReservations,
 )
-from federation.store.distinct import Distinct
+from federation.store.columns import factored, lengthened, multiplied, shortened
 from federation.store.journal_rows import change_of, packed_change
 from federation.store.reservation_rows import clusters_of, packed_reservations, reservations_of
 
@@ -92,7 +92,7 @@ def stored_reservations(draw: st.DrawFn) -> StoredReservations:
         name=bare.name,
         uid=bare.uid,
         owner=bare.owner,
-        reservations=draw(st.lists(reservations, max_size=8).map(tuple)),
+        reservations=draw(st.lists(reservations, min_size=1, max_size=8).map(tuple)),
     )
 
 
@@ -165,8 +165,10 @@ def test_changes_come_back(change: Change) -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=2)))
-def test_equal_values_have_one_place(values: list[list[int]]) -> None:
-    distinct: Distinct[list[int]] = Distinct()
-    places = [distinct.place(list(value)) for value in values]
-    assert [distinct.values[place] for place in places] == values
-    assert len(distinct.values) == len({tuple(value) for value in values})
+def test_columns_come_back_with_equal_values_told_once(values: list[list[int]]) -> None:
+    distinct, places = factored([list(each) for each in values])
+    assert multiplied(distinct, places, len(values)) == values
+    assert len(distinct) == len({tuple(each) for each in values})
+    short = shortened(values)
+    assert lengthened(short, len(values)) == values
+    assert len(short) == (1 if len(distinct) == 1 else len(values))
