@@ -41,6 +41,16 @@ LOCK_GROUPS = text("""
         FROM unnest(:keys) AS given (key) ORDER BY id
     ) AS ordered
 """).bindparams(bindparam("keys", type_=ARRAY(Text)))
+# One statement however many there are: it is built and prepared once.
+_given = (
+    func.unnest(bindparam("namespaces", type_=ARRAY(Text)), bindparam("names", type_=ARRAY(Text)))
+    .table_valued("namespace", "name")
+    .render_derived()
+)
+NAMED = select(table).join(
+    _given, (table.c.namespace == _given.c.namespace) & (table.c.name == _given.c.name)
+)
+LOCKED = NAMED.order_by(table.c.namespace, table.c.name).with_for_update(of=table)
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
 
@@ -57,11 +67,10 @@ class BindingStatements:
         return (await self.lock_all([(namespace, name)])).get((namespace, name))
 
     async def find(self, keys: Collection[Key]) -> Mapping[Key, StoredBinding]:
-        return await self._keyed(_among(keys))
+        return await self._keyed(NAMED, keys)
 
     async def lock_all(self, keys: Collection[Key]) -> Mapping[Key, StoredBinding]:
-        ordered = _among(keys).order_by(table.c.namespace, table.c.name)
-        return await self._keyed(ordered.with_for_update(of=table))
+        return await self._keyed(LOCKED, keys)
 
     async def peers(self, binding: Binding) -> Peers:
         group, anti_group = groups_of(binding)
@@ -117,8 +126,11 @@ class BindingStatements:
     async def delete(self, binding_id: int) -> None:
         await self._connection.execute(delete(table).where(table.c.id == binding_id))
 
-    async def _keyed(self, statement: Select[Any]) -> Mapping[Key, StoredBinding]:
-        rows = await self._connection.execute(statement)
+    async def _keyed(
+        self, statement: Select[Any], keys: Collection[Key]
+    ) -> Mapping[Key, StoredBinding]:
+        given = {"namespaces": [each for each, _ in keys], "names": [each for _, each in keys]}
+        rows = await self._connection.execute(statement, given)
         return {(row.namespace, row.name): binding_of(row) for row in rows}
 
     async def _one(self, statement: Select[Any]) -> StoredBinding | None:
@@ -128,22 +140,6 @@ class BindingStatements:
 
 def _named(namespace: str, name: str) -> Select[Any]:
     return select(table).where(table.c.namespace == namespace, table.c.name == name)
-
-
-def _among(keys: Collection[Key]) -> Select[Any]:
-    """One statement however many there are, which the server prepares once."""
-    wanted = (
-        func.unnest(
-            bindparam("namespaces", [namespace for namespace, _ in keys], ARRAY(Text)),
-            bindparam("names", [name for _, name in keys], ARRAY(Text)),
-        )
-        .table_valued("namespace", "name")
-        .render_derived()
-    )
-    return select(table).join(
-        wanted,
-        (table.c.namespace == wanted.c.namespace) & (table.c.name == wanted.c.name),
-    )
 
 
 def groups_of(binding: Binding) -> tuple[str, str]:

@@ -57,6 +57,28 @@ ADVANCE = text("""
 RUNNING = text("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
 OURS = text("coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)")
 
+LOCK = (
+    select(cluster.c.name, cluster_capacity.c.version)
+    .join(cluster, cluster.c.id == cluster_capacity.c.cluster_id)
+    .where(cluster.c.name == any_(bindparam("names", type_=ARRAY(Text))))
+    .order_by(cluster_capacity.c.cluster_id)
+    .with_for_update(of=cluster_capacity)
+)
+AFTER = tuple_(table.c.xid, table.c.id) > tuple_(
+    bindparam("xid", type_=BigInteger), bindparam("id", type_=BigInteger)
+)
+READ = (
+    select(table.c.xid, table.c.id, table.c.kind, table.c.body)
+    .where(AFTER, table.c.xid < RUNNING)
+    .order_by(table.c.xid, table.c.id)
+    .limit(bindparam("limit", type_=BigInteger))
+)
+READ_AHEAD = (
+    select(table.c.id, table.c.kind, table.c.body)
+    .where(AFTER, table.c.xid != OURS)
+    .order_by(table.c.xid, table.c.id)
+)
+
 # The oldest entries in the order they are read; what is left is read from the horizon on.
 PRUNE = text("""
     WITH oldest AS (
@@ -84,14 +106,8 @@ class JournalStatements:
         self._connection = connection
 
     async def lock(self, clusters: Sequence[str]) -> Mapping[str, int]:
-        statement = (
-            select(cluster.c.name, cluster_capacity.c.version)
-            .join(cluster, cluster.c.id == cluster_capacity.c.cluster_id)
-            .where(cluster.c.name == any_(bindparam("names", list(clusters), ARRAY(Text))))
-            .order_by(cluster_capacity.c.cluster_id)
-            .with_for_update(of=cluster_capacity)
-        )
-        return {row.name: row.version for row in await self._connection.execute(statement)}
+        rows = await self._connection.execute(LOCK, {"names": list(clusters)})
+        return {row.name: row.version for row in rows}
 
     async def advance(self, versions: Mapping[str, int]) -> None:
         if versions:
@@ -109,13 +125,8 @@ class JournalStatements:
     async def read(
         self, after: Position, limit: int, known: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Entry]:
-        statement = (
-            select(table.c.xid, table.c.id, table.c.kind, table.c.body)
-            .where(tuple_(table.c.xid, table.c.id) > after, table.c.xid < RUNNING)
-            .order_by(table.c.xid, table.c.id)
-            .limit(limit)
-        )
-        rows = (await self._connection.execute(statement)).all()
+        given = {"xid": after.xid, "id": after.id, "limit": limit}
+        rows = (await self._connection.execute(READ, given)).all()
         return [
             Entry(Position(xid, entry_id), known.get(entry_id) or change_of(kind, body))
             for xid, entry_id, kind, body in rows
@@ -124,12 +135,8 @@ class JournalStatements:
     async def read_ahead(
         self, after: Position, known: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Change]:
-        statement = (
-            select(table.c.id, table.c.kind, table.c.body)
-            .where(tuple_(table.c.xid, table.c.id) > after, table.c.xid != OURS)
-            .order_by(table.c.xid, table.c.id)
-        )
-        rows = (await self._connection.execute(statement)).all()
+        given = {"xid": after.xid, "id": after.id}
+        rows = (await self._connection.execute(READ_AHEAD, given)).all()
         return [known.get(entry_id) or change_of(kind, body) for entry_id, kind, body in rows]
 
     async def position(self) -> Position:
