@@ -1,4 +1,4 @@
-"""What a control plane needs for a large fleet: until it serves, and how much memory.
+"""What a control plane needs for a large fleet: until it can decide, and how much memory.
 
 10,000 clusters of 64 cells and 100,000 bindings with reservations, nearly all of them echoed.
 Prints figures beside their goals.
