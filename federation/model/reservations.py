@@ -107,6 +107,17 @@ def outstanding_of(
     for at least as much, on nodes chosen by the same claim, are credited one for one; not to
     strict promises, which must hold while old and new pods are there together.
     """
+    if echo is None and not older:
+        # So it is with every new promise.
+        in_cells = max(0, reservation.replicas - max(reservation.adopted, reservation.finished))
+        return Outstanding(
+            reservation.binding,
+            reservation.requirements,
+            in_cells,
+            reservation.component,
+            reservation.certificate,
+            in_cells,
+        )
     finished = max(reservation.finished, echo.finished if echo else 0)
     bound = max(reservation.adopted, finished + (echo.bound if echo else 0))
     in_cells = max(0, reservation.replicas - bound)

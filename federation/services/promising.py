@@ -317,16 +317,11 @@ class Working:
         for name, shares in sorted(wish.shares.items()):
             report = self.rooms.report(positions[name])
             certificate = shares[0].certificate
-            is_less = wish.asked is not None and certificate.value != wish.asked.value
-            promises.append(
-                ClusterPromise(
-                    cluster=name,
-                    certificate=certificate,
-                    report_epoch=report.epoch if report else 0,
-                    report_sequence=report.sequence if report else 0,
-                    note=_note(wish.asked, certificate) if is_less else "",
-                )
-            )
+            note = ""
+            if wish.asked is not None and certificate.value != wish.asked.value:
+                note = _note(wish.asked, certificate)
+            epoch, sequence = report or (0, 0)
+            promises.append(ClusterPromise(name, certificate, epoch, sequence, note))
         return tuple(promises)
 
 

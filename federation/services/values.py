@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -263,8 +264,7 @@ class ReportEvidence:
     age_seconds: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterPromise:
+class ClusterPromise(NamedTuple):
     """What one cluster's share is worth, and the report whose cells it was packed into.
 
     ``note`` says why it is worth less than was asked for.

@@ -37,6 +37,8 @@ _ORDER_BITS: Final = 31
 
 # How many replicas a node takes in one turn, by view: as many as fit, or one.
 _MOST_A_TURN: Final = np.array([np.iinfo(np.int64).max, 1])
+# By the lowest bit of a segment.
+_IS_FILLED: Final = np.array([view is View.FILLED for view in View])
 
 
 class Take(NamedTuple):
@@ -256,8 +258,8 @@ def _touched(
     limit_s = turns.rest_s - edge_s
     edge_s[View.FILLED :: len(View)] -= room_s[View.FILLED :: len(View)]
     limit_s[View.FILLED :: len(View)] = (turns.rest_s + edge_s)[View.FILLED :: len(View)]
-    is_filled_i = segment_i % len(View) == View.FILLED
-    taken_i = limit_s[segment_i] - np.where(is_filled_i, end_i - room_i, -end_i)
+    taken_i = limit_s[segment_i]
+    taken_i += np.where(_IS_FILLED[segment_i & 1], room_i - end_i, end_i)
     (place_j,) = (taken_i > 0).nonzero()
     cell_j = cell_i[place_j]
     unit_j = turns.unit_k[cell_j]

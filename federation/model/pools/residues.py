@@ -174,19 +174,20 @@ def _picked(
     capacity_s = residues.first_s[segment_s + 1] - start_s
     weight_rc = residues.weight_rc[:, place_c]
     is_short_c = (capacity_s - used_s < PIECES).reshape(-1, len(View)).any(axis=1)
-    if not is_short_c.any() and np.array_equal(place_c, np.arange(len(residues))):
-        parts = [residues.table_xk]
-    else:
-        parts = _slices(residues.table_xk, start_s[:: len(View)], capacity_s)
-    for place in np.flatnonzero(is_short_c).tolist():
-        span = slice(place * len(View), (place + 1) * len(View))
-        views = [
-            _spaced(_coalesced(residues.table_xk[:, start : start + used]))
-            for start, used in zip(start_s[span].tolist(), used_s[span].tolist(), strict=True)
-        ]
-        parts[place] = np.concatenate([cells_xk for cells_xk, _ in views], axis=1)
-        capacity_s[span] = [cells_xk.shape[1] for cells_xk, _ in views]
-        used_s[span] = [used for _, used in views]
+    parts = []
+    for first, last in _runs(place_c, is_short_c):
+        if not is_short_c[first]:
+            start = residues.first_s[len(View) * place_c[first]]
+            stop = residues.first_s[len(View) * (place_c[last] + 1)]
+            parts.append(residues.table_xk[:, start:stop])
+            continue
+        for segment in range(len(View) * first, len(View) * (first + 1)):
+            start, used = start_s[segment], used_s[segment]
+            cells_xk, used_s[segment] = _spaced(
+                _coalesced(residues.table_xk[:, start : start + used])
+            )
+            capacity_s[segment] = cells_xk.shape[1]
+            parts.append(cells_xk)
     if residues.resources != resources:
         row_r = [resources.index(name) for name in residues.resources]
         parts = [_with_rows(part, row_r, len(resources)) for part in parts]
@@ -196,13 +197,12 @@ def _picked(
     return _Picked(parts=parts, capacity_s=capacity_s, used_s=used_s, weight_rc=weight_rc)
 
 
-def _slices(table_xk: Int64Array, start_c: Int64Array, capacity_s: Int64Array) -> list[Int64Array]:
-    """The columns of each cluster."""
-    stop_c = start_c + np.add.reduceat(capacity_s, np.arange(0, len(capacity_s), len(View)))
-    return [
-        table_xk[:, start:stop]
-        for start, stop in zip(start_c.tolist(), stop_c.tolist(), strict=True)
-    ]
+def _runs(place_c: npt.NDArray[np.intp], is_short_c: BoolArray) -> list[tuple[int, int]]:
+    """The first and the last of clusters side by side; short ones are by themselves."""
+    is_first_c = np.ones(len(place_c), dtype=np.bool_)
+    is_first_c[1:] = (place_c[1:] - place_c[:-1] != 1) | is_short_c[1:] | is_short_c[:-1]
+    firsts = is_first_c.nonzero()[0].tolist()
+    return list(zip(firsts, [each - 1 for each in firsts[1:]] + [len(place_c) - 1], strict=True))
 
 
 def _with_rows(part_xk: Int64Array, row_r: Sequence[int], resources: int) -> Int64Array:
