@@ -14,7 +14,7 @@ import numpy as np
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.matching import Verdict, keys_not_carried
-from federation.model.pools.residues import Residues, View, gathered, with_kinds
+from federation.model.pools.residues import VIEWS, Residues, View, gathered, with_kinds
 from federation.model.pools.values import Pools
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.arrays import BoolArray, IntArray
@@ -172,7 +172,7 @@ class FleetRooms:
         0 where nothing is reported, or the pools cannot tell.
         """
         verdict_p = self.kinds.verdicts(requirements.node_claim)
-        most_cv = np.zeros((len(self), len(View)), dtype=np.int64)
+        most_cv = np.zeros((len(self), VIEWS), dtype=np.int64)
         for layer in self.layers:
             most_cv[layer.position_c] = layer.room(requirements.request, verdict_p)
         most_cv[self.layers.unknown_c] = 0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from federation.model.pools.matching import Verdict
 from federation.model.pools.packing import room_by_segment
-from federation.model.pools.residues import COUNT, KIND, Residues, View, gathered, only
+from federation.model.pools.residues import COUNT, KIND, VIEWS, Residues, gathered, only
 from federation.model.shapes import Shape, request_shape
 from federation.scheduler.arrays import BoolArray, IntArray, LevelArray, read_only
 
@@ -55,7 +55,7 @@ class Layer:
         if known is not None and known[0] is verdict_p:
             return known[1]
         suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
-        room_cv = room_by_segment(self.residues, request, suiting_p).reshape(-1, len(View))
+        room_cv = room_by_segment(self.residues, request, suiting_p).reshape(-1, VIEWS)
         if verdict_p is not None:
             room_cv[_cannot_tell_c(self.residues, verdict_p == Verdict.UNKNOWN)] = 0
         if len(self.room_cv) >= _REMEMBERED:
@@ -151,5 +151,5 @@ def _cannot_tell_c(residues: Residues, is_unknown_p: BoolArray) -> BoolArray:
     """Whether the pool of any node of each cluster is unknown."""
     table_xk = residues.table_xk
     is_unknown_k = is_unknown_p[table_xk[KIND]] & (table_xk[COUNT] > 0)
-    unknown_c: BoolArray = np.logical_or.reduceat(is_unknown_k, residues.first_s[: -1 : len(View)])
+    unknown_c: BoolArray = np.logical_or.reduceat(is_unknown_k, residues.first_s[:-1:VIEWS])
     return unknown_c

@@ -14,6 +14,7 @@ import numpy as np
 from federation.model.pools.matching import Verdict
 from federation.model.pools.packing import Packing, packed_in_place
 from federation.model.pools.residues import (
+    VIEWS,
     Residues,
     View,
     gathered,
@@ -80,17 +81,15 @@ class _Table:
     def put(self, places: Sequence[int], left: Residues) -> None:
         """What is left in some clusters now."""
         into = self.residues
-        segment_s = (np.array(places)[:, np.newaxis] * len(View) + np.arange(len(View))).ravel()
+        segment_s = (np.array(places)[:, np.newaxis] * VIEWS + np.arange(VIEWS)).ravel()
         fits_s = into.capacity_s[segment_s] == left.capacity_s
-        fits_s = fits_s.reshape(-1, len(View)).all(axis=1).repeat(len(View))
+        fits_s = fits_s.reshape(-1, VIEWS).all(axis=1).repeat(VIEWS)
         from_k = np.flatnonzero(fits_s.repeat(left.capacity_s))
         shift_s = into.first_s[segment_s] - left.first_s[:-1]
         into_k = from_k + shift_s.repeat(left.capacity_s)[from_k]
         into.table_xk[:, into_k] = left.table_xk[:, from_k]
         into.used_s[segment_s[fits_s]] = left.used_s[fits_s]
-        for cluster, (place, fits) in enumerate(
-            zip(places, fits_s[:: len(View)].tolist(), strict=True)
-        ):
+        for cluster, (place, fits) in enumerate(zip(places, fits_s[::VIEWS].tolist(), strict=True)):
             self.moved.pop(place, None)
             if not fits:
                 self.moved[place] = left, cluster
@@ -122,7 +121,7 @@ def _holdings(
             asked = [every[place].outstanding[turn] for place in order]
             packing = _packed(residues, asked, kinds)
             table.put(order, packing.left)
-            placed_c = packing.placed_s[View.FILLED :: len(View)].tolist()
+            placed_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
             for cluster, place in enumerate(order):
                 holdings[place].append(
                     Holding(

@@ -13,7 +13,7 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.pools.matching import Verdict
 from federation.model.pools.packing import pack, room_by_segment
-from federation.model.pools.residues import Residues, View
+from federation.model.pools.residues import VIEWS, Residues, View
 from federation.model.reservations import Outstanding
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.arrays import BoolArray, IntArray
@@ -61,7 +61,7 @@ def _most_together(
     """
 
     def enough_c(placed_s: IntArray, wanted_c: IntArray) -> BoolArray:
-        filled_c, spread_c = placed_s[View.FILLED :: len(View)], placed_s[View.SPREAD :: len(View)]
+        filled_c, spread_c = placed_s[View.FILLED :: VIEWS], placed_s[View.SPREAD :: VIEWS]
         return (filled_c >= wanted_c) & (~careful_c | (spread_c >= wanted_c))
 
     def fit_c(sets_c: IntArray) -> BoolArray:
@@ -77,7 +77,7 @@ def _most_together(
     for each in parts:
         suiting_p = _suiting(fleet, each.requirements)
         room_s = room_by_segment(residues, each.requirements.request, suiting_p)
-        np.minimum(high_c, room_s[View.FILLED :: len(View)] // each.replicas, out=high_c)
+        np.minimum(high_c, room_s[View.FILLED :: VIEWS] // each.replicas, out=high_c)
     low_c = np.zeros_like(high_c)
     while (low_c < high_c).any():
         middle_c = (low_c + high_c + 1) // 2

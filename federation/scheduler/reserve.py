@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,8 +53,7 @@ class Promise:
         return self.holding.outstanding.certificate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Promised:
+class Promised(NamedTuple):
     """Every ask is promised: what shows it by cluster position, and the fleet's rooms with it."""
 
     names: Sequence[str]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from federation.model.pools.matching import Verdict
 from federation.model.pools.packing import Packing, packed_in_place
-from federation.model.pools.residues import View
+from federation.model.pools.residues import VIEWS, View
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.arrays import LevelArray
@@ -22,8 +23,7 @@ from federation.scheduler.held import Holding
 _SIMPLE = frozenset({PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Together:
+class Together(NamedTuple):
     """The fleet with what is wanted, how it is packed, and where there is too little room."""
 
     fleet: FleetRooms
@@ -78,7 +78,7 @@ def promised_together(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, .
         suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
         packing = packed_in_place(residues, each.requirements.request, replicas_c, suiting_p)
         residues, takes = packing.left, packing.takes
-        if (packing.placed_s < replicas_c.repeat(len(View))).any():
+        if (packing.placed_s < replicas_c.repeat(VIEWS)).any():
             for place, text in _shortages(packing, each).items():
                 reasons.setdefault(positions[place], text)
         for place, wanted in each.wanted.items():
@@ -109,8 +109,8 @@ def _rounds(asks: Sequence[tuple[Outstanding, ...]]) -> list[_Round]:
 
 def _shortages(packing: Packing, one: _Round) -> dict[int, str]:
     """Where not everything finds room, in both views if that is what was promised."""
-    filled_c = packing.placed_s[View.FILLED :: len(View)].tolist()
-    spread_c = packing.placed_s[View.SPREAD :: len(View)].tolist()
+    filled_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
+    spread_c = packing.placed_s[View.SPREAD :: VIEWS].tolist()
     texts = {}
     for place, wanted in one.wanted.items():
         most = filled_c[place]

@@ -13,7 +13,7 @@ from federation.model.placement import Binding
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.profile import Profile
 from federation.scheduler.reserve import Refused
-from federation.services.deciding import Considered, decide
+from federation.services.deciding import PLACED, Considered, decide
 from federation.services.journal_ports import Holding
 from federation.services.ports import Peers, StoredBinding
 from federation.services.promising import Kept, Wish, Working
@@ -117,9 +117,8 @@ def _decided(working: Working, draft: Draft, now: float) -> Decided:
     verdict = decide(
         candidate, draft.known, draft.peers, working.snapshot, available, draft.profile, now
     )
-    decided = Decided(draft=draft, verdict=verdict)
-    if not decided.considered.is_placed:
-        return decided
+    if verdict.decision.outcome not in PLACED:
+        return Decided(draft=draft, verdict=verdict)
     wish = working.wish(
         candidate,
         draft.id,
@@ -128,14 +127,16 @@ def _decided(working: Working, draft: Draft, now: float) -> Decided:
         held=draft.holding.clusters,
         adopts=draft.adopts,
     )
-    decided = replace(decided, wish=wish)
-    if decided.standing is not None:
-        return decided
+    if draft.newest is not None:
+        decided = Decided(draft=draft, verdict=verdict, wish=wish)
+        if decided.standing is not None:
+            return decided
     taken = working.reserve(wish)
     if isinstance(taken, Refused):
         refused = replace(verdict, decision=_without_room(verdict.decision, taken))
         return Decided(draft=draft, verdict=refused)
-    return replace(decided, kept=taken, verdict=replace(verdict, promises=taken.promises))
+    kept = replace(verdict, promises=taken.promises)
+    return Decided(draft=draft, verdict=kept, wish=wish, kept=taken)
 
 
 def _packed_again(working: Working, decided: Decided) -> Decided | None:

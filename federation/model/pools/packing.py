@@ -7,12 +7,12 @@ Whatever is placed here can be placed on the real nodes: each has at least the m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_in_k, per_replica
 from federation.model.pools.matching import Verdict, pool_verdict
 from federation.model.pools.residues import (
@@ -21,6 +21,7 @@ from federation.model.pools.residues import (
     KIND,
     POOL,
     SIZE,
+    VIEWS,
     Residues,
     View,
     gathered,
@@ -35,8 +36,6 @@ from federation.model.workload import NodeClaim
 _SPARE_BIT: Final = 1 << 30
 _ORDER_BITS: Final = 31
 
-# How many replicas a node takes in one turn, by view: as many as fit, or one.
-_MOST_A_TURN: Final = np.array([np.iinfo(np.int64).max, 1])
 # By the lowest bit of a segment.
 _IS_FILLED: Final = np.array([view is View.FILLED for view in View])
 
@@ -50,8 +49,7 @@ class Take(NamedTuple):
     replicas: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Takes:
+class Takes(NamedTuple):
     """What is taken of cells (axis j) of several clusters, in order, segment after segment.
 
     ``column_xj`` are the cells before. ``full_j`` of their nodes take ``unit_j`` replicas each,
@@ -68,7 +66,7 @@ class Takes:
     def of(self, cluster: int, resources: Sequence[str]) -> list[Take]:
         """What best fit takes of one cluster, with free amounts of these resources."""
         row_r = [AMOUNTS + self.resources.index(name) for name in resources]
-        segment = cluster * len(View) + View.FILLED
+        segment = cluster * VIEWS + View.FILLED
         takes = []
         for j in range(int(self.first_s[segment]), int(self.first_s[segment + 1])):
             pool, free = int(self.column_xj[POOL, j]), tuple(self.column_xj[row_r, j].tolist())
@@ -80,8 +78,7 @@ class Takes:
         return takes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Packing:
+class Packing(NamedTuple):
     """How many replicas found room in each view of each cluster, where, and what is left."""
 
     placed_s: Int64Array
@@ -89,8 +86,7 @@ class Packing:
     left: Residues
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Turns:
+class _Turns(NamedTuple):
     """What nodes take: all nodes of a cell first ``base_k`` replicas, and then, by turns, cell by
     cell and node by node, ``unit_k`` more, as long as any of ``rest_s`` replicas are left.
 
@@ -103,8 +99,7 @@ class _Turns:
     rest_s: Int64Array
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Touched:
+class _Touched(NamedTuple):
     """Cells (axis j) in the order of the turns: ``full_j`` of their nodes take ``unit_j`` replicas
     each, and one more takes ``left_j``.
     """
@@ -172,7 +167,7 @@ def packed_in_place(
     demanded = per_replica(request)
     fits_k = _fits(residues, demanded, suiting_p)
     room_s = np.add.reduceat(fits_k * residues.table_xk[COUNT], residues.first_s[:-1])
-    placed_s = np.minimum(replicas_c.repeat(len(View)), room_s)
+    placed_s = np.minimum(replicas_c.repeat(VIEWS), room_s)
     segment_k = np.arange(len(placed_s)).repeat(residues.capacity_s)
     turns = _turns(residues, fits_k, placed_s, segment_k)
     touched = _touched(residues, turns, segment_k, demanded)
@@ -181,8 +176,7 @@ def packed_in_place(
     if turns.base_k is not None:
         _deal_base(residues, turns.base_k, segment_k, demanded)
     added_s = _deal_turns(residues, touched, demanded)
-    left = replace(residues, used_s=residues.used_s + added_s)
-    return Packing(placed_s=placed_s, takes=takes, left=left)
+    return Packing(placed_s, takes, residues.with_used(residues.used_s + added_s))
 
 
 def smallest_first(cells: Cells, demanded: Mapping[str, int]) -> npt.NDArray[np.intp]:
@@ -203,7 +197,8 @@ def _turns(
     """A node is filled in one turn, or takes one replica a turn after all whole rounds."""
     count_k, starts_s = residues.table_xk[COUNT], residues.first_s[:-1]
     # Cells of clusters where nothing is to be packed need not be put in order.
-    most_s = np.tile(_MOST_A_TURN, len(residues)) * (placed_s > 0)
+    most_s = (placed_s > 0).astype(np.int64)
+    most_s[View.FILLED :: VIEWS] *= MAX_REPLICAS
     most_k = most_s.repeat(residues.capacity_s)
     unit_k = np.minimum(fits_k, most_k)
     room_k = unit_k * count_k
@@ -256,8 +251,8 @@ def _touched(
     room_s = np.add.reduceat(room_k, residues.first_s[:-1])
     edge_s = room_s.cumsum()
     limit_s = turns.rest_s - edge_s
-    edge_s[View.FILLED :: len(View)] -= room_s[View.FILLED :: len(View)]
-    limit_s[View.FILLED :: len(View)] = (turns.rest_s + edge_s)[View.FILLED :: len(View)]
+    edge_s[View.FILLED :: VIEWS] -= room_s[View.FILLED :: VIEWS]
+    limit_s[View.FILLED :: VIEWS] = (turns.rest_s + edge_s)[View.FILLED :: VIEWS]
     taken_i = limit_s[segment_i]
     taken_i += np.where(_IS_FILLED[segment_i & 1], room_i - end_i, end_i)
     (place_j,) = (taken_i > 0).nonzero()
@@ -308,7 +303,7 @@ def _deal_base(
     (cell_i,) = base_k.nonzero()
     for name, amount in demanded.items():
         table_xk[AMOUNTS + residues.resources.index(name), cell_i] -= base_k[cell_i] * amount
-    weight_ri = residues.weight_rc[:, segment_k[cell_i] // len(View)]
+    weight_ri = residues.weight_rc[:, segment_k[cell_i] // VIEWS]
     table_xk[SIZE, cell_i] = size_k(table_xk[AMOUNTS:, cell_i], weight_ri)
 
 
@@ -335,7 +330,7 @@ def _deal_turns(residues: Residues, touched: _Touched, demanded: Mapping[str, in
     for name, amount in demanded.items():
         if name in residues.resources:
             column_xi[AMOUNTS + residues.resources.index(name)] -= used_i * amount
-    cluster_i = touched.segment_j[source_i] // len(View)
+    cluster_i = touched.segment_j[source_i] // VIEWS
     column_xi[SIZE] = size_k(column_xi[AMOUNTS:], residues.weight_rc[:, cluster_i])
     table_xk[:, place_i] = column_xi
     added_s = np.zeros(len(residues.used_s), dtype=np.int64)

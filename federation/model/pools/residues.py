@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ class View(IntEnum):
     SPREAD = 1
 
 
+VIEWS: Final = len(View)
+
+
 # The rows of a table before its amounts: nodes, free amounts as one number, the pool by its
 # position in the cluster, the cell of the report, and the pool among all kinds of them.
 COUNT: Final = 0
@@ -35,7 +38,7 @@ AMOUNTS: Final = 5
 
 # One packing divides at most one cell of a segment into three.
 PIECES: Final = 2
-_VIEWS: Final = np.arange(len(View))
+_VIEWS: Final = np.arange(VIEWS)
 # A cluster has fewer cells than this has numbers, and sizes have 30 bits.
 _ORIGIN_BITS: Final = 32
 _SIZE_BITS: Final = 30
@@ -61,7 +64,7 @@ class Residues:
     weight_rc: npt.NDArray[np.float64]
 
     def __len__(self) -> int:
-        return len(self.used_s) // len(View)
+        return len(self.used_s) // VIEWS
 
     @property
     def amount_rk(self) -> Int64Array:
@@ -70,6 +73,16 @@ class Residues:
     @property
     def capacity_s(self) -> Int64Array:
         return self.first_s[1:] - self.first_s[:-1]
+
+    def with_used(self, used_s: Int64Array) -> Residues:
+        """The same table, in which more or fewer columns are spare."""
+        return Residues(
+            resources=self.resources,
+            table_xk=self.table_xk,
+            first_s=self.first_s,
+            used_s=used_s,
+            weight_rc=self.weight_rc,
+        )
 
 
 def residues_of(pools: Pools) -> Residues:
@@ -110,16 +123,16 @@ def _in_both_views(
 ) -> Residues:
     """The columns of each cluster twice, with spare ones."""
     used_c = np.bincount(cluster_k, minlength=weight_rc.shape[1])
-    first_s = _starts((used_c + _spare(used_c)).repeat(len(View)))
+    first_s = _starts((used_c + _spare(used_c)).repeat(VIEWS))
     rank_k = np.arange(len(cluster_k)) - _starts(used_c)[cluster_k]
     table_xk = np.zeros((len(cells_xk), int(first_s[-1])), dtype=np.int64)
     for view in View:
-        table_xk[:, first_s[cluster_k * len(View) + view] + rank_k] = cells_xk
+        table_xk[:, first_s[cluster_k * VIEWS + view] + rank_k] = cells_xk
     return Residues(
         resources=resources,
         table_xk=table_xk,
         first_s=first_s,
-        used_s=used_c.repeat(len(View)),
+        used_s=used_c.repeat(VIEWS),
         weight_rc=weight_rc,
     )
 
@@ -156,8 +169,7 @@ def gathered(sources: Sequence[tuple[Residues, npt.ArrayLike]]) -> Residues:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Picked:
+class _Picked(NamedTuple):
     """Clusters of one source on their way to a new table."""
 
     parts: list[Int64Array]
@@ -169,19 +181,19 @@ class _Picked:
 def _picked(
     residues: Residues, place_c: npt.NDArray[np.intp], resources: tuple[str, ...]
 ) -> _Picked:
-    segment_s = (place_c[:, np.newaxis] * len(View) + _VIEWS).ravel()
+    segment_s = (place_c[:, np.newaxis] * VIEWS + _VIEWS).ravel()
     start_s, used_s = residues.first_s[segment_s], residues.used_s[segment_s]
     capacity_s = residues.first_s[segment_s + 1] - start_s
     weight_rc = residues.weight_rc[:, place_c]
-    is_short_c = (capacity_s - used_s < PIECES).reshape(-1, len(View)).any(axis=1)
+    is_short_c = (capacity_s - used_s < PIECES).reshape(-1, VIEWS).any(axis=1)
     parts = []
     for first, last in _runs(place_c, is_short_c):
         if not is_short_c[first]:
-            start = residues.first_s[len(View) * place_c[first]]
-            stop = residues.first_s[len(View) * (place_c[last] + 1)]
+            start = residues.first_s[VIEWS * place_c[first]]
+            stop = residues.first_s[VIEWS * (place_c[last] + 1)]
             parts.append(residues.table_xk[:, start:stop])
             continue
-        for segment in range(len(View) * first, len(View) * (first + 1)):
+        for segment in range(VIEWS * first, VIEWS * (first + 1)):
             start, used = start_s[segment], used_s[segment]
             cells_xk, used_s[segment] = _spaced(
                 _coalesced(residues.table_xk[:, start : start + used])
@@ -215,15 +227,15 @@ def _with_rows(part_xk: Int64Array, row_r: Sequence[int], resources: int) -> Int
 
 def only(residues: Residues, cluster: int) -> Residues:
     """One of the clusters by itself, where its pools are all the kinds there are."""
-    segment = cluster * len(View)
-    first_s = residues.first_s[segment : segment + len(View) + 1]
+    segment = cluster * VIEWS
+    first_s = residues.first_s[segment : segment + VIEWS + 1]
     table_xk = residues.table_xk[:, first_s[0] : first_s[-1]].copy()
     table_xk[KIND] = table_xk[POOL]
     return Residues(
         resources=residues.resources,
         table_xk=table_xk,
         first_s=first_s - first_s[0],
-        used_s=residues.used_s[segment : segment + len(View)],
+        used_s=residues.used_s[segment : segment + VIEWS],
         weight_rc=residues.weight_rc[:, cluster : cluster + 1],
     )
 
@@ -231,7 +243,7 @@ def only(residues: Residues, cluster: int) -> Residues:
 def with_kinds(residues: Residues, kinds: Sequence[Int64Array]) -> Residues:
     """With the kind of each pool of each cluster."""
     first_c = _starts(np.array([len(kind_p) for kind_p in kinds], dtype=np.int64))
-    capacity_c = np.diff(residues.first_s[:: len(View)])
+    capacity_c = np.diff(residues.first_s[::VIEWS])
     table_xk = residues.table_xk.copy()
     table_xk[KIND] = np.concatenate(kinds)[table_xk[POOL] + first_c[:-1].repeat(capacity_c)]
     return replace(residues, table_xk=table_xk)
