@@ -134,7 +134,8 @@ def candidate_order(
 def _taken(demand: Demand, limits: Limits, capacity_k: IntArray) -> int:
     """How many candidates of the order come into question, whatever the order among equals.
 
-    Where the first that a constraint admits hold everything, they are taken and no other.
+    Where the first that a constraint admits hold everything, they are taken and no other; where
+    they are too few for the constraint, nothing is, in any order.
     """
     count = len(capacity_k)
     if limits.are_set or len(demand.constraints) != 1:
@@ -143,8 +144,7 @@ def _taken(demand: Demand, limits: Limits, capacity_k: IntArray) -> int:
     if constraint.by is not SpreadField.CLUSTER or constraint.max_groups is None:
         return count
     most = min(constraint.max_groups, count)
-    is_kept = max(constraint.min_groups, 1) <= most
-    return most if is_kept and int(capacity_k[:most].sum()) >= demand.need.total else count
+    return most if int(capacity_k[:most].sum()) >= demand.need.total else count
 
 
 def select_clusters(
