@@ -302,13 +302,14 @@ class FleetOwner:
     ) -> None:
         """Changes that were decided on a snapshot and are committed, and what they made of it.
 
-        Taken over as a whole where nothing else happened since to the clusters concerned; else
-        one change after the other.
+        Taken over as a whole where nothing else happened since to the clusters concerned, nor
+        waits to happen next; else one change after the other.
         """
         names = {name for change in changes for name in change.clusters}
         if self._snapshot is not base or any(
             not self.has(name)
             or name in self._packed_anew
+            or self._ledgers.is_behind(name)
             or self.ledger(name) is not base.ledgers[base.positions[name]]
             for name in names
         ):

@@ -81,8 +81,12 @@ class Ledgers:
     def holds(self, binding: str) -> bool:
         return binding in self._holdings
 
+    def is_behind(self, cluster: str) -> bool:
+        """Whether it waits for a version while a later one is here already."""
+        return bool(self._logs[cluster].waiting)
+
     def behind(self) -> list[str]:
-        """Clusters that wait for a version while a later one is here already."""
+        """All clusters that do."""
         return [name for name, log in self._logs.items() if log.waiting]
 
     def put(self, ledger: ClusterLedger) -> Collection[str]:

@@ -350,6 +350,20 @@ def test_the_rooms_that_decisions_were_packed_into_are_taken_over() -> None:
     assert pooled(other)[0] == 700
 
 
+def test_what_came_before_its_turn_follows_what_is_taken_over() -> None:
+    owner = four_clusters()
+    decide, report = told_in_order([("decide", "x", {"a": 1}), ("report", "a", 1)])
+    change = decide.keywords["change"]
+    base = owner.snapshot
+    ledger = owner.ledger("a").decided("x", "d", change.clusters["a"].shares)
+    after = base.with_promises(base.rooms, {0: ledger})
+    report(owner)
+    owner.adopt(base, after, [change])
+    assert owner.behind() == []
+    assert owner.ledger("a").version == ledger.version + 1
+    assert owner.snapshot.outstanding == {}
+
+
 def test_what_finds_no_room_is_shown() -> None:
     owner = four_clusters()
     (decide,) = told_in_order([("decide", "x", {"a": 4})])
