@@ -72,8 +72,10 @@ def print_trace(trace: scheduling_pb2.Trace, *, wide: bool = False) -> None:
     """Facts about the decision, then a row per cluster."""
     show.print_heading("How it was decided")
     show.print_facts((fact.name, fact.value) for fact in trace.facts)
-    for attempt in trace.attempts:
-        show.print_facts([("Tried", attempt)])
+    if len(trace.attempts) > 1:
+        # Of a single one the outcome and the reason are shown already.
+        for attempt in trace.attempts:
+            show.print_facts([("Tried", attempt)])
     show.print_heading("Clusters")
     columns = ["CLUSTER", "AVAILABLE", "SOURCE", "AGE", "SCORE", "BEFORE", "WEIGHT", "QUOTA"]
     columns += ["REPLICAS", "WHY", *(["BOUND", "SEQUENCE", "SCORES", "ESTIMATE"] if wide else [])]

@@ -13,8 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from federation.cli.__main__ import fedctl
-from federation.cli.decisions import print_nodes
-from federation.v1.scheduling_pb2 import Decision, NodePlacement, PlacedReplicas
+from federation.cli.decisions import print_nodes, print_trace
+from federation.v1.scheduling_pb2 import Decision, NodePlacement, PlacedReplicas, Trace
 from tests.control_planes import RunningControlPlane, report, running_control_plane
 
 BINDING = {
@@ -129,6 +129,17 @@ def test_nodes_are_shown_with_the_component_they_are_for(
     assert table[2][:4] == ["m1", "jm", "n1", "1"]
     assert table[3][:4] == ["m1", "-", "n2", "0"]
     assert table[4] == ["m1", "-", "-", "3", "-", "no", "room"]
+
+
+def test_affinity_groups_are_listed_where_several_were_tried(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_trace(Trace(attempts=["SCHEDULED"]))
+    assert "Tried" not in capsys.readouterr().out
+    print_trace(Trace(attempts=["near NO_FIT (no room)", "far SCHEDULED"]))
+    shown = capsys.readouterr().out
+    assert "Tried:  near NO_FIT (no room)" in shown
+    assert "Tried:  far SCHEDULED" in shown
 
 
 @pytest.mark.parametrize(
