@@ -62,19 +62,25 @@ def leaving(binding: Binding, taints: Mapping[str, str]) -> Binding:
 
 
 def triggers_of(
-    before: Binding | None, binding: Binding, fleet: Fleet, taints: Mapping[str, str]
+    before: Binding | None,
+    binding: Binding,
+    fleet: Fleet,
+    taints: Mapping[str, str],
+    let_go: str = "",
 ) -> tuple[str, ...]:
     """Everything that speaks for deciding, in words; never empty.
 
-    ``before`` is the binding as last stored, None when it is new.
+    ``before`` is the binding as last stored, None when it is new. ``let_go`` says how what was
+    reserved for it has ended, "" where it is held still.
     """
     if before is None:
         return ("the binding is new",)
-    return tuple(_triggers(before, binding, fleet, taints)) or ("asked again, nothing changed",)
+    found = tuple(_triggers(before, binding, fleet, taints, let_go))
+    return found or ("asked again, nothing changed",)
 
 
 def _triggers(
-    before: Binding, binding: Binding, fleet: Fleet, taints: Mapping[str, str]
+    before: Binding, binding: Binding, fleet: Fleet, taints: Mapping[str, str], let_go: str
 ) -> Iterator[str]:
     if binding.fresh:
         yield "a reschedule was triggered"
@@ -86,5 +92,7 @@ def _triggers(
             yield f"cluster {target.name} is gone"
         elif target.name in taints:
             yield f"cluster {target.name} has the untolerated taint {taints[target.name]}"
+    if let_go:
+        yield let_go
     if before.last_scheduled_time is None:
         yield "it was never placed"

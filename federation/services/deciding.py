@@ -62,10 +62,13 @@ def decide(
     availability: Estimates,
     profile: Profile,
     now: float,
+    *,
+    let_go: str = "",
 ) -> Verdict:
     """The decision on one snapshot, with why it was made and the reports it was made on.
 
-    Clusters with NoExecute taints that the binding does not tolerate (any more) count as left.
+    ``let_go`` says how what the binding held has ended, "" where it is held still. Clusters with
+    NoExecute taints that the binding does not tolerate (any more) count as left.
     """
     fleet = snapshot.fleet_at(now)
     taints = evicting_taints(binding, fleet, now)
@@ -79,7 +82,7 @@ def decide(
             affinity_peers=peers.affinity,
             anti_affinity_peers=peers.anti_affinity,
             observed_affinity=known.observed_affinity if known else "",
-            triggers=triggers_of(known.binding if known else None, binding, fleet, taints),
+            triggers=triggers_of(known.binding if known else None, binding, fleet, taints, let_go),
         ),
     )
     return Verdict(decision=decision, evidence=snapshot.evidence_at(now))

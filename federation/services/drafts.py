@@ -5,7 +5,7 @@ Plain functions of their arguments, for one thread of their own. Must not read o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from federation.model.errors import FederationError
@@ -115,7 +115,14 @@ def _decided(working: Working, draft: Draft, now: float) -> Decided:
     asked = candidate.certificate or draft.profile.certificate
     available = working.availability(candidate, asked)
     verdict = decide(
-        candidate, draft.known, draft.peers, working.snapshot, available, draft.profile, now
+        candidate,
+        draft.known,
+        draft.peers,
+        working.snapshot,
+        available,
+        draft.profile,
+        now,
+        let_go=_let_go(draft, working.snapshot.positions),
     )
     if verdict.decision.outcome not in PLACED:
         return Decided(draft=draft, verdict=verdict)
@@ -137,6 +144,20 @@ def _decided(working: Working, draft: Draft, now: float) -> Decided:
         return Decided(draft=draft, verdict=refused)
     kept = replace(verdict, promises=taken.promises)
     return Decided(draft=draft, verdict=kept, wish=wish, kept=taken)
+
+
+def _let_go(draft: Draft, positions: Mapping[str, int]) -> str:
+    """How what was reserved for the binding has ended, "" where it is held still.
+
+    In a cluster that is gone nothing can be held: that is a reason of its own.
+    """
+    before = draft.known.binding if draft.known else None
+    if before is None or before.last_scheduled_time is None:
+        return ""
+    if draft.holding.has_expired:
+        return "the lease of what it held has run out"
+    ran = {each.name for each in before.clusters if each.replicas and each.name in positions}
+    return "" if ran.issubset(draft.holding.clusters) else "what it held was released"
 
 
 def _packed_again(working: Working, decided: Decided) -> Decided | None:

@@ -17,6 +17,8 @@ from federation.model.errors import (
 )
 from federation.model.ledger import ClusterLedger
 from federation.model.reservations import PromiseCertificate
+from federation.model.workload import TargetCluster
+from federation.scheduler.decision import Outcome
 from federation.services.amending import Amending
 from federation.services.fleet import FleetOwner
 from federation.services.registration import Registration
@@ -78,6 +80,39 @@ async def test_what_is_released_is_free_and_the_placement_stays(
     assert [await room(scheduling, name) for name in "abc"] == [True, True, True]
     view = await scheduling.get_binding("shop", "web")
     assert (view.held, view.binding) == ((), first.binding)
+
+
+async def test_a_decision_after_a_release_says_what_it_is_for(
+    amending: Amending, scheduling: Scheduling, engine: AsyncEngine
+) -> None:
+    first = await apply(scheduling, LEASED)
+    await amending.release("shop", "web", clusters=["b"])
+    again = await apply(scheduling, LEASED)
+    assert decided(again) == decided(first)
+    assert again.record.decision.trace.triggers == ("what it held was released",)
+    assert (await apply(scheduling, LEASED)).record.id == again.record.id
+    await run_out(engine)
+    late = await apply(scheduling, LEASED)
+    assert late.record.decision.trace.triggers == ("the lease of what it held has run out",)
+
+
+async def test_nothing_was_released_where_the_cluster_is_gone(
+    amending: Amending, scheduling: Scheduling, fleet: FleetOwner
+) -> None:
+    wanted = replace(LARGE, replicas=6)
+    await apply(scheduling, wanted)
+    await amending.release("shop", "web", clusters=["c"])
+    fleet.remove("c")
+    again = await apply(scheduling, wanted)
+    assert again.record.decision.trace.triggers == ("cluster c is gone",)
+
+
+async def test_nothing_was_released_of_what_was_never_placed(scheduling: Scheduling) -> None:
+    stated = replace(only("b", 40), clusters=(TargetCluster(name="b", replicas=4),))
+    refused = await scheduling.schedule(stated, adopt=True, wait=True)
+    assert refused.record.decision.outcome is Outcome.UNSCHEDULABLE
+    again = await apply(scheduling, replace(only("b", 1), name=stated.name))
+    assert again.record.decision.trace.triggers == ("replicas changed", "it was never placed")
 
 
 async def test_what_is_not_held_cannot_be_released_and_changes_nothing(
