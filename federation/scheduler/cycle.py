@@ -30,7 +30,7 @@ from federation.scheduler.division import Division
 from federation.scheduler.filters import FILTERS
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.profile import DEFAULT_PROFILE, Filter, Profile
-from federation.scheduler.reasons import refusals_text, unknown_text
+from federation.scheduler.reasons import refusals_text, unknown_text, unnamed_text
 from federation.scheduler.spread import Selection
 from federation.scheduler.stages import (
     candidate_order,
@@ -213,7 +213,7 @@ def _attempt(
         if objection:
             outcome, reason = Outcome.UNSCHEDULABLE, "; ".join(filter(None, (objection, reason)))
     if outcome is not Outcome.SCHEDULED:
-        details = [refusals_text(filtering)]
+        details = [refusals_text(filtering), unnamed_text(group.affinities, state.fleet)]
         if demand.need.heeds_capacity:
             details.append(unknown_text(availability, feasible_c))
         reason = "; ".join(text for text in (reason, *details) if text)

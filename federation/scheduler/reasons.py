@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
 from federation.model.estimate import Estimates
+from federation.model.placement import ClusterAffinity
 from federation.scheduler.arrays import BoolArray
+from federation.scheduler.fleet import Fleet
 from federation.scheduler.trace import FilterTrace
+
+_MOST_NAMED: Final = 5
 
 
 def refusals_text(filtering: FilterTrace) -> str:
@@ -27,6 +32,19 @@ def refusals_text(filtering: FilterTrace) -> str:
     reasons = [refusal.reason for refusal in filtering.refusals]
     named = _most_first(zip(reasons, counts, strict=True))
     return f"{len(refused)} of {len(filtering.refusal_c)} clusters were refused: {named}"
+
+
+def unnamed_text(affinities: Iterable[ClusterAffinity], fleet: Fleet) -> str:
+    """Which names of an affinity no cluster has; empty when there is none.
+
+    For instance ``no cluster is named east, west``.
+    """
+    named = {name for each in affinities for name in (*each.cluster_names, *each.exclude)}
+    unnamed = sorted(named - fleet.index.keys())
+    if not unnamed:
+        return ""
+    more = f" and {len(unnamed) - _MOST_NAMED} more" if len(unnamed) > _MOST_NAMED else ""
+    return f"no cluster is named {', '.join(unnamed[:_MOST_NAMED])}{more}"
 
 
 def unknown_text(availability: Estimates, feasible_c: BoolArray) -> str:

@@ -66,10 +66,12 @@ class Standing:
 class Group:
     """One affinity group on the fleet, or the only affinity: its tiers, and who is refused there.
 
+    ``affinities`` are its affinity, if there is any, and those of its overflow tiers.
     What is refused changes when a toleration runs out and at no other time: at ``deadlines``.
     """
 
     name: str
+    affinities: Sequence[ClusterAffinity]
     tier_c: IntArray
     deadlines: Sequence[float]
     _standing: dict[tuple[int, str, str, int], Standing] = field(default_factory=dict)
@@ -117,6 +119,7 @@ class Terms:
             name, affinities = self._affinities[position]
             group = self._groups[position] = Group(
                 name=name,
+                affinities=affinities,
                 tier_c=read_only(tiers(affinities, fleet)),
                 deadlines=self._deadlines,
             )

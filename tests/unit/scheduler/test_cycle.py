@@ -134,8 +134,36 @@ def test_no_fit_when_filters_leave_nothing() -> None:
     assert decision.outcome is Outcome.NO_FIT
     assert decision.reason == (
         "no cluster passes the filters; 3 of 3 clusters were refused:"
-        " does not match the cluster affinity (3)"
+        " does not match the cluster affinity (3); no cluster is named gone"
     )
+
+
+def test_names_that_no_cluster_has_are_told_where_not_all_is_placed() -> None:
+    affinity = ClusterAffinity(cluster_names=("a", "west", "east"), exclude=("old", "b"))
+    decision = decide(web(9, affinity=affinity), {"a": 4})
+    assert decision.outcome is Outcome.UNSCHEDULABLE
+    assert decision.reason.endswith("; no cluster is named east, old, west")
+    placed = decide(web(4, affinity=affinity), {"a": 4})
+    assert (placed.outcome, placed.reason) == (Outcome.SCHEDULED, "")
+
+
+def test_names_of_other_affinity_groups_are_not_told() -> None:
+    near = AffinityGroup(name="near", affinity=ClusterAffinity(cluster_names=("typo",)))
+    far = AffinityGroup(
+        name="far",
+        affinity=ClusterAffinity(cluster_names=("a",)),
+        overflow=(ClusterAffinity(cluster_names=("spare", "b")),),
+    )
+    decision = decide(web(9, affinity_groups=(near, far)), {"a": 4, "b": 2})
+    assert decision.trace.affinity_group == "far"
+    assert decision.reason.endswith("; no cluster is named spare")
+    assert decision.trace.trials[0].reason.endswith("; no cluster is named typo")
+
+
+def test_of_many_names_the_first_few_are_told() -> None:
+    names = tuple(f"n{number}" for number in range(8))
+    decision = decide(web(1, affinity=ClusterAffinity(cluster_names=names)), {"a": 9})
+    assert decision.reason.endswith("; no cluster is named n0, n1, n2, n3, n4 and 3 more")
 
 
 def test_an_empty_fleet_is_no_fit() -> None:
