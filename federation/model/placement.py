@@ -126,7 +126,7 @@ class ReplicaScheduling:
     capacity_bounded: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Placement:
     """The whole wish. ``affinity_groups`` are tried in order and exclude ``affinity``.
 

@@ -80,7 +80,7 @@ class NodeClaim:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class ReplicaRequirements:
     """What one replica asks for: amounts in base units by resource name, and its node claim."""
 

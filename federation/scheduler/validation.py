@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 from federation.model.cluster import TaintEffect
 from federation.model.errors import Violation
@@ -41,10 +42,9 @@ _NO_VALUES: Final = (Operator.EXISTS, Operator.DOES_NOT_EXIST)
 Item = TypeVar("Item")
 Violations = Iterator[Violation]
 
-# Placements and requirements that break no rule, by identity, kept so that no other takes it:
-# many bindings have the same value.
-_SOUND: Final[dict[int, object]] = {}
-_MAX_SOUND: Final = 4096
+# Placements and requirements that break no rule, by identity: many bindings have the same value.
+# Whoever has them keeps them, not this: they may be large, and there may be many.
+_SOUND: Final = WeakValueDictionary[int, object]()
 
 
 def violations_of(binding: Binding) -> list[Violation]:
@@ -75,12 +75,10 @@ def _binding(binding: Binding) -> Violations:
 
 def _once(value: Item, rules: Callable[[Item], Violations]) -> Sequence[Violation]:
     """The rules that a value breaks; looked up once for one that breaks none."""
-    if id(value) in _SOUND:
+    if _SOUND.get(id(value)) is value:
         return ()
     found = tuple(rules(value))
     if not found:
-        if len(_SOUND) >= _MAX_SOUND:
-            _SOUND.clear()
         _SOUND[id(value)] = value
     return found
 
