@@ -24,6 +24,7 @@ from federation.codec.strict import message_from_document
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.model.errors import InvalidRequest
+from federation.model.placement import SchedulingType
 from federation.model.resources import amount_of
 from federation.v1 import resource_pb2
 
@@ -59,24 +60,44 @@ def get_clusters(output: Format) -> None:
 @click.option("-n", "--namespace", default="", help="Only this namespace.")
 @output_option
 def get_bindings(namespace: str, output: Format) -> None:
-    """Bindings and where they run."""
+    """Bindings and where they run.
+
+    PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
+    """
     bindings = connection().call(lambda api: api.list_bindings(namespace))
     if output.is_document:
         show.print_document([document_from_message(each) for each in bindings], output)
         return
     show.print_table(
-        ["NAMESPACE", "NAME", "WORKLOAD", "REPLICAS", "CLUSTERS"],
+        ["NAMESPACE", "NAME", "WORKLOAD", "REPLICAS", "PLACED", "CLUSTERS"],
         [
             (
                 each.metadata.namespace,
                 each.metadata.name,
                 f"{each.spec.resource.kind}/{each.spec.resource.name}",
                 each.spec.replicas,
+                placed_text(each.spec),
                 ", ".join(f"{at.name}={at.replicas}" for at in each.spec.clusters) or "-",
             )
             for each in bindings
         ],
     )
+
+
+def placed_text(spec: resource_pb2.ResourceBindingSpec) -> str:
+    """Pods with a cluster of those asked for, ``3/5``; yes or no for what has no pods."""
+    asked = sum(each.replicas for each in spec.components) if spec.components else spec.replicas
+    if not asked:
+        return "yes" if spec.clusters else "no"
+    scheduling = spec.placement.replica_scheduling
+    is_divided = (
+        spec.placement.HasField("replica_scheduling")
+        and scheduling.replica_scheduling_type != SchedulingType.DUPLICATED
+    )
+    if spec.components or not is_divided:
+        # Each of the clusters gets all of it.
+        asked *= max(1, len(spec.clusters))
+    return f"{sum(each.replicas for each in spec.clusters)}/{asked}"
 
 
 @click.group(epilog="Example: fedctl describe cluster member1")

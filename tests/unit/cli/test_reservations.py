@@ -13,6 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from federation.cli.__main__ import fedctl
+from federation.cli.fleet import placed_text
+from federation.v1 import resource_pb2
 from tests.control_planes import RunningControlPlane, report, running_control_plane
 
 BINDING: dict[str, Any] = {
@@ -61,6 +63,47 @@ async def answered(running: RunningControlPlane, *arguments: str) -> Any:
 
 
 SCHEDULE = ("schedule", "--node-timeout", "0")
+
+
+async def test_bindings_are_listed_with_what_of_them_is_placed(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    divided = {"replicaScheduling": {"replicaSchedulingType": "Divided"}}
+    parts = [{"name": name, "replicas": count} for name, count in (("ps", 1), ("worker", 2))]
+    empty = {"replicas": 0, "replicaRequirements": {}}
+    wanted: list[tuple[str, dict[str, Any]]] = [
+        ("all", {"replicas": 1}),
+        ("config", empty),
+        ("lost", {**empty, "placement": {"clusterAffinity": {"clusterNames": ["gone"]}}}),
+        ("none", {"placement": {**divided, "clusterAffinity": {"clusterNames": ["gone"]}}}),
+        ("sets", {**empty, "components": parts}),
+        ("twice", {"replicas": 1, "placement": {}}),
+    ]
+    async with running.connected("member2", report=report()):
+        for name, spec in wanted:
+            path = tmp_path / f"{name}.json"
+            metadata = {**BINDING["metadata"], "name": name, "uid": name}
+            binding = {**BINDING, "metadata": metadata, "spec": {**BINDING["spec"], **spec}}
+            path.write_text(json.dumps(binding), encoding="utf-8")
+            await shown(running, *SCHEDULE, "-f", str(path))
+        listed = await shown(running, "get", "bindings")
+    placed = {row.split()[1]: row.split()[4] for row in listed.splitlines()[1:]}
+    assert placed == {
+        "all": "1/1",
+        "config": "yes",
+        "lost": "no",
+        "none": "0/5",
+        "sets": "3/3",
+        "twice": "2/2",
+    }
+
+
+def test_what_is_placed_falls_short_of_what_is_asked_since() -> None:
+    clusters = [resource_pb2.TargetCluster(name=name, replicas=2) for name in ("a", "b")]
+    scaled = resource_pb2.ResourceBindingSpec(replicas=7, clusters=clusters)
+    assert placed_text(scaled) == "4/14"
+    scaled.placement.replica_scheduling.SetInParent()
+    assert placed_text(scaled) == "4/7"
 
 
 async def test_what_is_promised_is_shown_and_released(
