@@ -8,59 +8,39 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from federation.model.reservations import (
-    Outstanding,
-    PromiseCertificate,
-    Reservation,
-    Share,
-    outstanding_of,
-)
-from federation.model.shapes import Echo, Shape, request_shape
+from federation.model.reservations import Outstanding, Reservation, Share
+from federation.model.shapes import Echo
 from federation.model.sharing import SharingMap
-from federation.model.workload import NodeClaim
-
-# Pods carry the decision they were made by; those of decisions longer ago are taken for newer.
-DECISIONS_REMEMBERED: Final = 16
-# A workload that changes its requests again and again, and never runs, must not fill the ledger.
-OLDER_SHAPES_REMEMBERED: Final = 8
-
-_Sought: TypeAlias = tuple[str, Shape]
-_Known: TypeAlias = tuple[Reservation, _Sought, Echo | None]
-
-
-class Stake(NamedTuple):
-    """What one binding holds in one cluster: the first three are alike in their order.
-
-    ``sought`` is what pods are told apart by.
-
-    Of each component the newest shape stands last. ``grown`` is the version at which the binding
-    last got more: what is outstanding is packed in that order.
-    """
-
-    reservations: tuple[Reservation, ...]
-    sought: tuple[_Sought, ...]
-    echoes: tuple[Echo | None, ...]
-    outstanding: tuple[Outstanding, ...] = ()
-    grown: int = 0
-
-    def is_seen_by(self, echoes: tuple[Echo, ...], interest_version: int) -> bool:
-        """Whether there is one shape, and pods of it stand for all of it: so it is mostly."""
-        if len(echoes) != 1 or len(self.reservations) != 1:
-            return False
-        (reservation,), (echo,) = self.reservations, echoes
-        return (
-            echo.bound >= reservation.replicas
-            and echo.shape == self.sought[0][1]
-            and echo.component == reservation.component
-            and echo.finished <= reservation.finished
-            and reservation.interest_version <= interest_version
-            and not reservation.adopted
-        )
-
+from federation.model.stakes import (
+    Stake,
+    answered_stake,
+    first_stake,
+    is_news,
+    next_stake,
+    restored_stake,
+)
 
 _Bindings: TypeAlias = SharingMap[Stake]
+
+
+@dataclass(slots=True, eq=False)
+class _InOrder:
+    """Everything outstanding, once somebody asked."""
+
+    known: tuple[Outstanding, ...] | None = None
+
+    def followed_by(self, stakes: Collection[tuple[str, Stake]]) -> _InOrder:
+        """With what got more after all of it."""
+        if self.known is None:
+            return _InOrder()
+        return _InOrder(self.known + _by_growth(stakes))
+
+
+def _by_growth(stakes: Iterable[tuple[str, Stake]]) -> tuple[Outstanding, ...]:
+    ordered = sorted(stakes, key=lambda item: (item[1].grown, item[0]))
+    return tuple(each for _, stake in ordered for each in stake.outstanding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +59,7 @@ class ClusterLedger:
     _held: _Bindings = field(default_factory=SharingMap, repr=False)
     # Those with something outstanding: few, as reports take over what they see.
     _open: _Bindings = field(default_factory=SharingMap, repr=False)
+    _in_order: _InOrder = field(default_factory=_InOrder, repr=False, compare=False)
 
     @classmethod
     def restored(
@@ -98,7 +79,7 @@ class ClusterLedger:
         """
         seen = _by_binding(tuple(echoes))
         held = {
-            binding: _restored(tuple(given), answered_version, seen.get(binding, ()))
+            binding: restored_stake(tuple(given), answered_version, seen.get(binding, ()))
             for binding, given in reservations.items()
         }
         waiting = {binding: stake for binding, stake in held.items() if stake.outstanding}
@@ -148,7 +129,7 @@ class ClusterLedger:
             found = seen.get(binding, ())
             if held.is_seen_by(found, interest_version):
                 return Stake(held.reservations, held.sought, found, (), held.grown)
-            made = _answered(held, interest_version, found)
+            made = answered_stake(held, interest_version, found)
             if made.outstanding:
                 opened[binding] = made
             return made
@@ -177,6 +158,10 @@ class ClusterLedger:
         """At a later version, at which bindings hold this, or nothing any more."""
         held = {key: stake for key, stake in stakes.items() if stake}
         waiting = {key: stake for key, stake in held.items() if stake.outstanding}
+        comes_last = all(
+            key not in self._open and (stake is None or stake.grown > self.version)
+            for key, stake in stakes.items()
+        )
         return ClusterLedger(
             cluster=self.cluster,
             version=version,
@@ -184,6 +169,7 @@ class ClusterLedger:
             answered_version=self.answered_version,
             _held=self._held.with_changes(held, stakes.keys() - held.keys()),
             _open=self._open.with_changes(waiting, stakes.keys() - waiting.keys()),
+            _in_order=self._in_order.followed_by(waiting.items()) if comes_last else _InOrder(),
         )
 
     def stake_of(self, binding: str) -> Stake | None:
@@ -213,10 +199,9 @@ class ClusterLedger:
 
     def outstanding(self) -> tuple[Outstanding, ...]:
         """What every binding has outstanding here, what last got more at the end."""
-        if not self._open:
-            return ()
-        waiting = sorted(self._open.items(), key=lambda item: (item[1].grown, item[0]))
-        return tuple(each for _, held in waiting for each in held.outstanding)
+        if self._in_order.known is None:
+            self._in_order.known = _by_growth(self._open.items())
+        return self._in_order.known
 
     def outstanding_of(self, binding: str) -> tuple[Outstanding, ...]:
         """What one binding has outstanding here, by component; what is echoed as a whole is not."""
@@ -261,38 +246,15 @@ class LedgerInWork:
         before, version = self.stake_of(binding), self.version + 1
         cluster, adopted = self._base.cluster, adopted or {}
         if before is None:
-            return _first(binding, cluster, decision, shares, adopted, version)
-        older = _remembered(before, self._base.answered_version)
-        newest = _newest_places(before)
-        given: dict[str, _Known] = {}
-        for share in shares:
-            shape = request_shape(share.requirements.request)
-            sought = share.component, shape
-            known, _, echo = older.pop(sought, (None, sought, None))
-            stays = known is not None and newest[share.component] == shape
-            made = Reservation(
-                binding=binding,
-                cluster=cluster,
-                component=share.component,
-                requirements=share.requirements,
-                replicas=share.replicas,
-                decisions=_with_decision(known, decision),
-                certificate=share.certificate,
-                interest_version=known.interest_version if known else version,
-                adopted=known.adopted if known else adopted.get(share.component, 0),
-                finished=known.finished if known else 0,
-                grown_version=known.grown_version
-                if known and stays and _covers(known, share)
-                else version,
-            )
-            given[share.component] = made, sought, echo
-        return _ordered(older.values(), given)
+            return first_stake(binding, cluster, decision, shares, adopted, version)
+        answered_version = self._base.answered_version
+        return next_stake(before, decision, shares, adopted, version, answered_version)
 
     def put(self, binding: str, stake: Stake) -> None:
         """Give a binding a stake that was made at this version."""
         before = self.stake_of(binding)
         self.version += 1
-        if before is None or _is_news(before, stake):
+        if before is None or is_news(before, stake):
             self._interest_version = self.version
         self._changed[binding] = stake
 
@@ -304,164 +266,6 @@ class LedgerInWork:
         self._changed[binding] = None
 
 
-def _first(
-    binding: str,
-    cluster: str,
-    decision: str,
-    shares: Sequence[Share],
-    adopted: Mapping[str, int],
-    version: int,
-) -> Stake:
-    """The stake of a binding that had none."""
-    reservations = tuple(
-        Reservation(
-            binding,
-            cluster,
-            each.requirements,
-            each.replicas,
-            (decision,),
-            each.component,
-            each.certificate,
-            version,
-            adopted.get(each.component, 0),
-            0,
-            version,
-        )
-        for each in shares
-    )
-    return _unseen(reservations)
-
-
-def _held(
-    reservations: tuple[Reservation, ...],
-    sought: tuple[_Sought, ...],
-    echoes: tuple[Echo | None, ...],
-) -> Stake:
-    """With what is outstanding by reservations and echoes: what got more last at the end."""
-    if len(reservations) == 1:
-        found = outstanding_of(reservations[0], echoes[0])
-        outstanding = (found,) if found.in_cells else ()
-        return Stake(reservations, sought, echoes, outstanding, reservations[0].grown_version)
-    every = _outstanding(reservations, echoes)
-    grown = max((each.grown_version for each in reservations), default=0)
-    return Stake(reservations, sought, echoes, tuple(e for e in every if e.in_cells), grown)
-
-
-def _unseen(reservations: tuple[Reservation, ...]) -> Stake:
-    """Before any report."""
-    return _held(reservations, _sought(reservations), (None,) * len(reservations))
-
-
-def _sought(reservations: Iterable[Reservation]) -> tuple[_Sought, ...]:
-    return tuple([(each.component, each.shape) for each in reservations])
-
-
-def _restored(
-    reservations: tuple[Reservation, ...], answered_version: int, found: tuple[Echo, ...]
-) -> Stake:
-    """What is stored of a binding, and what the newest report echoes of it."""
-    if not answered_version:
-        reservations = tuple(map(_seen, reservations))
-    bare = Stake(reservations, _sought(reservations), found, (), reservations[0].grown_version)
-    if bare.is_seen_by(found, answered_version):
-        return bare
-    return _answered(_unseen(reservations), answered_version, found)
-
-
-def _outstanding(
-    reservations: Sequence[Reservation], echoes: Sequence[Echo | None]
-) -> list[Outstanding]:
-    places = {each.component: place for place, each in enumerate(reservations)}
-    order = sorted(places.values(), key=lambda place: reservations[place].grown_version)
-    found = []
-    for place in order:
-        newest = reservations[place]
-        older = [
-            (each, echo)
-            for each, echo in zip(reservations, echoes, strict=True)
-            if each is not newest and each.component == newest.component and echo is not None
-        ]
-        found.append(outstanding_of(newest, echoes[place], older))
-    return found
-
-
-def _is_news(before: Stake, held: Stake) -> bool:
-    """Whether agents are to be told: of shapes, or of replicas that they plan nodes for."""
-    return before.sought != held.sought or _planned(before) != _planned(held)
-
-
-def _planned(held: Stake) -> list[tuple[int, NodeClaim | None]]:
-    return [
-        (each.replicas, each.requirements.node_claim)
-        for each in held.reservations
-        if each.certificate is PromiseCertificate.PLANNED
-    ]
-
-
-def _newest_places(held: Stake) -> dict[str, Shape]:
-    """The newest shape of each component."""
-    return dict(held.sought)
-
-
-def _remembered(held: Stake, answered_version: int) -> dict[_Sought, _Known]:
-    """What is still to be looked for, with its echo.
-
-    An older shape is forgotten when no pod has it and, by the pods of the newest, none will.
-    """
-    newest = {each.component: place for place, each in enumerate(held.reservations)}
-    left: dict[_Sought, _Known] = {}
-    for place, each in enumerate(held.reservations):
-        last = newest[each.component]
-        latest = held.reservations[last]
-        is_gone = not _pods(held.echoes[place]) and (
-            latest.replicas == 0 or _pods(held.echoes[last]) > 0
-        )
-        if place == last or latest.grown_version > answered_version or not is_gone:
-            left[held.sought[place]] = each, held.sought[place], held.echoes[place]
-    return left
-
-
-def _ordered(older: Collection[_Known], given: Mapping[str, _Known]) -> Stake:
-    """Component by component in the order given; of each as many older ones as are remembered."""
-    by_component: dict[str, list[_Known]] = {name: [] for name in given}
-    for each, sought, echo in older:
-        bare = each._replace(replicas=0) if each.replicas else each
-        by_component.setdefault(each.component, []).append((bare, sought, echo))
-    kept: list[_Known] = []
-    for component, found in by_component.items():
-        newest = [given[component]] if component in given else []
-        kept += [*found[-OLDER_SHAPES_REMEMBERED:], *newest]
-    return _held(
-        tuple(each for each, _, _ in kept),
-        tuple(sought for _, sought, _ in kept),
-        tuple(echo for _, _, echo in kept),
-    )
-
-
-def _covers(known: Reservation, share: Share) -> bool:
-    """Whether what was promised is no less than the share."""
-    return (
-        known.replicas >= share.replicas
-        and (
-            share.certificate is not PromiseCertificate.STRICT
-            or known.certificate is PromiseCertificate.STRICT
-        )
-        and known.requirements.node_claim == share.requirements.node_claim
-    )
-
-
-def _with_decision(known: Reservation | None, decision: str) -> tuple[str, ...]:
-    decisions = known.decisions if known else ()
-    if decision in decisions:
-        return decisions
-    return (*decisions, decision)[-DECISIONS_REMEMBERED:]
-
-
-def _seen(reservation: Reservation) -> Reservation:
-    """As after a report that answers it: the agent speaks for what was adopted."""
-    return reservation._replace(adopted=0) if reservation.adopted else reservation
-
-
 def _by_binding(echoes: Sequence[Echo]) -> Mapping[str, tuple[Echo, ...]]:
     seen = {echo.binding: (echo,) for echo in echoes}
     if len(seen) == len(echoes):
@@ -470,24 +274,3 @@ def _by_binding(echoes: Sequence[Echo]) -> Mapping[str, tuple[Echo, ...]]:
     for echo in echoes:
         every[echo.binding] += (echo,)
     return every
-
-
-def _answered(held: Stake, interest_version: int, found: Sequence[Echo]) -> Stake:
-    """What a binding holds after a report, in which ``found`` is of it."""
-    if not found and not any(held.echoes) and not any(each.adopted for each in held.reservations):
-        return held
-    reservations, echoes = [], []
-    by_sought = {(echo.component, echo.shape): echo for echo in found}
-    for each, sought in zip(held.reservations, held.sought, strict=True):
-        is_asked = each.interest_version <= interest_version
-        echo = by_sought.get(sought) if is_asked else None
-        told = _seen(each) if is_asked else each
-        if echo is not None and echo.finished > told.finished:
-            told = told._replace(finished=echo.finished)
-        reservations.append(told)
-        echoes.append(echo)
-    return _held(tuple(reservations), held.sought, tuple(echoes))
-
-
-def _pods(echo: Echo | None) -> int:
-    return echo.bound + echo.unbound if echo else 0

@@ -136,6 +136,16 @@ def outstanding_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstandi
     return [[every[place] for place in alike] for alike in places_alike(every)]
 
 
+def is_alike(one: Outstanding, other: Outstanding) -> bool:
+    """Whether two are packed in the same way."""
+    unproven = PromiseCertificate.UNPROVEN
+    return (
+        one.shape == other.shape
+        and (one.certificate is unproven) == (other.certificate is unproven)
+        and one.requirements.node_claim == other.requirements.node_claim
+    )
+
+
 def holdings_of(
     alike: Sequence[Outstanding], placed: int, takes: Takes, pools: Pools
 ) -> list[Holding]:

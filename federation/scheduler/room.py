@@ -20,7 +20,7 @@ from federation.model.pools.residues import Residues, View, cells_left, residues
 from federation.model.pools.values import BoolArray, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
-from federation.scheduler.held import Held, Holding, holdings_of, outstanding_alike
+from federation.scheduler.held import Held, Holding, holdings_of, is_alike, outstanding_alike
 from federation.scheduler.losses import contender, contenders, strict_promises_hold, with_contender
 
 
@@ -79,7 +79,7 @@ class Room:
         """With this outstanding and no other, which mostly is what it had and more."""
         had = self.outstanding
         if outstanding[: len(had)] == had:
-            made = self.with_all(outstanding[len(had) :])
+            made = self._with_groups(_runs_alike(outstanding[len(had) :]))
             if not made.overcommitted:
                 return made
         return Room.of(self.report, self.pools, outstanding, follows_claims=self.follows_claims)
@@ -203,6 +203,16 @@ class Room:
 
     def _verdicts(self, claim: NodeClaim | None) -> list[Verdict]:
         return [pool_verdict(pool, self.pools.label_keys, claim) for pool in self.pools.pools]
+
+
+def _runs_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
+    """What is packed in the same way and comes one after the other."""
+    runs: list[list[Outstanding]] = []
+    for each in outstanding:
+        if not (runs and is_alike(runs[-1][-1], each)):
+            runs.append([])
+        runs[-1].append(each)
+    return runs
 
 
 def certificate_for(

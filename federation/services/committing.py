@@ -19,7 +19,7 @@ from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.model.placement import Binding, Certificate
 from federation.scheduler.profile import Profiles
 from federation.services.deciding import candidate_of
-from federation.services.drafts import Decided, Draft, decide_all, pack_again
+from federation.services.drafts import Decided, Draft, decide_all, decide_rest, pack_again
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
 from federation.services.journal_ports import Holding
@@ -30,6 +30,9 @@ from federation.services.rechecking import lock_groups, unchanged
 from federation.services.values import DecisionRecord, Once, Scheduled
 from federation.services.waiting import Batch, Request, Waiting, marks_of
 from federation.services.writing import Key, Written, lock_clusters, write
+
+# Where others promise in the same clusters, a transaction had better be worth the wait for it.
+GATHERING_SECONDS = 0.005
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +78,7 @@ class Committing:
         self._allow_unproven = allow_unproven
         self._waiting = Waiting()
         self._worker: asyncio.Task[None] | None = None
+        self._has_rivals = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="deciding")
 
     def submit(
@@ -132,11 +136,21 @@ class Committing:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self) -> None:
-        """Decide one batch after the other, each while the one before it is committed."""
+        """Decide one batch after the other, each while the one before it is committed.
+
+        Not so where others promise in the same clusters: what would be decided meanwhile is decided
+        on what they have changed by then, and keeps the locks that they wait for from being given
+        back.
+        """
         before: _Ahead | None = None
         try:
             while True:
-                batch = self._waiting.take(marks_of(before.batch) if before else frozenset())
+                if self._has_rivals:
+                    await _arrived(before)
+                    before = None
+                    await asyncio.sleep(GATHERING_SECONDS)
+                on_their_way = marks_of(before.batch) if before else frozenset()
+                batch = self._waiting.take(on_their_way, every=self._has_rivals)
                 if batch:
                     before = await self._start(batch, before)
                 elif before is not None:
@@ -158,8 +172,8 @@ class Committing:
             working = await self._working_after(before)
             decided = await self._decide(working, drafts)
             if not await _arrived(before):
-                working = self.working()
-                decided = await self._decide(working, drafts)
+                working, now = self.working(), self._clock.now()
+                decided = await self._in_thread(decide_rest, working, drafts, decided, now)
             to_write = await self._answer_unwritten(batch, drafts, decided)
         except Exception as error:  # noqa: BLE001 - each caller gets it
             await _arrived(before)
@@ -208,6 +222,7 @@ class Committing:
             async with self._store.transaction() as tx:
                 await lock_groups(tx, decided)
                 moved = await lock_clusters(tx, self._fleet, self._following, touched)
+                self._has_rivals = bool(moved)
                 moved |= working.moved_since(self._fleet.snapshot, touched)
                 kept = await unchanged(tx, decided)
                 is_news = bool(moved) or len(kept) < len(decided)

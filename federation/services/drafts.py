@@ -87,6 +87,11 @@ class Decided:
         return standing if is_held and not draft.adopts else None
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every replica got room."""
+        return self.kept is not None and self.verdict.decision.outcome is Outcome.SCHEDULED
+
+    @property
     def touched(self) -> frozenset[str]:
         """The clusters whose ledgers it changes."""
         return frozenset(self.kept.clusters) if self.kept else frozenset()
@@ -96,18 +101,38 @@ def decide_all(
     working: Working, drafts: Sequence[Draft], now: float
 ) -> list[Decided | FederationError]:
     """Each on what the ones before it left; what is wrong with one is its own answer."""
+    return [_decided_or_wrong(working, draft, now) for draft in drafts]
+
+
+def decide_rest(
+    working: Working,
+    drafts: Sequence[Draft],
+    decided: Sequence[Decided | FederationError],
+    now: float,
+) -> list[Decided | FederationError]:
+    """The same where they were decided on a fleet that never came to be.
+
+    Shares of whole workloads stay if there is room for them all the same.
+    """
     found: list[Decided | FederationError] = []
-    for draft in drafts:
-        try:
-            found.append(_decided(working, draft, now))
-        except FederationError as error:
-            found.append(error)
+    for draft, before in zip(drafts, decided, strict=True):
+        packed = None
+        if isinstance(before, Decided) and before.is_whole:
+            packed = _packed_again(working, before)
+        found.append(packed or _decided_or_wrong(working, draft, now))
     return found
 
 
 def pack_again(working: Working, decided: Sequence[Decided]) -> list[Decided | None]:
     """The same shares on newer rooms; None where they do not fit there."""
     return [_packed_again(working, each) for each in decided]
+
+
+def _decided_or_wrong(working: Working, draft: Draft, now: float) -> Decided | FederationError:
+    try:
+        return _decided(working, draft, now)
+    except FederationError as error:
+        return error
 
 
 def _decided(working: Working, draft: Draft, now: float) -> Decided:
@@ -124,8 +149,14 @@ def _decided(working: Working, draft: Draft, now: float) -> Decided:
         now,
         let_go=_let_go(draft, working.snapshot.positions),
     )
+    explained = partial(
+        with_scarcity,
+        binding=candidate,
+        estimating=partial(working.availability, asked=asked),
+        untold=[c for c, why in available.reasons.items() if why == OVERCOMMITTED],
+    )
     if verdict.decision.outcome not in PLACED:
-        return Decided(draft=draft, verdict=verdict)
+        return Decided(draft=draft, verdict=replace(verdict, decision=explained(verdict.decision)))
     wish = working.wish(
         candidate,
         draft.id,

@@ -14,9 +14,10 @@ import numpy as np
 
 from federation.model.component_sets import shape_of
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
-from federation.model.ledger import ClusterLedger, LedgerInWork, Stake
+from federation.model.ledger import ClusterLedger, LedgerInWork
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.stakes import Stake
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.arrays import BoolArray, read_only
 from federation.scheduler.deductions import deducted

@@ -111,9 +111,9 @@ class Waiting:
         if decisions:
             self._seconds_each += (seconds / decisions - self._seconds_each) / 4
 
-    def take(self, on_their_way: frozenset[Mark]) -> Batch:
+    def take(self, on_their_way: frozenset[Mark], *, every: bool = False) -> Batch:
         """As many as can be decided in time, that share no mark with each other, nor with what is
-        being committed.
+        being committed; half of them, unless ``every``.
 
         One that others kept winning against goes alone.
         """
@@ -123,7 +123,7 @@ class Waiting:
             if request.is_hindered and request.marks.isdisjoint(on_their_way):
                 self._requests.remove(request)
                 return {request.key: request}
-        room = self._room()
+        room = self._room(every=every)
         batch: Batch = {}
         left = []
         taken = set(on_their_way)
@@ -137,8 +137,8 @@ class Waiting:
         self._requests = left
         return batch
 
-    def _room(self) -> int:
+    def _room(self, *, every: bool) -> int:
         in_time = int(BATCH_SECONDS / self._seconds_each)
         # The other half is decided while this one is committed.
-        half = len(self._requests) // 2
-        return min(MAX_BATCH, max(LEAST_BATCH, min(in_time, half)))
+        wanted = len(self._requests) if every else len(self._requests) // 2
+        return min(MAX_BATCH, max(LEAST_BATCH, min(in_time, wanted)))

@@ -9,13 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.model.ledger import (
-    DECISIONS_REMEMBERED,
-    OLDER_SHAPES_REMEMBERED,
-    ClusterLedger,
-)
+from federation.model.ledger import ClusterLedger
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.shapes import Echo, request_shape
+from federation.model.stakes import DECISIONS_REMEMBERED, OLDER_SHAPES_REMEMBERED
 from federation.model.workload import ReplicaRequirements
 from tests.fleet_ledger import Ledger
 
@@ -319,6 +316,11 @@ def test_only_what_is_outstanding_is_looked_at(steps: list[tuple[Any, ...]]) -> 
     life = Life()
     for number, step in enumerate(steps):
         life.take(step, number)
+        # Asked at every step, it is put together from what was known before.
+        held = [life.ledger.stake_of(name) for name in life.ledger.bindings()]
+        in_order = sorted((each for each in held if each), key=lambda each: each.grown)
+        grown = [found for each in in_order for found in each.outstanding]
+        assert list(life.ledger.outstanding()) == grown
     found = [each for name in life.ledger.bindings() for each in life.ledger.outstanding_of(name)]
     assert sorted(found, key=repr) == sorted(life.ledger.outstanding(), key=repr)
     assert all(each.in_cells > 0 for each in found)
