@@ -23,6 +23,7 @@ from federation.scheduler.demand import Demand
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.outstanding import Outstanding
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.state import Surroundings
 from federation.scheduler.validation import violations_of
 
@@ -91,12 +92,21 @@ class Simulation:
         )
         heeds_capacity = demand.rule.heeds_capacity or demand.in_sets
         added_c = self._added(binding, decision, demand)
+        short_c: dict[int, int] = {}
         if self._options.reserve and not heeds_capacity:
             short_c = {
                 c: units for c, units in added_c.items() if units > availability.replicas_c[c]
             }
             if short_c:
                 decision, added_c = self._refused(decision, demand, short_c, availability), {}
+        if not decision.clusters:
+            decision = with_scarcity(
+                decision,
+                binding,
+                lambda asked: self._availability(_shape(asked)),
+                refused=short_c,
+                untold=self._stated,
+            )
         if self._options.reserve or heeds_capacity:
             self._take(added_c, shape)
         self._decided.append((binding, decision))

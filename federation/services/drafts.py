@@ -5,18 +5,20 @@ Plain functions of their arguments, for one thread of their own. Must not read o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from federation.model.errors import FederationError
-from federation.model.placement import Binding
+from federation.model.placement import Binding, Certificate
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.profile import Profile
 from federation.scheduler.reserve import Refused
+from federation.scheduler.scarcity import with_scarcity
 from federation.services.deciding import PLACED, Considered, decide
 from federation.services.journal_ports import Holding
 from federation.services.ports import Peers, StoredBinding
-from federation.services.promising import Kept, Wish, Working
+from federation.services.promising import OVERCOMMITTED, Kept, Wish, Working
 from federation.services.values import DecisionRecord, Verdict
 from federation.services.writing import Key, Ready
 
@@ -149,14 +151,8 @@ def _decided(working: Working, draft: Draft, now: float) -> Decided:
         now,
         let_go=_let_go(draft, working.snapshot.positions),
     )
-    explained = partial(
-        with_scarcity,
-        binding=candidate,
-        estimating=partial(working.availability, asked=asked),
-        untold=[c for c, why in available.reasons.items() if why == OVERCOMMITTED],
-    )
     if verdict.decision.outcome not in PLACED:
-        return Decided(draft=draft, verdict=replace(verdict, decision=explained(verdict.decision)))
+        return _failed(working, draft, verdict, asked)
     wish = working.wish(
         candidate,
         draft.id,
@@ -172,9 +168,32 @@ def _decided(working: Working, draft: Draft, now: float) -> Decided:
     taken = working.reserve(wish)
     if isinstance(taken, Refused):
         refused = replace(verdict, decision=_without_room(verdict.decision, taken))
-        return Decided(draft=draft, verdict=refused)
+        return _failed(working, draft, refused, asked, refused_in=taken.reasons)
     kept = replace(verdict, promises=taken.promises)
     return Decided(draft=draft, verdict=kept, wish=wish, kept=taken)
+
+
+def _failed(
+    working: Working,
+    draft: Draft,
+    verdict: Verdict,
+    asked: Certificate | None,
+    *,
+    refused_in: Collection[str] = (),
+) -> Decided:
+    """Nothing is placed; the reason says what is scarce, in the clusters that refused their share
+    or in those that came into question.
+    """
+    positions = working.snapshot.positions
+    estimate_reasons = verdict.decision.trace.inputs.estimate_reasons
+    decision = with_scarcity(
+        verdict.decision,
+        draft.candidate,
+        partial(working.availability, asked=asked),
+        refused=[positions[name] for name in refused_in if name in positions],
+        untold=[position for position, why in estimate_reasons.items() if why == OVERCOMMITTED],
+    )
+    return Decided(draft=draft, verdict=replace(verdict, decision=decision))
 
 
 def _let_go(draft: Draft, positions: Mapping[str, int]) -> str:

@@ -245,3 +245,15 @@ def test_what_has_no_replicas_goes_whole_to_every_selected_cluster() -> None:
     del agent["spec"]["replicaRequirements"]
     agent["spec"]["placement"]["clusterAffinity"] = {"clusterNames": ["m1", "m3"]}
     assert decisions(fleet, agent) == [("SCHEDULED", {"m1": 0, "m3": 0})]
+
+
+def test_what_is_scarce_is_said_of_what_was_reported() -> None:
+    fleet = [cluster("m1"), cluster("m2", cpu=8)]
+    greedy = binding("a", 99)
+    case = {"clusters": fleet, "bindings": [greedy, binding("b", 99, DUPLICATED)]}
+    first, _ = answer_case(case)["decisions"]
+    assert first["reason"].endswith(" wanted; short of cpu in 2 clusters")
+    options = {"availableReplicas": {"m1": 4}, "reserve": True}
+    first, second = answer_case({**case, "options": options})["decisions"]
+    assert first["reason"].endswith(" wanted; short of cpu in 1 cluster")
+    assert second["reason"].endswith(": m1 4 of 99, m2 8 of 99; short of cpu in 1 cluster")

@@ -25,7 +25,7 @@ from federation.services.reporting import Reporting
 from federation.services.scheduling import Scheduling
 from federation.services.values import AgentHello, Placer, Scheduled
 from federation.store.postgres import PostgresStore
-from tests.reports import echo
+from tests.reports import echo, nodes
 from tests.services import (
     WEB,
     Agents,
@@ -168,8 +168,27 @@ async def test_shares_that_ignore_capacity_need_room_all_the_same(
     assert decision.clusters == ()
     assert all(reason in decision.reason for reason in reasons)
     assert "a: " not in decision.reason
+    count = "1 cluster" if len(reasons) == 1 else f"{len(reasons)} clusters"
+    assert decision.reason.endswith(f"; short of cpu in {count}")
     assert answer.binding is not None
     assert shares(answer.binding.clusters) == await held(store) == placed
+
+
+async def test_what_is_scarce_is_said_by_the_decision_its_preview_and_its_record(
+    scheduling: Scheduling, reporting: Reporting
+) -> None:
+    short = make_report(6, cpu_millis=9000)
+    pools = nodes(1, cpu=9000, memory=2 * WEB.requirements.request["memory"])
+    await reporting.accept("b", replace(short, pools=pools))
+    wanted = replace(WEB, replicas=50)
+    previewed = await scheduling.consider(wanted, adopt=False)
+    decision = (await refused(scheduling, wanted)).record.decision
+    assert decision.reason.endswith(" wanted; short of cpu in 2 clusters, memory in 1")
+    assert previewed.verdict.decision.reason == decision.reason
+    view = await scheduling.get_binding("shop", "web")
+    assert view.record is not None
+    assert view.record.decision.reason == decision.reason
+    assert (await refused(scheduling, wanted)).record.id == view.record.id
 
 
 async def test_a_cluster_that_lost_what_is_promised_takes_nothing_new(

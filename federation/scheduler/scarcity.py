@@ -1,0 +1,132 @@
+"""What is scarce where a binding finds too little room, in one clause.
+
+Must not estimate: it asks who did how much each resource alone would hold. That is worth its time
+for decisions that failed, and for no others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from federation.model.estimate import Estimates
+from federation.model.placement import Binding
+from federation.model.resources import PODS
+from federation.model.workload import (
+    NodeClaim,
+    ReplicaRequirements,
+    Toleration,
+    TolerationOperator,
+)
+from federation.scheduler.arrays import IntArray
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.demand import Demand
+
+# How many more of a binding fit into each cluster.
+Estimating = Callable[[Binding], Estimates]
+
+_CAPACITY: Final = "Capacity"
+_ANY_NODE: Final = NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),))
+
+
+def with_scarcity(
+    decision: Decision,
+    binding: Binding,
+    estimating: Estimating,
+    *,
+    refused: Collection[int] = (),
+    untold: Collection[int] = (),
+) -> Decision:
+    """The decision with what is scarce in its reason, where it failed for want of room.
+
+    ``refused`` are the clusters (positions) that had no room for their shares. Of those in
+    ``untold`` nothing is said.
+    """
+    lacking_c = _lacking(decision, binding, refused)
+    lacking_c[list(untold)] = 0
+    text = _scarcity_text(replace(binding, clusters=()), lacking_c, estimating)
+    return replace(decision, reason=f"{decision.reason}; {text}") if text else decision
+
+
+def _lacking(decision: Decision, binding: Binding, refused: Collection[int]) -> IntArray:
+    """How many more units each cluster would have to hold, 0 where room is not what is wanting."""
+    trace, units = decision.trace, Demand.of(binding).units
+    share_c = trace.division.share_c
+    wanted_c = np.zeros_like(share_c)
+    if refused:
+        wanted_c[list(refused)] = share_c[list(refused)]
+    elif (
+        decision.outcome is Outcome.UNSCHEDULABLE
+        and not binding.placement.replica_scheduling.limits
+        # Everything was divided where a plugin objected.
+        and int(share_c.sum()) < units
+    ):
+        filters = [refusal.filter for refusal in trace.filtering.refusals]
+        passes = np.array([*(name == _CAPACITY for name in filters), True])
+        wanted_c[passes[trace.filtering.refusal_c]] = units
+    has_c = trace.inputs.previous_c
+    if binding.components:
+        has_c = (has_c >= 0).astype(np.int64)
+    lacking_c: IntArray = np.maximum(wanted_c - np.maximum(has_c, 0), 0)
+    return lacking_c
+
+
+def _scarcity_text(binding: Binding, lacking_c: IntArray, estimating: Estimating) -> str:
+    """For instance ``short of memory in 3 clusters, cpu in 1``; empty where none is short.
+
+    A cluster is short of the resource of which it has the least, counted in replicas, or of all
+    together where each by itself would do.
+    """
+    if not lacking_c.any():
+        return ""
+    found = estimating(binding)
+    (short,) = ((found.replicas_c < lacking_c) & ~found.unknown_c).nonzero()
+    if not len(short):
+        return ""
+    resources = sorted({name for each in _requests(binding) for name in each} - {PODS})
+    names = [PODS, *resources, "nodes that suit", f"{' and '.join(resources)} together"]
+    alone_nj = np.array(
+        [
+            estimating(_asking(binding, name)).replicas_c[short]
+            for name in names[: 1 + len(resources)]
+        ]
+    )
+    scarcest_j = alone_nj.argmin(axis=0)
+    scarcest_j[alone_nj.min(axis=0) >= lacking_c[short]] = len(names) - 1
+    if not alone_nj[0].all():
+        on_any_j = estimating(_asking(binding, PODS, _ANY_NODE)).replicas_c[short]
+        scarcest_j[(alone_nj[0] == 0) & (on_any_j > 0)] = len(names) - 2
+    counted = Counter(names[scarcest] for scarcest in scarcest_j.tolist())
+    first, *others = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
+    text = f"short of {first[0]} in {first[1]} cluster{'s' if first[1] > 1 else ''}"
+    return ", ".join([text, *(f"{name} in {count}" for name, count in others)])
+
+
+def _asking(binding: Binding, resource: str, claim: NodeClaim | None = None) -> Binding:
+    """The binding as if it asked for nothing but one resource; on other nodes, if told which."""
+
+    def only(requirements: ReplicaRequirements) -> ReplicaRequirements:
+        amount = requirements.request.get(resource, 0)
+        return replace(
+            requirements,
+            request={resource: amount} if amount and resource != PODS else {},
+            node_claim=claim or requirements.node_claim,
+        )
+
+    return replace(
+        binding,
+        requirements=only(binding.requirements),
+        components=tuple(
+            replace(each, requirements=only(each.requirements)) for each in binding.components
+        ),
+    )
+
+
+def _requests(binding: Binding) -> list[set[str]]:
+    """The resources that each part of it asks for."""
+    parts = [each.requirements for each in binding.components] or [binding.requirements]
+    return [{name for name, amount in each.request.items() if amount > 0} for each in parts]

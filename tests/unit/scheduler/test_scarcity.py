@@ -1,0 +1,163 @@
+"""What is scarce is named: by hand-made nodes, through whole cycles on their cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from federation.model.cluster import Cluster
+from federation.model.estimate import Bound, Estimates, Source
+from federation.model.placement import Binding, ClusterAffinity, ClusterLimit, Placement
+from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
+from federation.scheduler.cycle import schedule
+from federation.scheduler.decision import Outcome
+from federation.scheduler.fleet import Fleet
+from federation.scheduler.profile import DEFAULT_PROFILE, Permit
+from federation.scheduler.reserve import FleetRooms, packable_c, packable_sets_c
+from federation.scheduler.room import ReportId, Room
+from federation.scheduler.scarcity import with_scarcity
+from tests.unit.scheduler.test_cycle import DYNAMIC
+
+# One node: its cpu, memory and pod slots.
+Node = tuple[int, int, int]
+
+PLENTY: Node = (100, 100, 100)
+LITTLE_CPU: Node = (1, 100, 100)
+LITTLE_MEMORY: Node = (100, 1, 100)
+FEW_PODS: Node = (100, 100, 1)
+
+
+def room(nodes: Sequence[Node]) -> Room:
+    min_rk = np.array(nodes, np.int64).T.copy()
+    cells = Cells(
+        resources=("cpu", "memory", "pods"),
+        pool_k=np.zeros(len(nodes), np.int32),
+        count_k=np.ones(len(nodes), np.int64),
+        min_rk=min_rk,
+        sum_rk=min_rk,
+        max_rk=min_rk.copy(),
+        sum_exact_k=np.ones(len(nodes), np.bool_),
+    )
+    pools = Pools(label_keys=("disk",), pools=(NodePool(),), cells=cells)
+    return Room.of(ReportId(1, 1), pools)
+
+
+def web(replicas: int, *, claim: NodeClaim | None = None, **placement: Any) -> Binding:
+    return Binding(
+        name="web",
+        replicas=replicas,
+        requirements=ReplicaRequirements(request={"memory": 1, "cpu": 1}, node_claim=claim),
+        placement=Placement(**{"replica_scheduling": DYNAMIC, **placement}),
+    )
+
+
+class Decided:
+    """A decision on clusters with such nodes, and its reason with what is scarce."""
+
+    def __init__(
+        self,
+        binding: Binding,
+        *clusters: Sequence[Node] | None,
+        permits: Sequence[Permit] = (),
+        **shown: Any,
+    ) -> None:
+        self._rooms = FleetRooms.of(room(nodes) if nodes else None for nodes in clusters)
+        decision = schedule(
+            binding,
+            Fleet.of(Cluster(name="abcdef"[place]) for place in range(len(clusters))),
+            self.estimates(binding),
+            now=5.0,
+            profile=replace(DEFAULT_PROFILE, permits=tuple(permits)),
+        )
+        explained = with_scarcity(decision, binding, self.estimates, **shown)
+        assert replace(explained, reason="").to_plain() == replace(decision, reason="").to_plain()
+        self.outcome, self.before, self.reason = decision.outcome, decision.reason, explained.reason
+
+    def estimates(self, binding: Binding) -> Estimates:
+        told_c, reasons = self._rooms.told(binding.requirements)
+        if binding.components:
+            most_c = packable_sets_c(self._rooms, binding.components, None, {})
+        else:
+            most_c = packable_c(self._rooms, binding.requirements, None, {})
+        return Estimates(
+            replicas_c=most_c * told_c,
+            source_c=told_c * np.int8(Source.POOLS),
+            bound_c=told_c * np.int8(Bound.LOWER),
+            reasons=reasons,
+        )
+
+    @property
+    def scarce(self) -> str:
+        """What was said besides."""
+        assert self.reason.startswith(self.before)
+        return self.reason.removeprefix(self.before)
+
+
+def test_the_scarce_resource_is_counted_by_cluster() -> None:
+    decided = Decided(web(200), [LITTLE_MEMORY] * 2, [LITTLE_CPU], [LITTLE_MEMORY], [FEW_PODS])
+    assert decided.outcome is Outcome.UNSCHEDULABLE
+    assert decided.scarce == "; short of memory in 2 clusters, cpu in 1, pods in 1"
+    assert Decided(web(200), [LITTLE_CPU]).scarce == "; short of cpu in 1 cluster"
+
+
+def test_nothing_is_said_of_what_was_placed() -> None:
+    assert Decided(web(2), [LITTLE_MEMORY, PLENTY]).reason == ""
+    partial = Decided(web(2, partial=True), [LITTLE_MEMORY])
+    assert (partial.outcome, partial.scarce) == (Outcome.PARTIAL, "")
+
+
+def test_what_is_free_on_different_nodes_is_short_together() -> None:
+    apart = [(9, 0, 9), (0, 9, 9)]
+    assert Decided(web(3), apart).scarce == "; short of cpu and memory together in 1 cluster"
+    assert Decided(web(30), apart).scarce == "; short of cpu in 1 cluster"
+
+
+def test_nodes_that_suit_are_scarce_where_no_other_thing_is() -> None:
+    zone = NodeClaim(node_selector={"disk": "ssd"})
+    decided = Decided(web(1, claim=zone), [PLENTY], [(5, 5, 0)])
+    assert decided.scarce == "; short of nodes that suit in 1 cluster, pods in 1"
+
+
+def test_clusters_that_are_refused_or_unknown_are_left_out() -> None:
+    only_a = ClusterAffinity(cluster_names=("a", "c"))
+    decided = Decided(web(9, affinity=only_a), [LITTLE_CPU], [LITTLE_MEMORY], None)
+    assert decided.scarce == "; short of cpu in 1 cluster"
+    assert Decided(web(9), [LITTLE_CPU], [LITTLE_MEMORY], untold=[0]).scarce == (
+        "; short of memory in 1 cluster"
+    )
+
+
+def test_a_cluster_that_lacks_one_replica_counts_although_it_was_refused_for_that() -> None:
+    sized = DEFAULT_PROFILE.filters
+    assert "Capacity" not in {plugin.name for plugin in sized}
+    parts = tuple(
+        Component(name=name, replicas=2, requirements=ReplicaRequirements(request={name: 30}))
+        for name in ("cpu", "memory")
+    )
+    sets = replace(web(0), components=parts)
+    decided = Decided(sets, [LITTLE_MEMORY], [(50, 100, 9)], [(100, 100, 1)])
+    assert decided.outcome is Outcome.UNSCHEDULABLE
+    assert decided.scarce == "; short of cpu in 1 cluster, memory in 1, pods in 1"
+
+
+def test_what_a_cluster_has_of_the_binding_it_does_not_lack() -> None:
+    grown = replace(web(5), clusters=(TargetCluster(name="a", replicas=3),))
+    full = [(1, 0, 9)]
+    assert Decided(grown, full).scarce == "; short of memory in 1 cluster"
+    grown = replace(web(101), clusters=(TargetCluster(name="a", replicas=100),))
+    decided = Decided(grown, [LITTLE_CPU, (0, 9, 9)], refused=[0])
+    assert decided.scarce == ""
+
+
+def test_limits_and_plugins_are_not_taken_for_scarcity() -> None:
+    limit = ClusterLimit(target=ClusterAffinity(), max=1)
+    limited = web(9, replica_scheduling=replace(DYNAMIC, limits=(limit,)))
+    decided = Decided(limited, [(5, 5, 5)], [(5, 5, 5)])
+    assert (decided.outcome, decided.scarce) == (Outcome.UNSCHEDULABLE, "")
+    never = Permit(name="Never", run=lambda _state, _replicas_c: "no")
+    objected = Decided(web(6), [(5, 5, 5)], [(5, 5, 5)], permits=[never])
+    assert (objected.outcome, objected.scarce) == (Outcome.UNSCHEDULABLE, "")
