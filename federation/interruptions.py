@@ -53,10 +53,12 @@ class Interruptions:
     def held(self) -> Iterator[None]:
         """Within, a signal waits for the end."""
         before, self._allowed = self._allowed, False
-        yield
-        self._allowed = before
-        if self._arrived:
-            self._raise_when_allowed()
+        try:
+            yield
+        finally:
+            self._allowed = before
+            if self._arrived:
+                self._raise_when_allowed()
 
     def _raise_when_allowed(self) -> None:
         if self._allowed:

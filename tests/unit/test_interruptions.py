@@ -42,6 +42,30 @@ def test_what_must_not_be_interrupted_is_ended_first() -> None:
     assert done == ["held"]
 
 
+def fail(interruptions: Interruptions, *, is_interrupted: bool) -> None:
+    """Where it must not be interrupted."""
+    with interruptions.held():
+        if is_interrupted:
+            arrive(interruptions)
+        raise ValueError("failed")
+
+
+def test_what_fails_where_it_must_not_be_interrupted_leaves_interrupts_on() -> None:
+    interruptions = Interruptions()
+    with interruptions.allowed():
+        with pytest.raises(ValueError, match="failed"):
+            fail(interruptions, is_interrupted=False)
+        with pytest.raises(KeyboardInterrupt):
+            arrive(interruptions)
+
+
+def test_one_that_waited_is_raised_though_what_it_waited_for_fails() -> None:
+    interruptions = Interruptions()
+    with interruptions.allowed(), pytest.raises(KeyboardInterrupt) as raised:
+        fail(interruptions, is_interrupted=True)
+    assert isinstance(raised.value.__context__, ValueError)
+
+
 def test_it_tells_and_does_not_raise_where_somebody_wants_to_be_told() -> None:
     interruptions, told = Interruptions(), []
     with interruptions.told(lambda: told.append("now")):
