@@ -94,7 +94,8 @@ class FleetRooms:
         All that are not packed yet are packed in the same steps.
         """
         there = {position: room for position, room in changes.items() if room is not None}
-        kinds = self.kinds.with_pools(room.pools for room in there.values())
+        gone = [site.kind_p for position in changes if (site := self.sites[position])]
+        kinds = self.kinds.with_pools((room.pools for room in there.values()), gone)
         held = {c: room.held for c, room in there.items() if isinstance(room, Room)}
         left = [
             (with_kinds(room.left, [kinds.of(room.pools)]), [0])
@@ -257,5 +258,5 @@ def _site(room: Room | UnpackedRoom, kinds: PoolKinds) -> Site:
         report=room.report,
         pools=room.pools,
         follows_claims=room.follows_claims,
-        kind_p=kinds.of(room.pools),
+        kind_p=kinds.of(room.pools)[: len(room.pools.pools)],
     )
