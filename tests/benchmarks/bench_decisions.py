@@ -179,8 +179,8 @@ class Agent:
             await self._say(call, hello=Hello(epoch=1, agent_version="bench", placer="none"))
             await asyncio.gather(self._listen(call), self._speak(call))
 
-    async def report_once(self) -> None:
-        """Hello, one report, and away."""
+    async def report_once(self, is_known: asyncio.Event) -> None:
+        """Hello, one report, and away once it is known everywhere."""
         async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
             stub: Any = AgentsStub(channel)
             call = stub.Connect(metadata=self._metadata)
@@ -189,6 +189,7 @@ class Agent:
             await self._say(call, report=report)
             while (await call.read()).WhichOneof("message") != "ack":
                 pass
+            await is_known.wait()
             await call.done_writing()
 
     async def _say(self, call: Any, **message: Any) -> None:
@@ -396,26 +397,31 @@ def agents_there(endpoint: str, credentials: Mapping[str, str]) -> Iterator[None
         process.wait()
 
 
-async def report_all(endpoint: str, credentials: Mapping[str, str]) -> None:
+async def report_all(planes: Planes, credentials: Mapping[str, str]) -> None:
+    """To the first of the control planes; until all of them have the reports."""
+    endpoint, is_known = planes.endpoints[0], asyncio.Event()
     agents = [Agent(number, endpoint, each) for number, each in enumerate(credentials.values())]
-    await asyncio.gather(*(each.report_once() for each in agents))
+    async with asyncio.TaskGroup() as reporting:
+        for each in agents:
+            reporting.create_task(each.report_once(is_known))
+        await await_ready(planes.endpoints, planes.token)
+        is_known.set()
 
 
 def measure_one(folder: Path, seconds: float, *, connected: bool) -> None:
     with federation(folder, 1) as (planes, url, credentials):
-        (endpoint,) = planes.endpoints
         how = "connected, answer and report" if connected else "hung up after one report"
         print(f"one control plane; agents {how}")
         if not connected:
-            asyncio.run(report_all(endpoint, credentials))
+            asyncio.run(report_all(planes, credentials))
             measure_loads(planes, url, seconds)
             return
-        with agents_there(endpoint, credentials):
+        with agents_there(planes.endpoints[0], credentials):
+            asyncio.run(await_ready(planes.endpoints, planes.token))
             measure_loads(planes, url, seconds)
 
 
 def measure_loads(planes: Planes, url: str, seconds: float) -> None:
-    asyncio.run(await_ready(planes.endpoints, planes.token))
     (plane,) = planes.all
     for load in LOADS:
         before = cpu_seconds(plane.pid)
@@ -430,8 +436,7 @@ def measure_loads(planes: Planes, url: str, seconds: float) -> None:
 def measure_two(folder: Path, seconds: float) -> None:
     """One and both of two control planes, so that what is there is the same."""
     with federation(folder, 2) as (planes, _, credentials):
-        asyncio.run(report_all(planes.endpoints[0], credentials))
-        asyncio.run(await_ready(planes.endpoints, planes.token))
+        asyncio.run(report_all(planes, credentials))
         one, two = (
             driven(planes.endpoints[:count], planes.token, SINGLE, seconds)["per_second"]
             for count in (1, 2)

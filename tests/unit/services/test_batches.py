@@ -19,7 +19,7 @@ from federation.model.errors import (
 from federation.scheduler.decision import Outcome
 from federation.scheduler.profile import DEFAULT_PROFILE, Profiles, Score
 from federation.scheduler.state import CycleState
-from federation.services import committing
+from federation.services import waiting
 from federation.services.batches import BatchItem, schedule_batch
 from federation.services.fleet import FleetOwner
 from federation.services.scheduling import Scheduling
@@ -128,7 +128,7 @@ async def test_a_batch_that_does_not_fit_leaves_nothing_behind(
     scheduling: Scheduling, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(committing, "MAX_WAITING", 2)
+        patch.setattr(waiting, "MAX_WAITING", 2)
         with pytest.raises(LimitExceeded):
             await schedule_batch(scheduling, [item("a"), item("b"), item("c")])
     # What was in the queue is not decided behind the error.
