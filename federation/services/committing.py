@@ -32,7 +32,7 @@ from federation.services.waiting import Batch, Request, Waiting, marks_of
 from federation.services.writing import Key, Written, lock_clusters, write
 
 # Where others promise in the same clusters, a transaction had better be worth the wait for it.
-GATHERING_SECONDS = 0.005
+GATHERING_SECONDS = 0.012
 
 P = ParamSpec("P")
 T = TypeVar("T")

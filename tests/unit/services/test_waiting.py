@@ -44,6 +44,15 @@ def test_half_of_many_are_taken_by_priority_then_in_the_order_they_came(
     assert len(names(waiting)) == rules.LEAST_BATCH
 
 
+def test_all_are_taken_where_locks_are_dear(loop: asyncio.AbstractEventLoop) -> None:
+    waiting = Waiting()
+    for _ in range(50):
+        waiting.took(0.0001, 100)
+    for number in range(100):
+        waiting.add(request(loop, f"w{number}"))
+    assert len(waiting.take(frozenset(), every=True)) == 100
+
+
 def test_slow_decisions_make_small_batches(loop: asyncio.AbstractEventLoop) -> None:
     waiting = Waiting()
     for _ in range(50):
