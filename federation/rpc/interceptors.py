@@ -143,11 +143,15 @@ class Guard:
         await self._served(context, lambda: relay(behaviour, each_decoded(requests), context))
 
     async def _served(self, context: Context, work: Callable[[], Awaitable[Any]]) -> Any:
+        left = seconds_left(context)
         # gRPC itself keeps the deadline of a caller who gave one.
-        unlimited = self.handler.response_streaming or seconds_left(context) is not None
+        unlimited = self.handler.response_streaming or left is not None
         limit = asyncio.timeout(None if unlimited else self.deadline_seconds)
         if self.refusal is not None:
             await answer_error(context, self.refusal, self.method)
+        if left is not None and left <= 0:
+            # It has passed on the way: nobody would hear of what is done now.
+            await answer_error(context, DeadlineMissed(), self.method)
         try:
             async with limit:
                 return await work()

@@ -12,7 +12,7 @@ from federation.app import MAX_REQUEST_BYTES, SERVICES, SystemClock
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
 from federation.rpc.estimates import EstimatesServicer
-from federation.rpc.interceptors import AGENT_METHODS, OPEN_METHODS, PEER_METHODS, Gate
+from federation.rpc.interceptors import AGENT_METHODS, OPEN_METHODS, PEER_METHODS, Gate, Guard
 from federation.rpc.peers import PeersServicer
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.simulation import SimulationServicer
@@ -242,6 +242,31 @@ async def test_a_call_without_a_deadline_gets_one() -> None:
 
     refusal = await refused(served(never, deadline_seconds=0.05))
     assert refusal.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class TooLate:
+    """The context of a call whose deadline passed on the way."""
+
+    status: Any = None
+
+    def time_remaining(self) -> float:
+        return 0.0
+
+    async def abort_with_status(self, status: Any) -> None:
+        self.status = status
+        raise grpc.aio.AbortError
+
+
+async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
+    async def asked(_: bytes, __: object) -> bytes:
+        pytest.fail("nobody would hear of it")
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(asked)
+    guard: Any = Guard(handler=handler, method="/s/M", refusal=None, deadline_seconds=5.0)
+    context = TooLate()
+    with pytest.raises(grpc.aio.AbortError):
+        await guard.guarded().unary_unary(b"", context)
+    assert context.status.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 @pytest.mark.parametrize("error", [RuntimeError("secret detail"), TimeoutError("secret detail")])
