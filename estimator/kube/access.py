@@ -13,6 +13,7 @@ import urllib3
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.config_exception import ConfigException
+from yaml import YAMLError
 
 from estimator.kube.objects import Kinded, VersionInfo
 from federation.model.errors import PreconditionFailed, Unavailable
@@ -29,7 +30,8 @@ def connect(kubeconfig: Path | None) -> client.ApiClient:
     configuration = client.Configuration()
     try:
         _configure(configuration, kubeconfig)
-    except (ConfigException, OSError, ValueError) as error:
+    except (ConfigException, YAMLError, OSError, ValueError, TypeError) as error:
+        # The loader takes for granted that the file is whole, and of the right shape.
         where = kubeconfig or "a service account or the user's kubeconfig"
         raise PreconditionFailed(f"no access to Kubernetes by {where}: {error}") from error
     # urllib3 would sleep through 429s on its own; backing off is ours, and visible.
