@@ -19,6 +19,8 @@ from estimator.kube.objects import Kinded, VersionInfo
 from federation.model.errors import PreconditionFailed, Unavailable
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
+# The loader takes for granted that the file is whole, and of the right shape.
+MISSHAPEN: Final = (ValueError, TypeError, LookupError, AttributeError)
 
 
 def connect(kubeconfig: Path | None) -> client.ApiClient:
@@ -30,8 +32,7 @@ def connect(kubeconfig: Path | None) -> client.ApiClient:
     configuration = client.Configuration()
     try:
         _configure(configuration, kubeconfig)
-    except (ConfigException, YAMLError, OSError, ValueError, TypeError) as error:
-        # The loader takes for granted that the file is whole, and of the right shape.
+    except (ConfigException, YAMLError, OSError, *MISSHAPEN) as error:
         where = kubeconfig or "a service account or the user's kubeconfig"
         raise PreconditionFailed(f"no access to Kubernetes by {where}: {error}") from error
     # urllib3 would sleep through 429s on its own; backing off is ours, and visible.
