@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -154,7 +155,7 @@ def test_incremental_equals_from_scratch(history: list[tuple[str, object]]) -> N
             case Pod():
                 known_pods[subject.uid] = subject
             case str():
-                (known_nodes if verb == "remove_node" else known_pods).pop(subject, None)
+                (known_nodes if verb == "remove_node" else known_pods).pop(subject, None)  # type: ignore[attr-defined]
         getattr(cache, verb)(*([] if subject is None else [subject]))
     assert_same(cache.snapshot(), cache_of(known_nodes.values(), known_pods.values()).snapshot())
     assert_counted(cache.snapshot(), known_pods.values())
@@ -217,7 +218,7 @@ def test_pod_seen_on_another_node_than_assumed_counts_there() -> None:
 
 def test_bound_pods_that_repel_others_are_known() -> None:
     away = (Repulsion(namespaces=None, requirements=()),)
-    waiting, bound = (each._replace(repulsions=away) for each in (pod("p"), pod("p", on="a")))
+    waiting, bound = (replace(each, repulsions=away) for each in (pod("p"), pod("p", on="a")))
     cache = cache_of([node("a")], [waiting, pod("q", on="a")])
     assert list(cache.repelling()) == []
     cache.put_pod(bound)
