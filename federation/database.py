@@ -99,7 +99,7 @@ async def keep_running(embedded: EmbeddedPostgres) -> None:
             await asyncio.to_thread(embedded.ensure_running)
         except FederationError as error:
             fields = {"reason": error.message}
-            logger.error("embedded database does not start", extra={"fields": fields})  # noqa: TRY400
+            logger.error("embedded database does not start", extra={"fields": fields})  # noqa: TRY400 - the reason is in it
             await asyncio.sleep(LONGEST_PAUSE_SECONDS)
 
 

@@ -188,7 +188,7 @@ class AgentStream:
 
     async def say(self, *, cluster: str | None = None, **message: Message) -> None:
         named = self.cluster if cluster is None else cluster
-        await self._call.write(ConnectRequest(cluster=named, **message))  # type: ignore[arg-type]
+        await self._call.write(ConnectRequest(cluster=named, **message))
 
     async def hang_up(self) -> None:
         await self._call.done_writing()

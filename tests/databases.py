@@ -22,7 +22,7 @@ TABLES = f"""
     FROM pg_tables
     WHERE schemaname NOT IN ('pg_catalog', 'information_schema') AND tablename <> '{KEPT}'
     ORDER BY 1
-"""  # noqa: S608 - a constant
+"""
 SEQUENCES = """
     SELECT format('%I.%I', schemaname, sequencename), last_value FROM pg_sequences
 """
@@ -96,7 +96,7 @@ async def _connected(url: URL, act: Callable[[asyncpg.Connection], Awaitable[T]]
 
 async def _read_rows(connection: asyncpg.Connection) -> Rows:
     tables = [record[0] for record in await connection.fetch(TABLES)]
-    rows = {table: await connection.fetch(f"SELECT * FROM {table}") for table in tables}  # noqa: S608
+    rows = {table: await connection.fetch(f"SELECT * FROM {table}") for table in tables}
     return {table: found for table, found in rows.items() if found}
 
 

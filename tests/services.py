@@ -202,7 +202,7 @@ class Agents:
         self,
         cluster: str,
         question: ExactQuestion,
-        timeout_seconds: float,  # noqa: ARG002
+        timeout_seconds: float,
     ) -> tuple[int, ...]:
         """Cannot tell."""
         self.questions.setdefault(cluster, []).append(question)
@@ -211,7 +211,7 @@ class Agents:
     def is_connected(self, cluster: str) -> bool:
         return cluster not in self.errors
 
-    async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:  # noqa: ARG002
+    async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
         self.orders[cluster] = order
         if cluster in self.silent:
             await asyncio.Event().wait()

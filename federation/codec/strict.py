@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-import federation.v1.resource_pb2  # noqa: F401  # registers the messages that are looked up by name
+import federation.v1.resource_pb2  # noqa: F401 - registers messages that are looked up by name
 from federation.codec.descriptors import fields_of, inner_message, map_values
 from federation.codec.karmada_fields import LACKING, READ_OVER, ROOTS
 from federation.codec.timestamps import TIMESTAMP_RULE, timestamp_from_text

@@ -7,7 +7,7 @@ YAML 1.2's core schema: ``no`` and dates stay text. Must not know what the docum
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -105,7 +105,8 @@ def _take(document: _Document, event: yaml.Event) -> None:
         document.stack.append(_Collection(value=value, anchor=event.anchor))
     elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
         closed = document.stack.pop()
-        _fill_in(closed)
+        if isinstance(closed.value, dict):
+            _fill_in(closed.value, closed.merges)
         if closed.anchor is not None:
             document.anchors[closed.anchor] = (closed.value, closed.nodes)
         _place(document, closed.value, closed.nodes, event)
@@ -157,12 +158,11 @@ def _merged(value: Any, event: yaml.Event) -> list[dict[str, Any]]:
     return sources
 
 
-def _fill_in(mapping: _Collection) -> None:
+def _fill_in(mapping: dict[str, Any], merges: Sequence[dict[str, Any]]) -> None:
     """``<<`` gives what the mapping does not say itself, the first that says it."""
-    for source in mapping.merges:
+    for source in merges:
         for key, each in source.items():
-            # Only a mapping gathers merges: its value is a dict.
-            mapping.value.setdefault(key, each)  # type: ignore[union-attr]
+            mapping.setdefault(key, each)
 
 
 def _check_tag(event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:

@@ -39,7 +39,7 @@ CREDENTIAL_SECONDS = 30 * 24 * 3600
 CREDENTIALS_PER_CLUSTER = 2
 MAX_NAME_CHARACTERS = 48
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-TOKEN_REFUSED = "The join token is unknown, used, expired, or for another cluster."  # noqa: S105
+TOKEN_REFUSED = "The join token is unknown, used, expired, or for another cluster."  # noqa: S105 - said to a caller, no secret
 
 
 class Registration:

@@ -111,7 +111,7 @@ class ClusterSubject(Generic[E]):
     def concerns(self, key: str, scope: str) -> bool:  # noqa: ARG002 - as the protocol has it
         return True
 
-    async def pages(self, scope: str) -> AsyncIterator[Sequence[str]]:  # noqa: ARG002
+    async def pages(self, scope: str) -> AsyncIterator[Sequence[str]]:  # noqa: ARG002 - as above
         yield self._fleet.snapshot.names
 
     def is_current(self) -> bool:

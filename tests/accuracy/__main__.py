@@ -3,8 +3,6 @@
 Exits with 1 when a goal is missed. ``--full`` tries a million pairs of cluster and shape.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import argparse

@@ -3,8 +3,6 @@
 Judges; must not simulate: ``tests.accuracy.sequences`` does.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

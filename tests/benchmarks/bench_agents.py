@@ -6,8 +6,6 @@ figures; must not judge them.
     bench_agents.py [AGENTS] [SECONDS]
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import asyncio

@@ -4,7 +4,7 @@ The server is a process of its own, as API servers are; both share the cores thi
 Events are written too, but not waited for.
 """
 
-# ruff: noqa: E402, T201
+# ruff: noqa: E402 - the tests are found once the path is set
 
 from __future__ import annotations
 

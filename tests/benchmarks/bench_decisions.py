@@ -6,8 +6,6 @@ figures beside their goals, and what PostgreSQL alone commits; must not judge an
     bench_decisions.py [SECONDS]
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import asyncio

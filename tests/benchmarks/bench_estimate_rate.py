@@ -3,8 +3,6 @@
 A shape answered over 100 clusters counts as one. Prints medians of CPU time; must not judge them.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import asyncio

@@ -3,8 +3,6 @@
 Must not be read as kube-scheduler's latency: its own client is not in it.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import asyncio

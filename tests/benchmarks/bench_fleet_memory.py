@@ -6,8 +6,6 @@ Prints figures beside their goals.
     bench_fleet_memory.py [CLUSTERS] [BINDINGS]
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import asyncio

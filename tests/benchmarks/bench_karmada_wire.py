@@ -4,8 +4,6 @@ Prints medians; must not judge them. 5,000 nodes that are all different, 100,000
 requests, over a real connection.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import asyncio

@@ -3,8 +3,6 @@
 Prints what was measured beside its goal. Every figure is CPU time of many runs.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import resource
@@ -166,7 +164,7 @@ def print_rebuilding() -> None:
         ]
         show(
             f"a new report beside {count} outstanding of {SHAPES} shapes",
-            cpu_micros(lambda held=held: Room.of(REPORT, report, held), runs=30),  # type: ignore[misc]
+            cpu_micros(lambda held=held: Room.of(REPORT, report, held), runs=30),
             goal,
         )
     held = [outstanding(f"b{number}", 3, any_shape(random)) for number in range(100)]

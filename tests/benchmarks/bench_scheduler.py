@@ -3,8 +3,6 @@
 Prints medians; must not judge them.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import statistics

@@ -3,8 +3,6 @@
 Prints medians of each statement for 500 decisions; must not judge them.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import asyncio

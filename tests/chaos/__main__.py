@@ -3,8 +3,6 @@
 Exits with 1 when one was, or an answer was lost, or a caller was stuck.
 """
 
-# ruff: noqa: T201
-
 from __future__ import annotations
 
 import argparse

@@ -65,7 +65,7 @@ class Plane:
         try:
             answer = self.call(method, request, token=token)
         except grpc.RpcError as error:
-            return refusal_of(error)  # type: ignore[arg-type]
+            return refusal_of(error)
         raise AssertionError(f"not refused: {answer!r}")
 
     def schedule(self, binding: resource_pb2.ResourceBinding) -> Refusal:
@@ -84,7 +84,7 @@ class Plane:
         try:
             heard = list(answers)
         except grpc.RpcError as error:
-            return refusal_of(error)  # type: ignore[arg-type]
+            return refusal_of(error)
         raise AssertionError(f"not refused: {heard!r}")
 
     def rows(self) -> Mapping[str, list[str]]:

@@ -126,7 +126,7 @@ def started(*arguments: str, **extra: str) -> Iterator[Server]:
 def http_status(url: str) -> int:
     """The status of a page, 0 when nobody answers."""
     try:
-        with urllib.request.urlopen(url, timeout=5.0) as answer:  # noqa: S310 - http, by us
+        with urllib.request.urlopen(url, timeout=5.0) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -169,7 +169,7 @@ async def test_nodes_kept_for_a_plan_count_as_bound_and_again_after_a_restart(
         answer = await schedule(plane, 3, certificate="planned")
         (placement,) = answer.decision.node_placements
         assert sum(each.replicas for each in placement.nodes) == 3
-        await promised(plane, certificate="planned", outstanding=0, bound=3)  # type: ignore[arg-type]
+        await promised(plane, certificate="planned", outstanding=0, bound=3)
         server.cluster.put(owned("web-1", on="a"))
         await cluster_where(
             plane, "member1", lambda each: each.status.resource_summary.allocated["pods"] == "3"

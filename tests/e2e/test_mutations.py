@@ -286,7 +286,7 @@ def test_no_request_is_the_servers_fault(plane: Plane, name: str) -> None:
                 next(answered)
                 answered.cancel()
         except grpc.RpcError as error:
-            refusal = refusal_of(error)  # type: ignore[arg-type]
+            refusal = refusal_of(error)
             assert refusal.code not in OURS, f"{refusal}\n{request}"
             assert refusal.reason, f"{refusal}\n{request}"
     assert plane.server.process.poll() is None

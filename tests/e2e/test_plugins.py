@@ -159,7 +159,7 @@ def test_the_example_decides_in_a_server(installed: str, tmp_path: Path) -> None
             fleet[0].metadata.labels["example.com/green-power-percent"] = "much"
             with pytest.raises(grpc.RpcError) as caught:
                 simulation.Simulate(SimulateRequest(clusters=fleet, bindings=[green]), **call)
-            refusal = refusal_of(caught.value)  # type: ignore[arg-type]
+            refusal = refusal_of(caught.value)
             assert refusal.reason == "PLUGIN_FAILED"
             assert "GreenPower" in refusal.message
             # The server and its own fleet, which is empty, are none the worse.

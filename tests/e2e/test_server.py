@@ -125,7 +125,7 @@ def embedded_of(data: Path) -> EmbeddedPostgres:
 
 
 def code_of(error: pytest.ExceptionInfo[grpc.RpcError]) -> grpc.StatusCode:
-    return error.value.code()  # type: ignore[attr-defined,no-any-return]
+    return error.value.code()
 
 
 def test_a_first_start_makes_everything_and_tells_no_secret(installation: Installation) -> None:

@@ -121,7 +121,7 @@ class Planes:
 
     def of_replica(self, query: str) -> Plane | None:
         """The control plane whose id the query gives."""
-        endpoint = self.value(f"SELECT endpoint FROM replica WHERE id = ({query})")  # noqa: S608
+        endpoint = self.value(f"SELECT endpoint FROM replica WHERE id = ({query})")
         return next((plane for plane in self.all if plane.endpoint == endpoint), None)
 
 
@@ -164,7 +164,7 @@ def soon(look: Callable[[], T]) -> T:
         try:
             found = look()
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.NOT_FOUND:  # type: ignore[attr-defined]
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
                 raise
         else:
             if found:
@@ -176,7 +176,7 @@ def soon(look: Callable[[], T]) -> T:
 def await_known(*planes: Plane) -> None:
     """Until each has the agent's report."""
     for plane in planes:
-        soon(lambda plane=plane: plane.cluster().status.resource_summary.allocatable)  # type: ignore[misc]
+        soon(lambda plane=plane: plane.cluster().status.resource_summary.allocatable)
 
 
 def is_ready(plane: Plane) -> bool:
@@ -282,7 +282,7 @@ def test_only_control_planes_ask_as_peers(planes: Planes) -> None:
     stub: Any = PeersStub(a.channel)
     with pytest.raises(grpc.RpcError) as refused:
         a.call(stub.AskAgent, peers_pb2.AskAgentRequest(cluster="member1"))
-    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED  # type: ignore[attr-defined]
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 def test_one_that_stops_says_so_and_leaves_nothing(planes: Planes) -> None:

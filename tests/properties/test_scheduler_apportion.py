@@ -102,7 +102,7 @@ def test_no_party_passes_its_weight_while_seats_do_not_pass_all_weights(
 def test_order_of_parties_does_not_matter(weights: list[int], seats: int, random: object) -> None:
     keys = list(range(len(weights)))
     order = list(keys)
-    random.shuffle(order)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
+    random.shuffle(order)
     straight = apportioned(weights, seats, keys).seats_k
     mixed = apportioned([weights[i] for i in order], seats, [keys[i] for i in order]).seats_k
     assert straight[order].tolist() == mixed.tolist()

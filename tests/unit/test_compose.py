@@ -82,7 +82,7 @@ def test_it_is_a_compose_file() -> None:
 
 
 def test_every_program_of_ours_is_in_it() -> None:
-    assert {each.values[1][0] for each in OURS} == set(PROGRAMS)  # type: ignore[index]
+    assert {each.values[1][0] for each in OURS} == set(PROGRAMS)
 
 
 @pytest.mark.parametrize(("name", "command"), OURS)

@@ -34,7 +34,7 @@ def load(
 
 def violations_of(**layers: dict[str, object]) -> dict[str, str]:
     with pytest.raises(InvalidRequest) as caught:
-        load(**layers)  # type: ignore[arg-type]
+        load(**layers)
     return {violation.field: violation.rule for violation in caught.value.violations}
 
 

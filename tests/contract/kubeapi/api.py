@@ -98,7 +98,7 @@ class Api:
         try:
             return list(itertools.islice(watch, count))
         finally:
-            watch.close()  # type: ignore[attr-defined]
+            watch.close()
 
     def _ask(
         self,

@@ -231,4 +231,4 @@ def test_live_events_follow_a_streamed_list(api: Api) -> None:
     create(api, "b")
     event = next(watch)
     assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "b")
-    watch.close()  # type: ignore[attr-defined]
+    watch.close()

@@ -96,7 +96,7 @@ class Peer:
 @asynccontextmanager
 async def serving(address: str = "127.0.0.1:0") -> AsyncIterator[Peer]:
     sessions = Sessions()
-    gate = Gate(ReplicasAlone())  # type: ignore[arg-type]
+    gate = Gate(ReplicasAlone())
     server = grpc.aio.server(interceptors=[gate])
     add_PeersServicer_to_server(PeersServicer(partial(answer_peer, sessions)), server)
     endpoint = f"127.0.0.1:{server.add_insecure_port(address)}"

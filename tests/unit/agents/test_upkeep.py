@@ -154,7 +154,7 @@ async def test_a_revoked_or_expired_credential_ends_its_stream_alone(
     async with engine.begin() as connection:
         for column, name in (("expires_at", "expired"), ("revoked_at", "revoked")):
             await connection.execute(
-                text(f"UPDATE credential SET {column} = now() WHERE id = :id"),  # noqa: S608
+                text(f"UPDATE credential SET {column} = now() WHERE id = :id"),
                 {"id": sessions[name].credential_id},
             )
     await streams.upkeep.look()

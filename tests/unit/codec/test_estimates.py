@@ -43,7 +43,7 @@ def test_every_broken_rule_is_told() -> None:
     request = estimates_pb2.EstimateReplicasRequest(
         shapes=[SHAPE, resource_pb2.ReplicaRequirements(resource_request={"cpu": "-1"})],
         clusters=["m1", "m1"],
-        merge=9,  # type: ignore[arg-type]
+        merge=9,
     )
     with pytest.raises(InvalidRequest) as caught:
         shapes_from_message(request)

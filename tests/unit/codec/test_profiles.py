@@ -134,7 +134,7 @@ def test_arguments_are_typed_and_reach_the_plugin() -> None:
     (run,) = [each.run for each in found.scores if each.name == "Echo"]
     state = state_of([Cluster(name="a"), Cluster(name="b")], Binding(name="web"))
     assert run(state).tolist() == [7, 7]
-    kept = run.keywords["args"]  # type: ignore[attr-defined]
+    kept = run.keywords["args"]
     assert kept == Args(base_score=7, factor=2.0, inverted=True, label="x", zones=("a", "b"))
 
 

@@ -19,7 +19,7 @@ GPU = "example.com/gpu"
 
 
 def node(name: str, **more: object) -> Node:
-    return Node(name=name, allocatable={CPU: 4000, MEMORY: 8 << 30, PODS: 10}, **more)  # type: ignore[arg-type]
+    return Node(name=name, allocatable={CPU: 4000, MEMORY: 8 << 30, PODS: 10}, **more)
 
 
 def pod(uid: str, *, on: str = "", cpu: int = 100, state: PodState | None = None) -> Pod:
@@ -155,7 +155,7 @@ def test_incremental_equals_from_scratch(history: list[tuple[str, object]]) -> N
             case Pod():
                 known_pods[subject.uid] = subject
             case str():
-                (known_nodes if verb == "remove_node" else known_pods).pop(subject, None)  # type: ignore[attr-defined]
+                (known_nodes if verb == "remove_node" else known_pods).pop(subject, None)
         getattr(cache, verb)(*([] if subject is None else [subject]))
     assert_same(cache.snapshot(), cache_of(known_nodes.values(), known_pods.values()).snapshot())
     assert_counted(cache.snapshot(), known_pods.values())

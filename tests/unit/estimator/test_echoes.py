@@ -268,7 +268,7 @@ def test_counted_by_events_equals_counted_from_scratch(
         key = world.echoes.key_of(each)
         if key is not None:
             assert each in world.echoes.pods_of(key)
-            sighting = PodSighting(state=state, request=each.request, origin=each.origin)  # type: ignore[arg-type]
+            sighting = PodSighting(state=state, request=each.request, origin=each.origin)
             assert world.echoes.key_for(sighting) == key
 
 

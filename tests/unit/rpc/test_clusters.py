@@ -36,7 +36,7 @@ async def updated(running: RunningControlPlane, cluster: Cluster) -> Cluster:
     answer = await running.admin.call(
         running.admin.clusters.UpdateCluster, UpdateClusterRequest(cluster=cluster)
     )
-    return answer.cluster  # type: ignore[no-any-return]
+    return answer.cluster
 
 
 async def test_a_join_token_comes_with_the_one_command(running: RunningControlPlane) -> None:

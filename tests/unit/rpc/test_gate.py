@@ -220,7 +220,7 @@ class Nobody:
 
 async def served(behaviour: Any, *, deadline_seconds: float) -> Any:
     """One open method behind a gate of its own, called without a deadline."""
-    gate = Gate(Nobody(), deadline_seconds=deadline_seconds)  # type: ignore[arg-type]
+    gate = Gate(Nobody(), deadline_seconds=deadline_seconds)
     server = grpc.aio.server(interceptors=[gate])
     handlers = {"Check": grpc.unary_unary_rpc_method_handler(behaviour)}
     server.add_generic_rpc_handlers(

@@ -108,7 +108,7 @@ def test_shares_shown_to_a_permit_plugin_cannot_be_changed() -> None:
 def test_what_a_plugin_changes_later_changes_nothing() -> None:
     kept_c = np.array([1, 2, 3], dtype=np.uint8)
     refused_c = np.array([True, False, False])
-    score_c = scores_by(Score(name="Keeps", run=lambda _: kept_c, weight=1), state())  # type: ignore[arg-type, return-value]
+    score_c = scores_by(Score(name="Keeps", run=lambda _: kept_c, weight=1), state())
     ((mask_c, reason),) = refusals_by(
         Filter(name="Keeps", run=lambda _: [(refused_c, "is full")]), state()
     )

@@ -23,14 +23,14 @@ class Asked:
     def __init__(self) -> None:
         self.questions: dict[str, ExactQuestion] = {}
 
-    def is_connected(self, cluster: str) -> bool:  # noqa: ARG002
+    def is_connected(self, cluster: str) -> bool:
         return True
 
     async def estimate(
         self,
         cluster: str,
         question: ExactQuestion,
-        timeout_seconds: float,  # noqa: ARG002
+        timeout_seconds: float,
     ) -> tuple[int, ...]:
         self.questions[cluster] = question
         return (7,)

@@ -31,7 +31,7 @@ from tests.unit.services.test_scheduling import rows
 
 
 def item(name: str, **change: object) -> BatchItem:
-    return BatchItem(binding=replace(WEB, name=name, uid="", **change))  # type: ignore[arg-type]
+    return BatchItem(binding=replace(WEB, name=name, uid="", **change))
 
 
 def gist(answer: Scheduled | FederationError) -> str:
@@ -102,7 +102,7 @@ async def test_a_plugin_that_fails_for_one_binding_fails_that_one(
             raise KeyError("no such label")
         return state.prior_c * 0
 
-    score = Score(name="Picky", run=picky, weight=1)  # type: ignore[arg-type]
+    score = Score(name="Picky", run=picky, weight=1)
     profiles = Profiles.of([replace(DEFAULT_PROFILE, scores=(score,))])
     picking = make_scheduling(store, fleet, Agents(), clock, profiles)
     answers = await schedule_batch(picking, [item("a"), item("bad"), item("b")])

@@ -53,7 +53,7 @@ async def run_out(engine: AsyncEngine) -> None:
 
 async def written(store: PostgresStore) -> list[str]:
     async with store.reading() as read:
-        return [entry.change.cluster for entry in await read.journal.read(Position(), 100)]  # type: ignore[union-attr]
+        return [entry.change.cluster for entry in await read.journal.read(Position(), 100)]
 
 
 async def test_one_does_the_work_and_the_others_look_on(store: PostgresStore, clock: Clock) -> None:
@@ -179,7 +179,7 @@ async def test_what_was_done_rests_for_its_time(store: PostgresStore, clock: Clo
     work.pieces = 1
     await a.do_round()
     assert work.done == ["a"]
-    clock.time += 60.0  # type: ignore[attr-defined]
+    clock.time += 60.0
     await a.do_round()
     assert work.done == ["a", "a"]
 

@@ -30,7 +30,7 @@ def previews(deciders: Deciders) -> Previews:
 
 async def shown(previews: Previews, **change: object) -> Previewed:
     return await previews.preview(
-        replace(WEB, **change),  # type: ignore[arg-type]
+        replace(WEB, **change),
         adopt=False,
         wait=True,
     )

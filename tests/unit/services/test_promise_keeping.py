@@ -100,7 +100,7 @@ def test_what_finds_no_room_is_said_once_per_change(
                 make_report(sequence), pools=nodes(count, cpu=1500 - 500 * (count - 1))
             )
             fleet.put_report("a", report, float(sequence))
-    said = [(each.levelname, each.fields["replicas_without_room"]) for each in caplog.records]  # type: ignore[attr-defined]
+    said = [(each.levelname, each.fields["replicas_without_room"]) for each in caplog.records]
     assert said == [("WARNING", 5), ("INFO", 0)]
 
 

@@ -52,7 +52,7 @@ async def test_an_agent_that_was_away_for_29_days_comes_back(
 
 @given(st.text("0123456789abcdef", min_size=16, max_size=16))
 def test_a_credential_is_due_within_its_last_third_and_not_at_its_end(credential_id: str) -> None:
-    renewal = Renewal(None, renew_seconds=1000.0)  # type: ignore[arg-type]  # never asked
+    renewal = Renewal(None, renew_seconds=1000.0)  # never asked
     assert not renewal.is_due(credential_id, 699.0)
     assert renewal.is_due(credential_id, 951.0)
 

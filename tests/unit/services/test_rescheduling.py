@@ -71,7 +71,7 @@ async def test_what_is_asked_for_anew_is_decided_again(
     scheduling: Scheduling, change: dict[str, object], trigger: str
 ) -> None:
     first = await apply(scheduling, WEB)
-    again = await apply(scheduling, replace(WEB, **change))  # type: ignore[arg-type]
+    again = await apply(scheduling, replace(WEB, **change))
     assert again.record.id != first.record.id
     assert again.record.binding_generation == 2
     assert triggers(again) == (trigger,)

@@ -53,7 +53,7 @@ AGGREGATED = ReplicaScheduling(
 
 async def rows(engine: AsyncEngine, table: str) -> int:
     async with engine.connect() as connection:
-        counted = await connection.execute(text(f"SELECT count(*) FROM {table}"))  # noqa: S608
+        counted = await connection.execute(text(f"SELECT count(*) FROM {table}"))
         return int(counted.scalar_one())
 
 
@@ -174,7 +174,7 @@ async def test_what_cannot_be_placed_waits_with_the_placement_it_has(
 async def test_who_does_not_want_to_wait_leaves_nothing_behind(
     scheduling: Scheduling, engine: AsyncEngine, change: dict[str, object], outcome: Outcome
 ) -> None:
-    binding = replace(WEB, **change)  # type: ignore[arg-type]
+    binding = replace(WEB, **change)
     answer = await scheduling.schedule(binding, adopt=False, wait=False)
     assert answer.record.decision.outcome is outcome
     assert (answer.record.id, answer.binding) == ("", None)

@@ -31,7 +31,7 @@ def build(binaries: PostgresBinaries, tmp_path: Path) -> Iterator[Start]:
     made: list[EmbeddedPostgres] = []
 
     def new(directory: Path = tmp_path / "postgres", **options: object) -> EmbeddedPostgres:
-        server = EmbeddedPostgres(options.pop("binaries", binaries), directory, **options)  # type: ignore[arg-type]
+        server = EmbeddedPostgres(options.pop("binaries", binaries), directory, **options)
         made.append(server)
         return server
 

@@ -25,7 +25,7 @@ def binaries() -> PostgresBinaries:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Our own /var/tmp, open to everybody; a short path outside pytest's private folders."""
-    folder = Path("/var/tmp") / f"fedsched-test-{os.getpid()}"  # noqa: S108
+    folder = Path("/var/tmp") / f"fedsched-test-{os.getpid()}"  # noqa: S108 - our own folder in it
     folder.mkdir(mode=0o755)
     folder.chmod(0o1777)
     monkeypatch.setattr(postgres_home, "ROOT_PLACE", folder)

@@ -167,7 +167,7 @@ def test_stale_lock_file_with_a_number_in_use_again_is_overcome(
             gid=lock_file.stat().st_gid,
             switch=os.geteuid() == 0,
         ),
-        output=sys.__stderr__.buffer,  # type: ignore[union-attr]
+        output=sys.__stderr__.buffer,
     )
     try:
         lines = lock_file.read_text().splitlines(keepends=True)

@@ -61,9 +61,9 @@ class Exchange(AgentsServicer):
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self._lines.get()
 
-    async def Connect(  # type: ignore[override]  # noqa: N802 - grpc's name
+    async def Connect(  # noqa: N802 - grpc's name
         self,
-        request_iterator: Any,  # noqa: ARG002 - the test reads from the context
+        request_iterator: Any,
         context: Any,
     ) -> None:
         line = Line(context)
