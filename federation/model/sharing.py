@@ -33,7 +33,9 @@ class SharingMap(Mapping[str, ValueT], Generic[ValueT]):
     def __getitem__(self, key: str) -> ValueT:
         return self._parts[hash(key) % len(self._parts)][key]
 
-    def get(self, key: str, default: ValueT | None = None) -> ValueT | None:  # type: ignore[override]  # a default of another type is not taken
+    def get(  # type: ignore[override]  # takes no default of another type
+        self, key: str, default: ValueT | None = None
+    ) -> ValueT | None:
         return self._parts[hash(key) % len(self._parts)].get(key, default)
 
     def __contains__(self, key: object) -> bool:
