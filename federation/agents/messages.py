@@ -15,8 +15,6 @@ from federation.codec.models import model_to_messages
 from federation.codec.requirements import requirements_to_message
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import (
-    TIMESTAMP_RULE,
-    seconds_from_timestamp,
     timestamp_from_seconds,
 )
 from federation.codec.violations import Violations
@@ -72,11 +70,7 @@ def hello_from_message(message: Hello) -> AgentHello:
     for field, version in versions.items():
         if len(version) > MAX_VERSION_CHARACTERS:
             found.add(field, f"must have at most {MAX_VERSION_CHARACTERS} characters")
-    agent_time = None
-    if message.HasField("agent_time"):
-        agent_time = seconds_from_timestamp(message.agent_time)
-        if agent_time is None:
-            found.add("hello.agentTime", TIMESTAMP_RULE)
+    agent_time = ranges.optional_seconds(message, "agent_time", "hello.agentTime", found)
     found.check()
     return AgentHello(
         epoch=message.epoch,
@@ -100,16 +94,14 @@ class Beat:
 def beat_from_message(message: Heartbeat) -> Beat:
     """Raises InvalidRequest."""
     found = Violations()
-    agent_time = seconds_from_timestamp(message.agent_time)
-    if agent_time is None:
-        found.add("heartbeat.agentTime", TIMESTAMP_RULE)
+    agent_time = ranges.seconds(message.agent_time, "heartbeat.agentTime", found)
     if message.sequence < 0:
         found.add("heartbeat.sequence", "must not be negative")
     found.check()
     return Beat(
         sequence=message.sequence,
         content_hash=message.content_hash,
-        agent_time=agent_time or 0.0,
+        agent_time=agent_time,
     )
 
 

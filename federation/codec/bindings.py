@@ -8,18 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from federation.codec import ranges
 from federation.codec.components import component_messages, read_components
 from federation.codec.placements import placement_to_message, read_placement
 from federation.codec.requirements import read_requirements, requirements_to_message
 from federation.codec.strict import check_type_meta, refuse_nul
-from federation.codec.timestamps import (
-    TIMESTAMP_RULE,
-    seconds_from_timestamp,
-    timestamp_from_seconds,
-)
+from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations, joined
 from federation.model.placement import (
     Binding,
@@ -145,8 +139,19 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         resource_version=ranges.revision(
             metadata.resource_version, f"{there}.resourceVersion", found
         ),
-        reschedule_triggered_at=(triggered := _triggered_at(message, path, found)),
-        last_scheduled_time=(last := _last_scheduled_time(message, path, found)),
+        reschedule_triggered_at=(
+            triggered := ranges.optional_seconds(
+                spec, "reschedule_triggered_at", f"{here}.rescheduleTriggeredAt", found
+            )
+        ),
+        last_scheduled_time=(
+            last := ranges.optional_seconds(
+                message.status,
+                "last_scheduled_time",
+                f"{joined(path, 'status')}.lastScheduledTime",
+                found,
+            )
+        ),
         # A trigger that no scheduling has followed yet asks to divide anew.
         fresh=triggered is not None and (last is None or triggered > last),
     )
@@ -210,29 +215,3 @@ def _lease(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations)
     if not spec.HasField("lease_seconds"):
         return None
     return ranges.lease_seconds(spec.lease_seconds, path, found)
-
-
-def _triggered_at(
-    message: resource_pb2.ResourceBinding, path: str, found: Violations
-) -> float | None:
-    if not message.spec.HasField("reschedule_triggered_at"):
-        return None
-    here = f"{joined(path, 'spec')}.rescheduleTriggeredAt"
-    return _seconds(message.spec.reschedule_triggered_at, here, found)
-
-
-def _last_scheduled_time(
-    message: resource_pb2.ResourceBinding, path: str, found: Violations
-) -> float | None:
-    if not message.status.HasField("last_scheduled_time"):
-        return None
-    here = f"{joined(path, 'status')}.lastScheduledTime"
-    return _seconds(message.status.last_scheduled_time, here, found)
-
-
-def _seconds(timestamp: Timestamp, path: str, found: Violations) -> float | None:
-    """A time in Unix seconds; None where it is none."""
-    seconds = seconds_from_timestamp(timestamp)
-    if seconds is None:
-        found.add(path, TIMESTAMP_RULE)
-    return seconds

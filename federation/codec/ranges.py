@@ -12,7 +12,9 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 
+from federation.codec.timestamps import TIMESTAMP_RULE, seconds_from_timestamp
 from federation.codec.violations import Violations
 
 MAX_REPLICAS: Final = 2**31 - 1
@@ -68,6 +70,20 @@ def whole(number: int, path: str, found: Violations, *, least: int, most: int) -
     if not least <= number <= most:
         found.add(path, f"must be from {least} to {most}, not {number}")
     return number
+
+
+def seconds(timestamp: Timestamp, path: str, found: Violations) -> float:
+    """A time, in Unix seconds."""
+    time = seconds_from_timestamp(timestamp)
+    if time is None:
+        found.add(path, TIMESTAMP_RULE)
+        return 0.0
+    return time
+
+
+def optional_seconds(message: Message, field: str, path: str, found: Violations) -> float | None:
+    """The time in a field, in Unix seconds; None where the field is not set."""
+    return seconds(getattr(message, field), path, found) if message.HasField(field) else None
 
 
 def revision(text: str, path: str, found: Violations) -> int:

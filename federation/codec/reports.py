@@ -16,8 +16,6 @@ from federation.codec.models import grade_count_messages, read_grade_counts
 from federation.codec.pools import pools_to_message, read_pools
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import (
-    TIMESTAMP_RULE,
-    seconds_from_timestamp,
     timestamp_from_seconds,
 )
 from federation.codec.violations import Violations
@@ -32,13 +30,10 @@ def report_from_message(message: agents_pb2.Report) -> CapacityReport:
     refuse_nul(message, "", found)
     for name, number in (("epoch", message.epoch), ("sequence", message.sequence)):
         ranges.whole(number, name, found, least=1, most=ranges.MAX_INT64)
-    snapshot_time = seconds_from_timestamp(message.snapshot_time)
-    if snapshot_time is None:
-        found.add("snapshotTime", TIMESTAMP_RULE)
     report = CapacityReport(
         epoch=message.epoch,
         sequence=message.sequence,
-        snapshot_time=snapshot_time or 0.0,
+        snapshot_time=ranges.seconds(message.snapshot_time, "snapshotTime", found),
         summary=ResourceSummary(
             allocatable=_amounts(message.allocatable, "allocatable", found),
             allocated=_amounts(message.allocated, "allocated", found),

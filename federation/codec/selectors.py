@@ -11,8 +11,6 @@ from typing import Final
 
 from federation.codec import ranges
 from federation.codec.timestamps import (
-    TIMESTAMP_RULE,
-    seconds_from_timestamp,
     timestamp_from_seconds,
 )
 from federation.codec.violations import Violations
@@ -94,17 +92,14 @@ def taints(
         effect = ranges.optional_word(message.effect, TaintEffect, f"{here}.effect", found)
         ranges.required(message.key, f"{here}.key", found)
         ranges.required(message.effect, f"{here}.effect", found)
-        added = None
-        if message.HasField("time_added"):
-            added = seconds_from_timestamp(message.time_added)
-            if added is None:
-                found.add(f"{here}.timeAdded", TIMESTAMP_RULE)
         read.append(
             Taint(
                 key=message.key,
                 value=message.value,
                 effect=effect or TaintEffect.NO_SCHEDULE,
-                time_added=added,
+                time_added=ranges.optional_seconds(
+                    message, "time_added", f"{here}.timeAdded", found
+                ),
             )
         )
     ranges.distinct((f"{each.key}:{each.effect}" for each in read), path, found)

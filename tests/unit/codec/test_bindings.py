@@ -183,6 +183,18 @@ def test_fresh_when_the_trigger_is_later(
     assert read(spec, status={"lastScheduledTime": last}).fresh is fresh
 
 
+def test_times_outside_of_protobufs_range_are_refused_by_field() -> None:
+    message = binding_to_message(read({"rescheduleTriggeredAt": FIRST}))
+    message.spec.reschedule_triggered_at.nanos = -1
+    message.status.last_scheduled_time.seconds = 2**40
+    with pytest.raises(InvalidRequest) as caught:
+        binding_from_message(message)
+    assert [each.field for each in caught.value.violations] == [
+        "spec.rescheduleTriggeredAt",
+        "status.lastScheduledTime",
+    ]
+
+
 def test_karmadas_defaults() -> None:
     assert read({}).placement.replica_scheduling.type is SchedulingType.DUPLICATED
     scheduling = read(divided(replicaDivisionPreference="Aggregated")).placement.replica_scheduling
