@@ -9,31 +9,11 @@ from federation.model.workload import Component, ReplicaRequirements
 from federation.services.availability import Availability
 from federation.services.fleet import FleetOwner
 from federation.services.scheduling import Scheduling
-from federation.services.values import ExactQuestion
-from tests.services import WEB, apply, decided
+from tests.services import WEB, Agents, apply, decided
 from tests.unit.services.conftest import StillClock
 
 SMALL = ReplicaRequirements(request={"cpu": 100})
 EXACT = EstimateOptions(highest=Source.EXACT)
-
-
-class Asked:
-    """Notes what it is asked by cluster. Implements ports.AgentEstimates."""
-
-    def __init__(self) -> None:
-        self.questions: dict[str, ExactQuestion] = {}
-
-    def is_connected(self, cluster: str) -> bool:
-        return True
-
-    async def estimate(
-        self,
-        cluster: str,
-        question: ExactQuestion,
-        timeout_seconds: float,
-    ) -> tuple[int, ...]:
-        self.questions[cluster] = question
-        return (7,)
 
 
 async def test_what_is_outstanding_in_a_cluster_comes_first_there(
@@ -44,9 +24,9 @@ async def test_what_is_outstanding_in_a_cluster_comes_first_there(
     await apply(scheduling, replace(WEB, name="other", uid="", replicas=4))
     small = replace(WEB, name="small", uid="", replicas=1, requirements=SMALL)
     (third,) = decided(await apply(scheduling, small))
-    agents = Asked()
+    agents = Agents()
     await Availability(fleet, agents, clock).estimate([SMALL], None, EXACT)
-    assumed = {name: question.assumed for name, question in agents.questions.items()}
+    assumed = {name: question.assumed for name, (question,) in agents.questions.items()}
     replicas = {
         name: {each.requirements == SMALL: each.replicas for (each,) in workloads}
         for name, workloads in assumed.items()

@@ -27,6 +27,18 @@ def request(loop: asyncio.AbstractEventLoop, name: str, priority: int = 0) -> Re
     return Request(binding=binding, adopt=False, wait=True, once=None, answer=answer)
 
 
+def hundred_waiting(
+    loop: asyncio.AbstractEventLoop, seconds_each: float, urgent: int | None = None
+) -> Waiting:
+    """A hundred wait, one of which may be urgent, where decisions have long taken so long."""
+    waiting = Waiting()
+    for _ in range(50):
+        waiting.took(seconds_each, 1)
+    for number in range(100):
+        waiting.add(request(loop, f"w{number}", priority=number == urgent))
+    return waiting
+
+
 def names(waiting: Waiting, on_their_way: frozenset[rules.Mark] = frozenset()) -> list[str]:
     return [name for _, name in waiting.take(on_their_way)]
 
@@ -34,32 +46,19 @@ def names(waiting: Waiting, on_their_way: frozenset[rules.Mark] = frozenset()) -
 def test_half_of_many_are_taken_by_priority_then_in_the_order_they_came(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    waiting = Waiting()
-    for _ in range(50):
-        waiting.took(0.0001, 100)
-    for number in range(100):
-        waiting.add(request(loop, f"w{number}", priority=number == 99))
+    waiting = hundred_waiting(loop, 0.000001, urgent=99)
     assert names(waiting) == ["w99", *(f"w{number}" for number in range(49))]
     assert len(names(waiting)) == 25
     assert len(names(waiting)) == rules.LEAST_BATCH
 
 
 def test_all_are_taken_where_locks_are_dear(loop: asyncio.AbstractEventLoop) -> None:
-    waiting = Waiting()
-    for _ in range(50):
-        waiting.took(0.0001, 100)
-    for number in range(100):
-        waiting.add(request(loop, f"w{number}"))
+    waiting = hundred_waiting(loop, 0.000001)
     assert len(waiting.take(frozenset(), every=True)) == 100
 
 
 def test_slow_decisions_make_small_batches(loop: asyncio.AbstractEventLoop) -> None:
-    waiting = Waiting()
-    for _ in range(50):
-        waiting.took(1.0, 1)
-    for number in range(100):
-        waiting.add(request(loop, f"w{number}"))
-    assert len(names(waiting)) == rules.LEAST_BATCH
+    assert len(names(hundred_waiting(loop, 1.0))) == rules.LEAST_BATCH
 
 
 def test_what_shares_a_mark_waits_for_the_one_before_it(loop: asyncio.AbstractEventLoop) -> None:
