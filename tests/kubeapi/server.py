@@ -151,7 +151,7 @@ class KubeApiServer:
         def are_watched() -> bool:
             open_ = {
                 asked.resource
-                for asked in self._pulses.values()
+                for asked in tuple(self._pulses.values())
                 if "sendInitialEvents" not in asked.query
             }
             return open_.issuperset(resources)

@@ -152,7 +152,13 @@ async def events(
     last_bookmark = end - LAST_BOOKMARK_SECONDS
     next_bookmark = min(pulse.now() + BOOKMARK_INTERVAL_SECONDS, last_bookmark)
     while True:
-        for change in cluster.changes_after(position):
+        # Wishes that come from here on are for the next turn.
+        bookmark_wanted, pulse.bookmark_wanted = pulse.bookmark_wanted, False
+        with cluster.lock:
+            changes = cluster.changes_after(position)
+            # A bookmark tells no version whose changes this stream has still to tell.
+            known = cluster.known_version(resource)
+        for change in changes:
             position = change.version
             event = _event(resource, change, options)
             if event is not None:
@@ -162,12 +168,9 @@ async def events(
             is_last = next_bookmark >= last_bookmark
             following = min(next_bookmark + BOOKMARK_INTERVAL_SECONDS, last_bookmark)
             next_bookmark = end if is_last else following
-        if options.bookmarks and (is_due or pulse.bookmark_wanted):
-            known = cluster.known_version(resource)
-            if known > told:
-                told = known
-                yield _bookmark(resource, known)
-        pulse.bookmark_wanted = False
+        if options.bookmarks and (is_due or bookmark_wanted) and known > told:
+            told = known
+            yield _bookmark(resource, known)
         while pulse.said:
             yield pulse.said.popleft()
         if pulse.is_ended or pulse.now() >= end:
