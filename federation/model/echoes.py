@@ -7,13 +7,13 @@ not see more of a pod than decides it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
 from federation.model.ledger import ClusterLedger
 from federation.model.reservations import PromiseCertificate, Reservation, Share
-from federation.model.shapes import Echo, ReservationKey, Shape, request_shape
+from federation.model.shapes import ReservationKey, Shape, request_shape
 
 BINDING_LABEL: Final = "fedsched.io/binding"
 COMPONENT_LABEL: Final = "fedsched.io/component"
@@ -163,32 +163,10 @@ class Lookout:
         return None
 
 
-def interests_of(
-    ledger: ClusterLedger, owners: Mapping[str, Owner], uids: Mapping[str, str]
-) -> tuple[Interest, ...]:
-    """What the agent of a cluster has to look for; ``owners``, ``uids`` by binding, where known."""
-    return tuple(
-        interest_of(ledger, binding, owners.get(binding), uids.get(binding, ""))
-        for binding in ledger.bindings()
-    )
-
-
 def interest_of(ledger: ClusterLedger, binding: str, owner: Owner | None, uid: str) -> Interest:
     """What to look for on behalf of a binding that holds something in the cluster."""
     held = _newest_first(ledger.of_binding(binding))
     return Interest(binding=binding, uid=uid, owner=owner, shapes=tuple(map(_sought, held)))
-
-
-def echoes_of(interests: Iterable[Interest], pods: Iterable[PodSighting]) -> tuple[Echo, ...]:
-    """What there is of every shape that is looked for, shapes without pods left out."""
-    lookout = Lookout(interests)
-    counted: dict[ReservationKey, Echo] = {}
-    for pod in pods:
-        key = reservation_of(lookout, pod)
-        if key is not None:
-            empty = Echo(binding=key.binding, component=key.component, shape=key.shape)
-            counted[key] = _with_one(counted.get(key, empty), pod.state)
-    return tuple(counted.values())
 
 
 def reservation_of(lookout: Lookout, pod: PodSighting) -> ReservationKey | None:
@@ -227,16 +205,6 @@ def _component_of(pod: PodSighting, asked: Shape, shapes: Sequence[SoughtShape])
         if each.shape == asked:
             return each.component
     return shapes[0].component
-
-
-def _with_one(echo: Echo, state: PodState) -> Echo:
-    match state:
-        case PodState.BOUND:
-            return replace(echo, bound=echo.bound + 1)
-        case PodState.UNBOUND:
-            return replace(echo, unbound=echo.unbound + 1)
-        case PodState.FINISHED:
-            return replace(echo, finished=echo.finished + 1)
 
 
 def _newest_first(held: Sequence[Reservation]) -> list[Reservation]:

@@ -27,25 +27,8 @@ from federation.model.estimate import (
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.level import PoolBounds, answer_of
 from federation.model.pools.sets import SetEstimate, sets_that_fit
-from federation.model.summary import estimate_replicas, positive_amounts, summary_level
-from federation.model.workload import Component, ReplicaRequirements
-
-
-def estimate_fleet(
-    capacity: FleetCapacity,
-    bounds: PoolBounds,
-    requirements: ReplicaRequirements,
-    options: EstimateOptions,
-) -> Estimates:
-    """The estimates with ``bounds``, which are the pools' of this shape and this fleet.
-
-    Where pools answer they also say how many fit at most.
-    """
-    if options.highest < Source.POOLS:
-        return estimate_replicas(capacity, requirements, options)
-    return improved_by_pools(
-        lambda: estimate_replicas(capacity, requirements, options), bounds, options
-    )
+from federation.model.summary import positive_amounts, summary_level
+from federation.model.workload import Component
 
 
 def improved_by_pools(

@@ -6,7 +6,7 @@ Pure and immutable: what happens gives a new ledger. Must not check capacity, no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -14,9 +14,9 @@ from federation.model.reservations import Outstanding, Reservation, Share
 from federation.model.shapes import Echo
 from federation.model.sharing import SharingMap
 from federation.model.stakes import (
+    FirstStakes,
     Stake,
     answered_stake,
-    first_stake,
     is_news,
     next_stake,
     restored_stake,
@@ -25,22 +25,37 @@ from federation.model.stakes import (
 _Bindings: TypeAlias = SharingMap[Stake]
 
 
-@dataclass(slots=True, eq=False)
-class _InOrder:
-    """Everything outstanding, once somebody asked."""
+class _Open:
+    """Those with something outstanding: few, as reports take over what they see.
 
-    known: tuple[Outstanding, ...] | None = None
+    Made of what they were before and of changes, which are put together once somebody asks:
+    decisions do not. Safe in any thread.
+    """
 
-    def followed_by(self, stakes: Collection[tuple[str, Stake]]) -> _InOrder:
-        """With what got more after all of it."""
-        if self.known is None:
-            return _InOrder()
-        return _InOrder(self.known + _by_growth(stakes))
+    __slots__ = ("made_of",)
 
+    def __init__(self, before: _Open | None, changes: Mapping[str, Stake | None]) -> None:
+        self.made_of = before, changes
 
-def _by_growth(stakes: Iterable[tuple[str, Stake]]) -> tuple[Outstanding, ...]:
-    ordered = sorted(stakes, key=lambda item: (item[1].grown, item[0]))
-    return tuple(each for _, stake in ordered for each in stake.outstanding)
+    def __bool__(self) -> bool:
+        _, changes = self.made_of
+        return any(stake and stake.outstanding for stake in changes.values()) or bool(self.all())
+
+    def all(self) -> Mapping[str, Stake | None]:
+        """By binding, in no order."""
+        before, changes = self.made_of
+        if before is None:
+            return changes
+        made = [changes]
+        while before is not None:
+            before, changes = before.made_of
+            made.append(changes)
+        known: dict[str, Stake | None] = {}
+        for changes in reversed(made):
+            known |= changes
+        known = {key: stake for key, stake in known.items() if stake and stake.outstanding}
+        self.made_of = None, known
+        return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +72,7 @@ class ClusterLedger:
     interest_version: int = 0
     answered_version: int = 0
     _held: _Bindings = field(default_factory=SharingMap, repr=False)
-    # Those with something outstanding: few, as reports take over what they see.
-    _open: _Bindings = field(default_factory=SharingMap, repr=False)
-    _in_order: _InOrder = field(default_factory=_InOrder, repr=False, compare=False)
+    _open: _Open = field(default_factory=lambda: _Open(None, {}), repr=False, compare=False)
 
     @classmethod
     def restored(
@@ -89,7 +102,7 @@ class ClusterLedger:
             interest_version=version,
             answered_version=answered_version,
             _held=SharingMap.of(held),
-            _open=SharingMap.of(waiting),
+            _open=_Open(None, waiting),
         )
 
     def decided(
@@ -105,8 +118,9 @@ class ClusterLedger:
         echoed of a shape stays; a shape that is no longer the newest is only looked for, until
         the newest is seen instead.
         """
-        work = LedgerInWork(self)
-        work.put(binding, work.stake(binding, decision, shares, adopted))
+        work, before = LedgerInWork(self), self.stake_of(binding)
+        stake = work.stake(FirstStakes(binding, decision), before, tuple(shares), adopted)
+        work.put(binding, before, stake)
         return work.ledger
 
     def released(self, binding: str) -> ClusterLedger:
@@ -141,7 +155,7 @@ class ClusterLedger:
             interest_version=self.interest_version,
             answered_version=interest_version,
             _held=held,
-            _open=SharingMap.of(opened),
+            _open=_Open(None, opened),
         )
 
     def passed(self) -> ClusterLedger:
@@ -156,20 +170,13 @@ class ClusterLedger:
         self, version: int, interest_version: int, stakes: Mapping[str, Stake | None]
     ) -> ClusterLedger:
         """At a later version, at which bindings hold this, or nothing any more."""
-        held = {key: stake for key, stake in stakes.items() if stake}
-        waiting = {key: stake for key, stake in held.items() if stake.outstanding}
-        comes_last = all(
-            key not in self._open and (stake is None or stake.grown > self.version)
-            for key, stake in stakes.items()
-        )
         return ClusterLedger(
             cluster=self.cluster,
             version=version,
             interest_version=interest_version,
             answered_version=self.answered_version,
-            _held=self._held.with_changes(held, stakes.keys() - held.keys()),
-            _open=self._open.with_changes(waiting, stakes.keys() - waiting.keys()),
-            _in_order=self._in_order.followed_by(waiting.items()) if comes_last else _InOrder(),
+            _held=self._held.with_changes(stakes),
+            _open=_Open(self._open, stakes),
         )
 
     def stake_of(self, binding: str) -> Stake | None:
@@ -199,13 +206,12 @@ class ClusterLedger:
 
     def outstanding(self) -> tuple[Outstanding, ...]:
         """What every binding has outstanding here, what last got more at the end."""
-        if self._in_order.known is None:
-            self._in_order.known = _by_growth(self._open.items())
-        return self._in_order.known
+        opened = [(held.grown, key, held) for key, held in self._open.all().items() if held]
+        return tuple(each for *_, held in sorted(opened) for each in held.outstanding)
 
     def outstanding_of(self, binding: str) -> tuple[Outstanding, ...]:
         """What one binding has outstanding here, by component; what is echoed as a whole is not."""
-        held = self._open.get(binding)
+        held = self._held.get(binding)
         return held.outstanding if held else ()
 
 
@@ -227,7 +233,7 @@ class LedgerInWork:
     @property
     def ledger(self) -> ClusterLedger:
         """What has become of it."""
-        return self._base.with_stakes(self.version, self._interest_version, self._changed)
+        return self._base.with_stakes(self.version, self._interest_version, self._changed.copy())
 
     def stake_of(self, binding: str) -> Stake | None:
         """What a binding holds, None where nothing."""
@@ -237,22 +243,22 @@ class LedgerInWork:
 
     def stake(
         self,
-        binding: str,
-        decision: str,
-        shares: Sequence[Share],
+        first: FirstStakes,
+        before: Stake | None,
+        shares: tuple[Share, ...],
         adopted: Mapping[str, int] | None = None,
     ) -> Stake:
-        """What ``ClusterLedger.decided`` gives a binding; it has it once that is put."""
-        before, version = self.stake_of(binding), self.version + 1
-        cluster, adopted = self._base.cluster, adopted or {}
+        """What ``ClusterLedger.decided`` gives a binding that holds ``before`` and is given that
+        in several clusters; it has it once that is put.
+        """
+        version = self.version + 1
         if before is None:
-            return first_stake(binding, cluster, decision, shares, adopted, version)
+            return first.of(self._base.cluster, shares, version, adopted)
         answered_version = self._base.answered_version
-        return next_stake(before, decision, shares, adopted, version, answered_version)
+        return next_stake(before, first.decision, shares, adopted or {}, version, answered_version)
 
-    def put(self, binding: str, stake: Stake) -> None:
-        """Give a binding a stake that was made at this version."""
-        before = self.stake_of(binding)
+    def put(self, binding: str, before: Stake | None, stake: Stake) -> None:
+        """Give a binding that holds ``before`` a stake that was made at this version."""
         self.version += 1
         if before is None or is_news(before, stake):
             self._interest_version = self.version

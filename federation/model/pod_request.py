@@ -67,17 +67,6 @@ def pod_request(pod: PodResources) -> dict[str, int]:
     return _rounded_up(running)
 
 
-def karmada_pod_request(pod: PodResources) -> dict[str, int]:
-    """Karmada's rule: sidecars are plain init containers, pod-level resources are not read."""
-    running: _Nanos = {}
-    for container in pod.containers:
-        _add(running, _nanos(container.requests))
-    for container in pod.init_containers:
-        _raise_to(running, _nanos(container.requests))
-    _add(running, _nanos(pod.overhead))
-    return _rounded_up(running)
-
-
 def _wanted(container: ContainerRequest) -> _Nanos:
     wanted = _nanos(container.requests)
     if container.allocated is not None:

@@ -11,7 +11,6 @@ from typing import Final, assert_never
 
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.workload import (
-    NodeSelectorTerm,
     Operator,
     Requirement,
     Toleration,
@@ -70,24 +69,6 @@ def _integer(text: str) -> int | None:
 def matches_requirements(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
     """Whether labels meet every expression; none at all always matches."""
     return all(matches_requirement(requirement, labels) for requirement in requirements)
-
-
-def matches_term(
-    term: NodeSelectorTerm, labels: Mapping[str, str], fields: Mapping[str, str]
-) -> bool:
-    """Whether labels and fields meet one term; one without expressions and fields never does."""
-    if not term.match_expressions and not term.match_fields:
-        return False
-    return matches_requirements(term.match_expressions, labels) and matches_requirements(
-        term.match_fields, fields
-    )
-
-
-def matches_terms(
-    terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str], fields: Mapping[str, str]
-) -> bool:
-    """Whether any term matches; no terms match nothing. A node's one field is metadata.name."""
-    return any(matches_term(term, labels, fields) for term in terms)
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

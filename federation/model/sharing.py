@@ -13,7 +13,6 @@ ValueT = TypeVar("ValueT")
 # A change copies one part, and the list of all parts: about as long for ten thousand keys.
 _KEYS_A_PART: Final = 64
 _GROWTH: Final = 4
-_NOTHING: Final = object()
 
 
 class SharingMap(Mapping[str, ValueT], Generic[ValueT]):
@@ -48,27 +47,22 @@ class SharingMap(Mapping[str, ValueT], Generic[ValueT]):
     def __len__(self) -> int:
         return self._size
 
-    def with_changes(
-        self, items: Mapping[str, ValueT], gone: Iterable[str] = ()
-    ) -> SharingMap[ValueT]:
-        """With these items, and without the keys that are gone."""
+    def with_changes(self, changes: Mapping[str, ValueT | None]) -> SharingMap[ValueT]:
+        """With these values, and without the keys that have None."""
         parts, own = list(self._parts), set[int]()
-
-        def part_of(key: str) -> dict[str, ValueT]:
-            place = hash(key) % len(parts)
+        size, count = self._size, len(parts)
+        for key, value in changes.items():
+            place = hash(key) % count
+            part = parts[place]
             if place not in own:
                 own.add(place)
-                parts[place] = parts[place].copy()
-            return parts[place]
-
-        size = self._size
-        for key, value in items.items():
-            part = part_of(key)
-            size += key not in part
-            part[key] = value
-        for key in gone:
-            size -= part_of(key).pop(key, _NOTHING) is not _NOTHING
-        if size > _KEYS_A_PART * len(parts):
+                part = parts[place] = part.copy()
+            if value is not None:
+                size += key not in part
+                part[key] = value
+            elif part.pop(key, None) is not None:
+                size -= 1
+        if size > _KEYS_A_PART * count:
             every = (item for part in parts for item in part.items())
             return SharingMap(_parted(every, _parts_for(size)), size)
         return SharingMap(tuple(parts), size)

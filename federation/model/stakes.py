@@ -57,32 +57,67 @@ class Stake(NamedTuple):
         )
 
 
-def first_stake(
-    binding: str,
-    cluster: str,
-    decision: str,
-    shares: Sequence[Share],
-    adopted: Mapping[str, int],
-    version: int,
-) -> Stake:
-    """The stake of a binding that had none."""
-    reservations = tuple(
-        Reservation(
-            binding,
-            cluster,
-            each.requirements,
-            each.replicas,
-            (decision,),
-            each.component,
-            each.certificate,
-            version,
-            adopted.get(each.component, 0),
-            0,
-            version,
-        )
-        for each in shares
-    )
-    return _unseen(reservations)
+class FirstStakes:
+    """Stakes of a binding in clusters where it had none: what is alike in them is made once."""
+
+    def __init__(self, binding: str, decision: str) -> None:
+        self.binding = binding
+        self.decision = decision
+        # By the identity of the shares, which are kept for that.
+        self._alike: dict[int, tuple[tuple[Share, ...], Stake]] = {}
+
+    def of(
+        self,
+        cluster: str,
+        shares: tuple[Share, ...],
+        version: int,
+        adopted: Mapping[str, int] | None = None,
+    ) -> Stake:
+        """The stake in a cluster, whose ledger has it at that version."""
+        if adopted:
+            return self._made(cluster, shares, version, adopted)
+        known = self._alike.get(id(shares))
+        if known is None:
+            stake = self._made(cluster, shares, version, {})
+            self._alike[id(shares)] = shares, stake
+            return stake
+        reservations, sought, echoes, outstanding, _ = known[1]
+        there = [
+            Reservation(
+                each.binding,
+                cluster,
+                each.requirements,
+                each.replicas,
+                each.decisions,
+                each.component,
+                each.certificate,
+                version,
+                grown_version=version,
+            )
+            for each in reservations
+        ]
+        return Stake(tuple(there), sought, echoes, outstanding, version)
+
+    def _made(
+        self, cluster: str, shares: Sequence[Share], version: int, adopted: Mapping[str, int]
+    ) -> Stake:
+        reservations = [
+            Reservation(
+                self.binding,
+                cluster,
+                each.requirements,
+                each.replicas,
+                (self.decision,),
+                each.component,
+                each.certificate,
+                version,
+                adopted.get(each.component, 0),
+                0,
+                version,
+            )
+            for each in shares
+        ]
+        return _unseen(tuple(reservations))
 
 
 def next_stake(

@@ -67,11 +67,6 @@ class NodeClaim:
     tolerations: tuple[Toleration, ...] = ()
 
     @property
-    def restricts_nodes(self) -> bool:
-        """Whether it narrows the nodes (tolerations alone only widen them)."""
-        return bool(self.node_selector) or self.required_terms is not None
-
-    @property
     def label_keys(self) -> frozenset[str]:
         """The labels of nodes that it looks at."""
         terms = self.required_terms or ()

@@ -17,7 +17,7 @@ from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
 from federation.model.ledger import ClusterLedger, LedgerInWork
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate, Reservation, Share
-from federation.model.stakes import Stake
+from federation.model.stakes import FirstStakes, Stake
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.arrays import BoolArray, read_only
 from federation.scheduler.deductions import deducted
@@ -65,6 +65,10 @@ class Kept:
     promises: tuple[ClusterPromise, ...]
 
 
+# How many replicas, and what the promise of them is worth.
+_Part: TypeAlias = tuple[int, PromiseCertificate]
+# What a binding held in a cluster, and what it holds after a decision.
+_Given: TypeAlias = tuple[Stake | None, Stake | None]
 # Where pools can tell, and why not elsewhere, for what was wanted last.
 _Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, str]]
 
@@ -167,16 +171,20 @@ class Working:
 
         ``adopts``: the replicas in ``binding.clusters`` run already and are new to the ledger.
         """
-        worth = self._worth(binding, asked)
-        shares = {
-            target.name: _parts(binding, target, worth(target.name))
-            for target in clusters
-            if target.replicas > 0
-        }
+        worth, alike = self._worth(binding, asked), dict[_Part, tuple[Share, ...]]()
+        shares = {}
+        for target in clusters:
+            if target.replicas > 0:
+                part = target.replicas, worth(target.name)
+                if part not in alike:
+                    alike[part] = _parts(binding, *part)
+                shares[target.name] = alike[part]
         adopted = {}
         if adopts:
             adopted = {
-                target.name: {each.component: each.replicas for each in _parts(binding, target)}
+                target.name: {
+                    each.component: each.replicas for each in _parts(binding, target.replicas)
+                }
                 for target in binding.clusters
                 if target.name in shares
             }
@@ -195,43 +203,56 @@ class Working:
         gone = [name for name in wish.shares if name not in positions]
         if gone:
             return Refused(reasons=dict.fromkeys(gone, "the cluster is gone"))
-        stakes: dict[int, Stake | None] = {}
-        for name, shares in wish.shares.items():
-            position = positions[name]
-            stakes[position] = self._in_work(position).stake(
-                wish.key, wish.decision, shares, wish.adopted.get(name)
-            )
-        stakes |= {positions[name]: None for name in wish.left if name in positions}
+        given = self._given(wish)
         taken = promise(
             self.rooms,
             self.snapshot.names,
             wish.key,
-            {position: stake.outstanding if stake else () for position, stake in stakes.items()},
+            {
+                position: stake.outstanding if stake else ()
+                for position, (_, stake) in given.items()
+            },
             allow_unproven=self._allow_unproven,
         )
         if isinstance(taken, Refused):
             return taken
         self.rooms = taken.fleet
         return Kept(
-            clusters=self._put(wish, stakes),
+            clusters=self._put(wish, given),
             reservations=tuple(
                 reservation
-                for _, stake in sorted(stakes.items())
+                for _, (_, stake) in sorted(given.items())
                 if stake is not None
                 for reservation in stake.reservations
             ),
             promises=self._promises(wish),
         )
 
-    def _put(self, wish: Wish, stakes: Mapping[int, Stake | None]) -> Mapping[str, ClusterShares]:
+    def _given(self, wish: Wish) -> dict[int, _Given]:
+        """What a binding holds before and after its wish, by position."""
+        key, positions = wish.key, self.snapshot.positions
+        first = FirstStakes(key, wish.decision)
+        given: dict[int, _Given] = {}
+        for name, shares in wish.shares.items():
+            position = positions[name]
+            ledger = self._in_work(position)
+            before = ledger.stake_of(key)
+            given[position] = before, ledger.stake(first, before, shares, wish.adopted.get(name))
+        for name in wish.left:
+            if name in positions:
+                position = positions[name]
+                given[position] = self._in_work(position).stake_of(key), None
+        return given
+
+    def _put(self, wish: Wish, given: Mapping[int, _Given]) -> Mapping[str, ClusterShares]:
         """Write a binding's stakes into the ledgers; what of it is news, by cluster."""
         names, clusters = self.snapshot.names, {}
-        for position, stake in stakes.items():
-            ledger, name = self._in_work(position), names[position]
+        for position, (before, stake) in given.items():
+            ledger, name = self._ledgers[position], names[position]
             if stake is None:
                 ledger.release(wish.key)
             else:
-                ledger.put(wish.key, stake)
+                ledger.put(wish.key, before, stake)
             clusters[name] = ClusterShares(
                 ledger.version, wish.shares.get(name, ()), wish.adopted.get(name, NO_REPLICAS)
             )
@@ -334,7 +355,7 @@ def _note(asked: Certificate | None, worth: PromiseCertificate) -> str:
 
 def _parts(
     binding: Binding,
-    target: TargetCluster,
+    replicas: int,
     certificate: PromiseCertificate = PromiseCertificate.CAREFUL,
 ) -> tuple[Share, ...]:
     """What one cluster runs of the workload; one of components goes there as a whole."""
@@ -348,9 +369,7 @@ def _parts(
             )
             for each in binding.components
         )
-    return (
-        Share(requirements=binding.requirements, replicas=target.replicas, certificate=certificate),
-    )
+    return (Share(requirements=binding.requirements, replicas=replicas, certificate=certificate),)
 
 
 def _requirements(binding: Binding) -> tuple[ReplicaRequirements, ...]:

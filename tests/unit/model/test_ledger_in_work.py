@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.model.ledger import LedgerInWork
+from federation.model.stakes import FirstStakes
 from tests.unit.model.test_ledger import BINDINGS, COUNTS, SHARES, STEPS, Life
 
 CHANGES = st.lists(
@@ -32,9 +33,19 @@ def test_changes_of_a_batch_come_to_the_same_as_one_after_the_other(
             work.release(binding)
         else:
             ledger = ledger.decided(binding, f"e{number}", shares, adopted)
-            work.put(binding, work.stake(binding, f"e{number}", shares, adopted))
+            first, before_it, given = (
+                FirstStakes(binding, f"e{number}"),
+                work.stake_of(binding),
+                tuple(shares),
+            )
+            stake = work.stake(first, before_it, given, adopted)
+            # What is alike in clusters is remembered from the first of them on.
+            assert work.stake(first, before_it, given, adopted) == stake
+            work.put(binding, before_it, stake)
         assert work.version == ledger.version
         assert work.stake_of(binding) == ledger.stake_of(binding)
+        assert work.ledger.outstanding_of(binding) == ledger.outstanding_of(binding)
+        assert work.ledger.is_open == ledger.is_open == bool(ledger.outstanding())
     assert work.ledger == ledger
     assert work.ledger.outstanding() == ledger.outstanding()
     assert (before.bindings(), before.outstanding()) == (bindings, outstanding)

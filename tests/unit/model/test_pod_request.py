@@ -5,7 +5,6 @@ from __future__ import annotations
 from federation.model.pod_request import (
     ContainerRequest,
     PodResources,
-    karmada_pod_request,
     pod_request,
 )
 
@@ -48,7 +47,6 @@ def test_sidecars_around_an_init_container() -> None:
         ),
     )
     assert pod_request(pod) == {"cpu": 330, "memory": 2098 << 20}
-    assert karmada_pod_request(pod) == {"cpu": 250, "memory": 2048 << 20}
 
 
 def test_pod_level_resources_replace_the_sum_and_overhead_comes_on_top() -> None:
@@ -61,11 +59,6 @@ def test_pod_level_resources_replace_the_sum_and_overhead_comes_on_top() -> None
         "cpu": 2250,
         "example.com/card": 1,
         "hugepages-2Mi": 4 << 20,
-        "memory": 160 << 20,
-    }
-    assert karmada_pod_request(pod) == {
-        "cpu": 3250,
-        "example.com/card": 1,
         "memory": 160 << 20,
     }
 

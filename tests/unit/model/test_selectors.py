@@ -9,12 +9,10 @@ from federation.model.selectors import (
     UNSCHEDULABLE,
     matches_labels,
     matches_requirement,
-    matches_terms,
     tolerates,
     untolerated_taint,
 )
 from federation.model.workload import (
-    NodeSelectorTerm,
     Operator,
     Requirement,
     Toleration,
@@ -62,27 +60,6 @@ def test_every_label_of_a_selector_is_needed() -> None:
     assert matches_labels({}, LABELS)
     assert matches_labels({"zone": "a", "empty": ""}, LABELS)
     assert not matches_labels({"zone": "a", "absent": ""}, LABELS)
-
-
-def test_terms_are_ored_and_their_expressions_anded() -> None:
-    in_a = Requirement(key="zone", operator=Operator.IN, values=("a",))
-    absent = Requirement(key="absent", operator=Operator.EXISTS)
-    both = NodeSelectorTerm(match_expressions=(in_a, absent))
-    one = NodeSelectorTerm(match_expressions=(in_a,))
-    assert not matches_terms([both], LABELS, {})
-    assert matches_terms([both, one], LABELS, {})
-
-
-def test_fields_are_looked_up_apart_from_labels() -> None:
-    by_name = Requirement(key="metadata.name", operator=Operator.IN, values=("node-1",))
-    term = NodeSelectorTerm(match_fields=(by_name,))
-    assert matches_terms([term], {}, {"metadata.name": "node-1"})
-    assert not matches_terms([term], {"metadata.name": "node-1"}, {"metadata.name": "node-2"})
-
-
-def test_an_empty_term_and_no_terms_match_nothing() -> None:
-    assert not matches_terms([NodeSelectorTerm()], LABELS, {})
-    assert not matches_terms([], LABELS, {})
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_changes_make_another_map_and_leave_the_ones_before(
     made, expected = [SharingMap.of(first)], [dict(first)]
     for items, chosen in changes:
         gone = chosen - items.keys()
-        made.append(made[-1].with_changes(items, gone))
+        made.append(made[-1].with_changes({**items, **dict.fromkeys(gone)}))
         after = expected[-1] | items
         expected.append({key: value for key, value in after.items() if key not in gone})
     for one, other in zip(made, expected, strict=True):
