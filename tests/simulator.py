@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from federation.model.cluster import Cluster
-from federation.model.echoes import interests_of
 from federation.model.estimate import MAX_REPLICAS, Bound, Estimates, Source
 from federation.model.placement import (
     Binding,
@@ -39,6 +38,7 @@ from federation.scheduler.reserve import (
     promise,
 )
 from federation.scheduler.room import Room
+from tests.echoes import interests_of
 from tests.fleet_ledger import Ledger
 from tests.simulator_cluster import Order, SimulatedCluster, Snapshot
 

@@ -19,7 +19,6 @@ from federation.model.echoes import (
     PodOrigin,
     PodSighting,
     PodState,
-    echoes_of,
 )
 from federation.model.pools.building import every_node, grouped, partition_nodes, resources_of
 from federation.model.pools.grouping import group_nodes
@@ -29,6 +28,7 @@ from federation.model.shapes import Echo
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.held import Holding
 from federation.scheduler.room import ReportId
+from tests.echoes import echoes_of
 from tests.fleets import CPU_ROW, GPU_ROW, MEMORY_ROW, PODS_ROW, RESOURCES, Int64Array, node_columns
 
 ZONE_LABEL = "topology.kubernetes.io/zone"

@@ -14,9 +14,7 @@ from federation.codec.components import component_messages
 from federation.codec.models import model_to_messages
 from federation.codec.requirements import requirements_to_message
 from federation.codec.strict import refuse_nul
-from federation.codec.timestamps import (
-    timestamp_from_seconds,
-)
+from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.errors import Unavailable
 from federation.services.values import (

@@ -36,14 +36,6 @@ _AffinityMessage: TypeAlias = (
 )
 
 
-def placement_from_message(message: resource_pb2.Placement, path: str = "placement") -> Placement:
-    """The placement; raises InvalidRequest with every broken rule, under ``path``."""
-    found = Violations()
-    placement = read_placement(message, path, found)
-    found.check()
-    return placement
-
-
 def read_placement(message: resource_pb2.Placement, path: str, found: Violations) -> Placement:
     """The placement; one and the same value for equal messages."""
     return _REMEMBERED.read(message, path, found)

@@ -15,9 +15,7 @@ from federation.codec.echoes import MAX_ECHO_BYTES, put_echoes, read_echoes
 from federation.codec.models import grade_count_messages, read_grade_counts
 from federation.codec.pools import pools_to_message, read_pools
 from federation.codec.strict import refuse_nul
-from federation.codec.timestamps import (
-    timestamp_from_seconds,
-)
+from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
 from federation.model.resources import is_qualified_name

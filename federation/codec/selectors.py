@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from federation.codec import ranges
-from federation.codec.timestamps import (
-    timestamp_from_seconds,
-)
+from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.workload import (

@@ -34,7 +34,10 @@ from federation.model.workload import Component
 def improved_by_pools(
     estimate: Callable[[], Estimates], bounds: PoolBounds, options: EstimateOptions
 ) -> Estimates:
-    """What the lesser levels ``estimate``, where they count, with what pools prove."""
+    """What the lesser levels ``estimate``, where they count, with what pools prove.
+
+    Where pools answer they also say how many fit at most.
+    """
     if options.merge is Merge.QUALITY and bounds.answered_c.all():
         lesser = unknown(len(bounds.answered_c))
     else:

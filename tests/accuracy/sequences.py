@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from federation.model.echoes import interests_of
 from federation.model.placement import Binding, Certificate
+from tests.echoes import interests_of
 from tests.fleets import (
     CPU_ROW,
     MEMORY_ROW,

@@ -19,7 +19,6 @@ import pytest
 from hypothesis import settings
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from federation.model.echoes import interests_of
 from federation.model.errors import Conflict, NotFound
 from federation.model.placement import (
     Binding,
@@ -46,6 +45,7 @@ from tests.chaos.audit import Audit
 from tests.chaos.members import report_of
 from tests.chaos.records import open_database
 from tests.chaos.slow_ledger import SeenReport, SlowLedger
+from tests.echoes import interests_of
 from tests.fleets import RESOURCES
 from tests.services import join
 from tests.simulator_cluster import ZONE_LABEL, Order, SimulatedCluster

@@ -22,7 +22,7 @@ from federation.model.pools.matching import NAME_FIELD
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import Cells, Column, NodeColumns, Pools
 from federation.model.resources import MAX_AMOUNT, PODS
-from federation.model.selectors import matches_labels, matches_terms, untolerated_taint
+from federation.model.selectors import matches_labels, matches_requirement, untolerated_taint
 from federation.model.workload import (
     NodeClaim,
     NodeSelectorTerm,
@@ -76,7 +76,14 @@ def suits(node: PlainNode, claim: NodeClaim | None) -> bool:
     if not matches_labels(claim.node_selector, node.labels):
         return False
     terms = claim.required_terms
-    return terms is None or matches_terms(terms, node.labels, {NAME_FIELD: node.name})
+    return terms is None or any(meets(node, term) for term in terms)
+
+
+def meets(node: PlainNode, term: NodeSelectorTerm) -> bool:
+    """Whether a node meets one term; one without expressions and fields nobody meets."""
+    met = [matches_requirement(each, node.labels) for each in term.match_expressions]
+    met += [matches_requirement(each, {NAME_FIELD: node.name}) for each in term.match_fields]
+    return bool(met) and all(met)
 
 
 def exact(nodes: Sequence[PlainNode], requirements: ReplicaRequirements) -> int:

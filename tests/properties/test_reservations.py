@@ -14,7 +14,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from federation.model.echoes import interests_of
 from federation.model.placement import (
     Binding,
     Certificate,
@@ -26,6 +25,7 @@ from federation.model.reservations import PromiseCertificate
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.room import ReportId
+from tests.echoes import interests_of
 from tests.fleets import RESOURCES
 from tests.simulator import BY_CAPACITY, ControlPlane, Decided, divided
 from tests.simulator_cluster import ZONE_LABEL, Order, Placer, SimulatedCluster, Snapshot

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from federation.codec import remembered
 from federation.codec.bindings import binding_from_message
 from federation.codec.components import read_components
-from federation.codec.placements import placement_from_message, read_placement
+from federation.codec.placements import read_placement
 from federation.codec.remembered import Remembered
 from federation.codec.requirements import read_requirements
 from federation.codec.violations import Violations
@@ -104,8 +104,10 @@ def test_bindings_share_what_is_equal_and_nothing_else() -> None:
 def test_what_is_wrong_is_told_each_time_by_its_own_path(path: str) -> None:
     message = Placement(tie_break="coin")
     for _ in range(2):
+        found = Violations()
+        read_placement(message, path, found)
         with pytest.raises(InvalidRequest) as raised:
-            placement_from_message(message, path)
+            found.check()
         assert [each.field for each in raised.value.violations] == [f"{path}.tieBreak"]
 
 

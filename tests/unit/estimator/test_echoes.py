@@ -18,10 +18,10 @@ from federation.model.echoes import (
     PodOrigin,
     PodSighting,
     SoughtShape,
-    echoes_of,
 )
 from federation.model.resources import CPU, MEMORY
 from federation.model.shapes import Echo, ReservationKey, request_shape
+from tests.echoes import echoes_of
 
 SMALL, LARGE, ODD = {CPU: 100}, {CPU: 200, MEMORY: 1 << 30}, {CPU: 137}
 WEB = Owner("apps/v1", "Deployment", "shop", "web")
