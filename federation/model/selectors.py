@@ -66,6 +66,11 @@ def _integer(text: str) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
+def matches_requirements(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
+    """Whether labels meet every expression; none at all always matches."""
+    return all(matches_requirement(requirement, labels) for requirement in requirements)
+
+
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Whether one toleration covers one taint.
 
