@@ -46,7 +46,6 @@ class _Packer:
     """Packs some traces, and remembers the parts that came before: their values are immutable."""
 
     def __init__(self) -> None:
-        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._column)
         # With what they were made of: without a reference its identity may be given away.
         self._shared: dict[tuple[int, int], tuple[object, bytes]] = {}
         self._columns: dict[int, tuple[object, msgspec.Raw]] = {}
@@ -66,7 +65,9 @@ class _Packer:
         return self._packed({"trace": own, "promises": verdict.promises})
 
     def _packed(self, value: object) -> bytes:
-        return zlib.compress(self._encoder.encode(value), TRACE_COMPRESSION)
+        # An encoder of its own would know the packer, and only the garbage collector free them.
+        encoded = msgspec.msgpack.encode(value, enc_hook=self._column)
+        return zlib.compress(encoded, TRACE_COMPRESSION)
 
     def _column(self, column: object) -> Any:
         """How an array is written; one that refuses to be written to may well be shared."""

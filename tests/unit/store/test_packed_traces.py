@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
 
 from federation.model.reservations import PromiseCertificate
-from federation.scheduler.arrays import filled
+from federation.scheduler.arrays import filled, read_only
 from federation.scheduler.decision import Decision
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 from federation.store.packed_traces import packed_traces, unpacked_trace
@@ -47,3 +49,15 @@ def test_what_is_packed_does_not_depend_on_the_company() -> None:
     verdict = Verdict(decision=scored(make_decision(("a", 4)), 3), evidence=ONE)
     others = [Verdict(decision=scored(make_decision(("b", 1)), 3), evidence=ONE), verdict]
     assert packed_traces(others)[1] == packed_traces([verdict])[0]
+
+
+def test_what_was_packed_ends_without_the_garbage_collector() -> None:
+    decision = make_decision(("a", 4))
+    column = weakref.ref(read_only(decision.trace.scoring.total_c))
+    gc.disable()
+    try:
+        packed_traces([Verdict(decision=decision, evidence=ONE)])
+        del decision
+        assert column() is None
+    finally:
+        gc.enable()
