@@ -7,24 +7,30 @@ Kubernetes, keep time, or be shared between threads: everything happens on the l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from typing import Final
 
 from estimator.nodes import Node, Pod, PodState
 from estimator.snapshot import Int64Array, NodeTable, Snapshot, columns_of, with_rows
 from federation.model.resources import PODS
 
+# Python 3.11 is slow to look a member of an enum up, and events ask for this again and again.
+_BOUND: Final = PodState.BOUND
+_ONE_POD: Final = {PODS: 1}
 
-@dataclass(slots=True, kw_only=True)
+
 class _Load:
     """Sums over some pods, by resource name."""
 
-    request: dict[str, int] = field(default_factory=dict)
-    nonzero: dict[str, int] = field(default_factory=dict)
+    __slots__ = ("nonzero", "request")
+
+    def __init__(self) -> None:
+        self.request: dict[str, int] = {}
+        self.nonzero: dict[str, int] = {}
 
     def add(self, pod: Pod, sign: int) -> None:
         """Count ``pod`` in (+1) or out (-1)."""
         _accumulate(self.request, pod.request, sign)
-        _accumulate(self.request, {PODS: 1}, sign)
+        _accumulate(self.request, _ONE_POD, sign)
         _accumulate(self.nonzero, pod.nonzero, sign)
 
 
@@ -71,7 +77,8 @@ class ClusterCache:
 
     def put_pod(self, pod: Pod) -> None:
         """Add or replace a pod."""
-        pod = self._as_assumed(pod)
+        if self._assumed:
+            pod = self._as_assumed(pod)
         known = self._pods.get(pod.uid)
         if known == pod:
             return
@@ -81,8 +88,8 @@ class ClusterCache:
         self._count(pod, +1)
         if self._on_change is not None:
             self._on_change(known, pod)
-        was_bound = known is not None and known.state is PodState.BOUND
-        if pod.state is PodState.BOUND and not was_bound and self._on_bound is not None:
+        was_bound = known is not None and known.state is _BOUND
+        if pod.state is _BOUND and not was_bound and self._on_bound is not None:
             self._on_bound(pod)
 
     def remove_pod(self, uid: str) -> None:
@@ -107,7 +114,7 @@ class ClusterCache:
         """The pod was not bound after all."""
         known = self._pods.get(uid)
         if self._assumed.pop(uid, None) is not None and known is not None:
-            self.put_pod(replace(known, node="", state=PodState.WAITING))
+            self.put_pod(known._replace(node="", state=PodState.WAITING))
 
     def pod(self, uid: str) -> Pod | None:
         """A pod by its uid; None when it is not known, or not any more."""
@@ -160,26 +167,29 @@ class ClusterCache:
         if node is None:
             return pod
         if pod.state is PodState.WAITING:
-            return replace(pod, node=node, state=PodState.BOUND, unschedulable_since=None)
+            return pod._replace(node=node, state=_BOUND, unschedulable_since=None)
         del self._assumed[pod.uid]
         return pod
 
     def _count(self, pod: Pod, sign: int) -> None:
-        if pod.state.is_over:
+        if pod.state is not _BOUND:
+            if not pod.state.is_over:
+                self._snapshot = None
+                self._without_node[pod.state].add(pod, sign)
             return
         self._snapshot = None
-        if pod.state is not PodState.BOUND:
-            self._without_node[pod.state].add(pod, sign)
-            return
         if pod.repulsions and sign > 0:
             self._repelling[pod.uid] = pod
         elif pod.repulsions:
             self._repelling.pop(pod.uid, None)
-        load = self._on_node.setdefault(pod.node, _Load())
+        node = pod.node
+        load = self._on_node.get(node)
+        if load is None:
+            load = self._on_node[node] = _Load()
         load.add(pod, sign)
         if not load.request:
-            del self._on_node[pod.node]
-        self._loads_changed.add(pod.node)
+            del self._on_node[node]
+        self._loads_changed.add(node)
 
     def _rebuild(self) -> None:
         names = sorted(self._nodes)
@@ -209,8 +219,9 @@ class ClusterCache:
 
 def _accumulate(total: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
     """Add or subtract; a resource whose sum is back at 0 is no longer there."""
+    sum_of = total.get
     for name, amount in amounts.items():
-        left = total.get(name, 0) + sign * amount
+        left = sum_of(name, 0) + sign * amount
         if left:
             total[name] = left
         else:

@@ -88,9 +88,14 @@ class EchoCount:
 
     def follow(self, before: Pod | None, after: Pod | None) -> None:
         """A pod was ``before`` and is ``after``; None: not there."""
-        if before is not None and before.uid in self._stands:
-            self._add(self._stands.pop(before.uid), before, -1)
-        if before is None or after is None or before.origin != after.origin:
+        if before is not None:
+            tally = self._stands.pop(before.uid, None)
+            if tally is not None:
+                self._add(tally, before, -1)
+        origin_before = before.origin if before is not None else None
+        origin_after = after.origin if after is not None else None
+        # Most pods that say the same share it, which is quicker to see.
+        if origin_before is not origin_after and origin_before != origin_after:
             if before is not None:
                 self._index(before.origin, before.uid, is_there=False)
             if after is not None:

@@ -36,7 +36,7 @@ class LabelUse:
     def follow(self, before: Pod | None, after: Pod | None) -> None:
         """A pod was one thing and is another; None: not there."""
         for pod, sign in ((before, -1), (after, +1)):
-            if pod is None or pod.state.is_over:
+            if pod is None or not pod.selects_by or pod.state.is_over:
                 continue
             for key in pod.selects_by:
                 _count(self._pods, key, sign)

@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from federation.model.cluster import Taint
 from federation.model.echoes import UNKNOWN_ORIGIN, PodOrigin
 from federation.model.selectors import matches_requirements
 from federation.model.workload import Requirement
+
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,12 @@ class PodState(StrEnum):
     @property
     def is_over(self) -> bool:
         """Whether it takes no resources and waits for none; what was DROPPED is counted apart."""
-        return self is PodState.DONE or self is PodState.SUCCEEDED
+        return self is _DONE or self is _SUCCEEDED
+
+
+# Python 3.11 is slow to look a member of an enum up, and events ask for these again and again.
+_DONE: Final = PodState.DONE
+_SUCCEEDED: Final = PodState.SUCCEEDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +83,8 @@ class Repulsion:
         return meant and matches_requirements(self.requirements, labels)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
-    """A pod. ``node`` is empty unless it is, or was, bound.
+class Pod(NamedTuple):
+    """A pod. ``node`` is empty unless it is, or was, bound. A tuple: every event makes one.
 
     ``request`` is what it counts for, without its pod slot. ``nonzero`` holds cpu and memory as
     kube-scheduler's scoring counts them on the node: containers that ask for none count a default.
@@ -89,10 +97,10 @@ class Pod:
     uid: str
     namespace: str
     name: str
-    node: str = ""
     state: PodState
-    request: Mapping[str, int] = field(default_factory=dict)
-    nonzero: Mapping[str, int] = field(default_factory=dict)
+    node: str = ""
+    request: Mapping[str, int] = _NOTHING
+    nonzero: Mapping[str, int] = _NOTHING
     owner: Owner | None = None
     revision: str = ""
     created_at: float = 0.0

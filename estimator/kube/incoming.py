@@ -21,7 +21,7 @@ from estimator.kube.objects import (
     RawObject,
     RawStored,
 )
-from estimator.kube.origins import origin_of
+from estimator.kube.origins import belonging_of
 from estimator.kube.shapes import pod_shape
 from estimator.kube.translate import Untranslatable, requirements, unix_seconds
 from federation.model.cluster import TaintEffect
@@ -112,7 +112,7 @@ def incoming_from_raw(raw: RawIncoming) -> IncomingPod:
             labels=metadata.labels or {},
             unjudged=tuple(_unjudged(spec)),
             held=_held(raw),
-            origin=origin_of(metadata),
+            origin=belonging_of(metadata).origin,
         )
     except (QuantityError, ValueError) as error:
         raise Untranslatable(f"pod {name}: {error}") from error

@@ -9,9 +9,10 @@ by the binding's label alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from estimator.kube.objects import PodMetadata
 from estimator.nodes import Owner
@@ -21,56 +22,62 @@ from federation.model.echoes import BINDING_LABEL, COMPONENT_LABEL, DECISION_LAB
 # A cluster has about as many as it has ReplicaSets and Jobs.
 REMEMBERED_ORIGINS: Final = 32_768
 
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 _TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 # The CronJob controller writes the scheduled time, in minutes, behind the name.
 _CRON_JOBS_NAME: Final = re.compile(r"(.+)-[0-9]+", re.ASCII)
 
 
-def owner_of(metadata: PodMetadata) -> tuple[Owner | None, str]:
-    """The pod's owner, a Deployment rather than its ReplicaSet, and which ReplicaSet that is."""
-    for reference in metadata.owner_references or ():
-        if reference.controller:
-            template_hash = (metadata.labels or {}).get(_TEMPLATE_HASH_LABEL, "")
-            return _owner(reference.kind, metadata.namespace or "", reference.name, template_hash)
-    return None, ""
+class Belonging(NamedTuple):
+    """Whom a pod runs for; shared between pods that say the same.
+
+    ``owner`` is a Deployment rather than its ReplicaSet, and ``revision`` which ReplicaSet that
+    is. ``origin`` is what promises find the pod by.
+    """
+
+    owner: Owner | None
+    revision: str
+    origin: PodOrigin
 
 
-def origin_of(metadata: PodMetadata) -> PodOrigin:
-    """What promises find the pod by; shared between pods that say the same."""
-    labels = metadata.labels or {}
+def belonging_of(metadata: PodMetadata) -> Belonging:
+    label = (metadata.labels or _NO_LABELS).get
+    owner = None
     for reference in metadata.owner_references or ():
         if reference.controller:
             owner = reference.api_version, reference.kind, metadata.namespace or "", reference.name
             break
-    else:
-        owner = None
-    return _origin(
+    return _belonging(
         owner,
-        labels.get(_TEMPLATE_HASH_LABEL, ""),
-        labels.get(BINDING_LABEL, ""),
-        labels.get(COMPONENT_LABEL),
-        labels.get(DECISION_LABEL),
+        label(_TEMPLATE_HASH_LABEL, ""),
+        label(BINDING_LABEL, ""),
+        label(COMPONENT_LABEL),
+        label(DECISION_LABEL),
     )
 
 
 @lru_cache(maxsize=REMEMBERED_ORIGINS)
-def _owner(kind: str, namespace: str, name: str, template_hash: str) -> tuple[Owner, str]:
-    deployment = _deployment(kind, name, template_hash)
-    if deployment:
-        return Owner(kind="Deployment", namespace=namespace, name=deployment), template_hash
-    return Owner(kind=kind, namespace=namespace, name=name), ""
-
-
-@lru_cache(maxsize=REMEMBERED_ORIGINS)
-def _origin(
+def _belonging(
     owner: tuple[str, str, str, str] | None,
     template_hash: str,
     binding_uid: str,
     component: str | None,
     decision: str | None,
-) -> PodOrigin:
-    owners = tuple(_owners(echoes.Owner(*owner), template_hash)) if owner is not None else ()
-    return PodOrigin(binding_uid, component, decision, owners)
+) -> Belonging:
+    if owner is None:
+        return Belonging(None, "", PodOrigin(binding_uid, component, decision))
+    _, kind, namespace, name = owner
+    deployment = _deployment(kind, name, template_hash)
+    if deployment:
+        nearest = Owner(kind="Deployment", namespace=namespace, name=deployment)
+    else:
+        nearest = Owner(kind=kind, namespace=namespace, name=name)
+    owners = tuple(_owners(echoes.Owner(*owner), template_hash))
+    return Belonging(
+        nearest,
+        template_hash if deployment else "",
+        PodOrigin(binding_uid, component, decision, owners),
+    )
 
 
 def _owners(owner: echoes.Owner, template_hash: str) -> Iterator[echoes.Owner]:

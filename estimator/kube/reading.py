@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import urllib3
@@ -27,6 +27,8 @@ from estimator.kube.objects import (
 from estimator.kube.translate import Untranslatable
 
 PAGE_SIZE: Final = 500
+# Chunks of a transfer that are no longer come whole.
+MOST_READ_AT_ONCE: Final = 262_144
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 # Servers that do not know WatchList, or have it off, answer its parameters with these.
@@ -75,11 +77,11 @@ class Listed(Generic[Value]):
     version: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change(Generic[Value]):
+class Change(NamedTuple, Generic[Value]):
     """One event of a watch. ``value`` is None when only the version has moved.
 
-    ``ends_list`` marks the end of a streamed list: what came before was all there is.
+    ``ends_list`` marks the end of a streamed list: what came before was all there is. A tuple:
+    there are many.
     """
 
     version: str
@@ -255,11 +257,7 @@ class ResourceReader(Generic[Value]):
         version = event.object.metadata.resource_version
         if event.type not in _CHANGES or not version:
             return self._unusual(line)
-        return Change(
-            version=version,
-            value=self._translated(event.object),
-            is_removal=event.type == "DELETED",
-        )
+        return Change(version, self._translated(event.object), event.type == "DELETED")
 
     def _unusual(self, line: bytes) -> Change[Value]:
         """An event without an object of this kind: an error, a bookmark, or what none can read."""
@@ -307,6 +305,14 @@ def _decoded(content: bytes | msgspec.Raw, kind: type[_Content]) -> _Content:
 def _lines(answer: Any) -> Iterator[list[bytes]]:
     """Whole lines, as they come: chunks of the transfer end anywhere. A partial last is dropped."""
     rest = b""
-    for chunk in answer.stream(65_536):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield [line for line in lines if line]
+    for chunk in answer.stream(MOST_READ_AT_ONCE):
+        content = rest + chunk if rest else chunk
+        lines = []
+        start = 0
+        # Lines are long: ``find`` is quicker at it than ``split``, which goes byte by byte.
+        while (end := content.find(b"\n", start)) >= 0:
+            if end > start:
+                lines.append(content[start:end])
+            start = end + 1
+        rest = content[start:]
+        yield lines

@@ -47,8 +47,8 @@ def pod_shape(spec: PodSpec, status: PodStatus) -> PodShape:
     return _shape(
         _container_shapes(spec.containers, status.container_statuses),
         _container_shapes(spec.init_containers, status.init_container_statuses),
-        tuple((spec.overhead or {}).items()),
-        tuple(_requests(spec.resources).items()),
+        _pairs(spec.overhead),
+        _requests(spec.resources),
     )
 
 
@@ -85,20 +85,28 @@ def _container_request(shape: _ContainerShape) -> ContainerRequest:
 def _container_shapes(
     containers: list[Container] | None, statuses: list[ContainerStatus] | None
 ) -> tuple[_ContainerShape, ...]:
+    if not containers:
+        return ()
     allocated = {
-        status.name: tuple(status.allocated_resources.items())
+        status.name: _pairs(status.allocated_resources)
         for status in statuses or ()
         if status.allocated_resources is not None
     }
     return tuple(
-        (
-            container.restart_policy == "Always",
-            tuple(_requests(container.resources).items()),
-            allocated.get(container.name),
-        )
-        for container in containers or ()
+        [
+            (
+                container.restart_policy == "Always",
+                _requests(container.resources),
+                allocated.get(container.name),
+            )
+            for container in containers
+        ]
     )
 
 
-def _requests(resources: Resources | None) -> Quantities:
-    return (resources.requests if resources is not None else None) or {}
+def _requests(resources: Resources | None) -> _Pairs:
+    return _pairs(resources.requests) if resources is not None else ()
+
+
+def _pairs(quantities: Quantities | None) -> _Pairs:
+    return tuple(quantities.items()) if quantities else ()

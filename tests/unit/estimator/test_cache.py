@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -218,7 +217,7 @@ def test_pod_seen_on_another_node_than_assumed_counts_there() -> None:
 
 def test_bound_pods_that_repel_others_are_known() -> None:
     away = (Repulsion(namespaces=None, requirements=()),)
-    waiting, bound = (replace(each, repulsions=away) for each in (pod("p"), pod("p", on="a")))
+    waiting, bound = (each._replace(repulsions=away) for each in (pod("p"), pod("p", on="a")))
     cache = cache_of([node("a")], [waiting, pod("q", on="a")])
     assert list(cache.repelling()) == []
     cache.put_pod(bound)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -281,7 +280,7 @@ def test_a_pod_may_change_its_labels() -> None:
     world.tell(interest("a", uid="u1"), interest("b", None, uid="u2"))
     before = pod("p", binding="u1")
     world.cache.put_pod(before)
-    world.cache.put_pod(replace(before, origin=PodOrigin.of({"fedsched.io/binding": "u2"}, (WEB,))))
+    world.cache.put_pod(before._replace(origin=PodOrigin.of({"fedsched.io/binding": "u2"}, (WEB,))))
     assert world.counts() == {"b": (1, 0, 0)}
     world.cache.remove_pod("p")
     world.cache.put_pod(pod("q"))

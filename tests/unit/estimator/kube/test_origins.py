@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from estimator.kube.objects import OwnerReference, PodMetadata
-from estimator.kube.origins import origin_of, owner_of
+from estimator.kube.origins import belonging_of
 from federation.model.echoes import Owner, PodOrigin
 
 APPS, BATCH = "apps/v1", "batch/v1"
@@ -58,25 +58,24 @@ def metadata(owner: tuple[str, str, str, str] | None, **labels: str) -> PodMetad
 @pytest.mark.parametrize("whose", OWNERS)
 def test_pods_are_found_by_their_top_level_owner(whose: str) -> None:
     reference, owners = OWNERS[whose]
-    assert origin_of(metadata(reference)) == PodOrigin(owners=owners)
-    nearest, revision = owner_of(metadata(reference))
+    nearest, revision, origin = belonging_of(metadata(reference))
+    assert origin == PodOrigin(owners=owners)
     assert nearest is not None
     assert (nearest.kind, nearest.namespace, nearest.name) == owners[0][1:]
     assert revision == (reference[3] if nearest.kind == "Deployment" else "")
 
 
 def test_a_pod_without_a_controller_has_no_owner() -> None:
-    assert origin_of(metadata(None)) == PodOrigin()
-    assert owner_of(metadata(None)) == (None, "")
+    assert belonging_of(metadata(None)) == (None, "", PodOrigin())
 
 
 def test_labels_say_binding_component_and_decision() -> None:
     labels = {f"fedsched.io/{name}": f"the-{name}" for name in ("binding", "component", "decision")}
     for reference, owners in OWNERS.values():
-        found = origin_of(metadata(reference, **labels))
-        assert found == PodOrigin("the-binding", "the-component", "the-decision", owners)
+        found = belonging_of(metadata(reference, **labels))
+        assert found.origin == PodOrigin("the-binding", "the-component", "the-decision", owners)
 
 
 def test_pods_that_say_the_same_share_it() -> None:
-    one, other = (origin_of(metadata((APPS, "DaemonSet", "log", ""))) for _ in range(2))
+    one, other = (belonging_of(metadata((APPS, "DaemonSet", "log", ""))) for _ in range(2))
     assert one is other

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -327,7 +326,7 @@ async def test_much_of_a_change_is_reported_before_its_time() -> None:
 
 async def test_promises_are_echoed_by_what_there_is_of_them() -> None:
     cluster = member()
-    cluster.cache.put_pod(replace(pod("p", 500), origin=PodOrigin(binding_uid="uid-1")))
+    cluster.cache.put_pod(pod("p", 500)._replace(origin=PodOrigin(binding_uid="uid-1")))
     async with exchange() as server, speaking(server, cluster):
         line = await server.next_line()
         await line.receive_next("hello")
@@ -342,7 +341,7 @@ async def test_promises_are_echoed_by_what_there_is_of_them() -> None:
         assert dict(reports[-1].echo_shapes[echo.shape].request) == {CPU: 250}
 
         # Another comes to run: that is told within a second or so, without being asked.
-        cluster.cache.put_pod(replace(pod("q", 10), origin=PodOrigin(binding_uid="uid-1")))
+        cluster.cache.put_pod(pod("q", 10)._replace(origin=PodOrigin(binding_uid="uid-1")))
         (echo,) = (await line.receive_next("report")).report.echoes
         assert echo.bound == 2
 
