@@ -87,7 +87,7 @@ def _scarcity_text(binding: Binding, lacking_c: IntArray, estimating: Estimating
     (short,) = ((found.replicas_c < lacking_c) & ~found.unknown_c).nonzero()
     if not len(short):
         return ""
-    resources = sorted({name for each in _requests(binding) for name in each} - {PODS})
+    resources = sorted(_resources(binding) - {PODS})
     names = [PODS, *resources, "nodes that suit", f"{' and '.join(resources)} together"]
     alone_nj = np.array(
         [
@@ -126,7 +126,7 @@ def _asking(binding: Binding, resource: str, claim: NodeClaim | None = None) -> 
     )
 
 
-def _requests(binding: Binding) -> list[set[str]]:
-    """The resources that each part of it asks for."""
+def _resources(binding: Binding) -> set[str]:
+    """What any part of it asks for."""
     parts = [each.requirements for each in binding.components] or [binding.requirements]
-    return [{name for name, amount in each.request.items() if amount > 0} for each in parts]
+    return {name for each in parts for name, amount in each.request.items() if amount > 0}

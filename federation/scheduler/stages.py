@@ -36,10 +36,7 @@ def run_filters(state: CycleState, filters: Sequence[Filter], group: Group) -> F
     """The first refusal of each cluster, in the order of the filters."""
     binding = state.binding
     if binding.clusters or binding.eviction_tasks or state.surroundings.has_peers:
-        nothing = FilterTrace(
-            refusals=(), refusal_c=filled(len(state.fleet), -1), tier_c=state.tier_c
-        )
-        return refused_further(state, filters, nothing)
+        return refused_further(state, filters, _none_refused(state))
     standing = group.standing(
         filters, binding.resource, state.now, lambda: _standing(state, filters)
     )
@@ -48,12 +45,15 @@ def run_filters(state: CycleState, filters: Sequence[Filter], group: Group) -> F
 
 def _standing(state: CycleState, filters: Sequence[Filter]) -> Standing:
     first = list(takewhile(lambda plugin: plugin.name in STANDING and is_in_tree(plugin), filters))
-    nothing = FilterTrace(refusals=(), refusal_c=filled(len(state.fleet), -1), tier_c=state.tier_c)
     return Standing(
         filters=filters,
-        refused=refused_further(state, first, nothing),
+        refused=refused_further(state, first, _none_refused(state)),
         rest=tuple(filters[len(first) :]),
     )
+
+
+def _none_refused(state: CycleState) -> FilterTrace:
+    return FilterTrace(refusals=(), refusal_c=filled(len(state.fleet), -1), tier_c=state.tier_c)
 
 
 def refused_further(
