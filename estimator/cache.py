@@ -1,37 +1,21 @@
 """The cluster as it is now, kept current event by event; hands out snapshots.
 
-A pod event costs O(1), a snapshot O(what changed) and a copy of the columns. Must not read
-Kubernetes, keep time, or be shared between threads: everything happens on the loop's.
+A pod event costs O(1), a snapshot a copy of the columns, and more only where a node changed. Must
+not read Kubernetes, keep time, or be shared between threads: everything happens on the loop's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+from estimator.loads import NodeLoads
 from estimator.nodes import Node, Pod, PodState
-from estimator.snapshot import Int64Array, NodeTable, Snapshot, columns_of, with_rows
+from estimator.snapshot import NodeTable, Snapshot
 from federation.model.resources import PODS
 
 # Python 3.11 is slow to look a member of an enum up, and events ask for this again and again.
 _BOUND: Final = PodState.BOUND
-_ONE_POD: Final = {PODS: 1}
-
-
-class _Load:
-    """Sums over some pods, by resource name."""
-
-    __slots__ = ("nonzero", "request")
-
-    def __init__(self) -> None:
-        self.request: dict[str, int] = {}
-        self.nonzero: dict[str, int] = {}
-
-    def add(self, pod: Pod, sign: int) -> None:
-        """Count ``pod`` in (+1) or out (-1)."""
-        _accumulate(self.request, pod.request, sign)
-        _accumulate(self.request, _ONE_POD, sign)
-        _accumulate(self.nonzero, pod.nonzero, sign)
 
 
 class ClusterCache:
@@ -50,16 +34,16 @@ class ClusterCache:
         self._on_change = on_change
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
-        self._on_node: dict[str, _Load] = {}
-        self._without_node = {PodState.WAITING: _Load(), PodState.DROPPED: _Load()}
+        self._loads = NodeLoads()
+        # Sums by resource name.
+        self._without_node: dict[PodState, dict[str, int]] = {
+            PodState.WAITING: {},
+            PodState.DROPPED: {},
+        }
         self._assumed: dict[str, str] = {}
         self._repelling: dict[str, Pod] = {}
         self._table = NodeTable.of(())
-        self._positions: dict[str, int] = {}
-        self._requested: dict[str, Int64Array] = {}
-        self._nonzero: dict[str, Int64Array] = {}
         self._nodes_changed = False
-        self._loads_changed: set[str] = set()
         self._snapshot: Snapshot | None = None
 
     def put_node(self, node: Node) -> None:
@@ -149,16 +133,15 @@ class ClusterCache:
         if self._snapshot is None:
             if self._nodes_changed:
                 self._rebuild()
-            elif self._loads_changed:
-                self._patch()
-            self._loads_changed.clear()
+            elif self._loads.is_sparse:
+                self._loads.arrange([node.name for node in self._table.nodes])
             self._snapshot = Snapshot(
                 table=self._table,
-                requested=self._requested,
-                nonzero=self._nonzero,
-                waiting=dict(self._without_node[PodState.WAITING].request),
-                dropped=dict(self._without_node[PodState.DROPPED].request),
-                homeless=self._homeless(),
+                requested=self._loads.requested(),
+                nonzero=self._loads.nonzero(),
+                waiting=dict(self._without_node[PodState.WAITING]),
+                dropped=dict(self._without_node[PodState.DROPPED]),
+                homeless=self._loads.homeless(),
             )
         return self._snapshot
 
@@ -175,53 +158,26 @@ class ClusterCache:
         if pod.state is not _BOUND:
             if not pod.state.is_over:
                 self._snapshot = None
-                self._without_node[pod.state].add(pod, sign)
+                _accumulate(self._without_node[pod.state], pod, sign)
             return
         self._snapshot = None
         if pod.repulsions and sign > 0:
             self._repelling[pod.uid] = pod
         elif pod.repulsions:
             self._repelling.pop(pod.uid, None)
-        node = pod.node
-        load = self._on_node.get(node)
-        if load is None:
-            load = self._on_node[node] = _Load()
-        load.add(pod, sign)
-        if not load.request:
-            del self._on_node[node]
-        self._loads_changed.add(node)
+        self._loads.add(pod, sign)
 
     def _rebuild(self) -> None:
         names = sorted(self._nodes)
         self._table = NodeTable.of(self._nodes[name] for name in names)
-        self._positions = {name: position for position, name in enumerate(names)}
-        loads = [self._on_node.get(name, _Load()) for name in names]
-        self._requested = columns_of([load.request for load in loads])
-        self._nonzero = columns_of([load.nonzero for load in loads])
+        self._loads.arrange(names)
         self._nodes_changed = False
 
-    def _patch(self) -> None:
-        loads = {
-            self._positions[name]: self._on_node.get(name, _Load())
-            for name in self._loads_changed & self._positions.keys()
-        }
-        requests = {position: load.request for position, load in loads.items()}
-        nonzero = {position: load.nonzero for position, load in loads.items()}
-        self._requested = with_rows(self._requested, len(self._table), requests)
-        self._nonzero = with_rows(self._nonzero, len(self._table), nonzero)
 
-    def _homeless(self) -> dict[str, int]:
-        total: dict[str, int] = {}
-        for name in self._on_node.keys() - self._nodes.keys():
-            _accumulate(total, self._on_node[name].request, +1)
-        return total
-
-
-def _accumulate(total: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
-    """Add or subtract; a resource whose sum is back at 0 is no longer there."""
-    sum_of = total.get
-    for name, amount in amounts.items():
-        left = sum_of(name, 0) + sign * amount
+def _accumulate(total: dict[str, int], pod: Pod, sign: int) -> None:
+    """Count ``pod`` in or out; a resource whose sum is back at 0 is no longer there."""
+    for name, amount in (*pod.request.items(), (PODS, 1)):
+        left = total.get(name, 0) + sign * amount
         if left:
             total[name] = left
         else:

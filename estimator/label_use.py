@@ -35,11 +35,10 @@ class LabelUse:
 
     def follow(self, before: Pod | None, after: Pod | None) -> None:
         """A pod was one thing and is another; None: not there."""
-        for pod, sign in ((before, -1), (after, +1)):
-            if pod is None or not pod.selects_by or pod.state.is_over:
-                continue
-            for key in pod.selects_by:
-                _count(self._pods, key, sign)
+        if before is not None and before.selects_by:
+            self._use(before, -1)
+        if after is not None and after.selects_by:
+            self._use(after, +1)
 
     def asked(self, claims: Iterable[NodeClaim | None]) -> None:
         """Requests with these claims came in."""
@@ -64,6 +63,11 @@ class LabelUse:
         new = sorted(use.keys() - set(kept), key=lambda key: (-use[key], key))
         self._chosen = _in_order([*kept, *new[:MOST_KEYS]], use)[:MOST_KEYS]
         return self._chosen
+
+    def _use(self, pod: Pod, sign: int) -> None:
+        if not pod.state.is_over:
+            for key in pod.selects_by:
+                _count(self._pods, key, sign)
 
     def _is_kept(self, key: str, use: Counter[str]) -> bool:
         if use[key]:

@@ -123,25 +123,16 @@ class Snapshot:
 
 
 def columns_of(rows: Sequence[Mapping[str, int]]) -> dict[str, Int64Array]:
-    """One read-only array a resource; what a row does not name is 0."""
-    return with_rows({}, len(rows), dict(enumerate(rows)))
-
-
-def with_rows(
-    columns: Mapping[str, Int64Array], size: int, rows: Mapping[int, Mapping[str, int]]
-) -> dict[str, Int64Array]:
-    """Copies of the columns with the ``rows``, by position, written anew; read-only.
+    """One read-only array a resource; what a row does not name is 0.
 
     Amounts stop at MAX_AMOUNT, so that differences of two of them stay int64.
     """
-    position_m = np.fromiter(rows, dtype=np.int64, count=len(rows))
-    written: dict[str, Int64Array] = {}
-    for name in sorted(columns.keys() | {name for row in rows.values() for name in row}):
-        column = columns[name].copy() if name in columns else np.zeros(size, dtype=np.int64)
-        column[position_m] = [min(row.get(name, 0), MAX_AMOUNT) for row in rows.values()]
+    columns: dict[str, Int64Array] = {}
+    for name in sorted({name for row in rows for name in row}):
+        amounts = (min(row.get(name, 0), MAX_AMOUNT) for row in rows)
+        columns[name] = column = np.fromiter(amounts, np.int64, len(rows))
         column.flags.writeable = False
-        written[name] = column
-    return written
+    return columns
 
 
 def _interned(values: Sequence[str | tuple[Taint, ...] | None]) -> Interned:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache
+from sys import intern
 from typing import Final
 
 from estimator.kube.objects import (
@@ -85,7 +86,8 @@ def node_from_raw(raw: RawNode) -> Node:
 def pod_from_raw(raw: RawPod) -> Pod:
     """A pod with its request; what has ended without a node asks for what it would have had."""
     metadata, spec, status = raw.metadata, raw.spec, raw.status
-    node = spec.node_name or ""
+    # One text for all pods of a node: the cache looks its place up by it.
+    node = intern(spec.node_name) if spec.node_name else ""
     try:
         shape = pod_shape(spec, status)
         created_at = unix_seconds(metadata.creation_timestamp)

@@ -181,6 +181,18 @@ def assert_counted(snapshot: Snapshot, known_pods: Iterable[Pod]) -> None:
     assert counted == sum(not each.state.is_over for each in known_pods)
 
 
+def test_nodes_that_pods_only_name_are_forgotten_with_their_pods() -> None:
+    cache = cache_of([node("a")], [pod("p", on="a", cpu=250), pod("q", on="nowhere", cpu=70)])
+    for number in range(5_000):
+        cache.put_pod(pod("r", on=f"nowhere-{number}"))
+        if number % 100 == 0:
+            assert cache.snapshot().homeless == {CPU: 170, PODS: 2}
+    cache.remove_pod("r")
+    assert cache.snapshot().homeless == {CPU: 70, PODS: 1}
+    assert cache.snapshot().requested_n(CPU).tolist() == [250]
+    assert len(cache._loads._places) < 2_500
+
+
 def test_assumed_pod_counts_until_it_is_seen_bound() -> None:
     settled: list[str] = []
     cache = ClusterCache(on_bound=lambda seen: settled.append(seen.node))
