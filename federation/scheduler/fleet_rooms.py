@@ -16,14 +16,16 @@ from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.matching import Verdict, keys_not_carried
 from federation.model.pools.residues import VIEWS, Residues, View, gathered, with_kinds
 from federation.model.pools.values import Pools
-from federation.model.workload import ReplicaRequirements
-from federation.scheduler.arrays import BoolArray, IntArray
-from federation.scheduler.held import Held, Holding
+from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.scheduler.arrays import BoolArray, IntArray, LevelArray
+from federation.scheduler.held import Held, JointPromise, JointRun, Unions
 from federation.scheduler.layers import Layers
 from federation.scheduler.many_rooms import UnpackedRoom, packed_rooms
 from federation.scheduler.pool_kinds import PoolKinds
 from federation.scheduler.room import ReportId, Room
 
+# So many are looked through whenever a binding is decided.
+_NEWEST: Final = 32
 NOT_TOLD_APART: Final = "the cluster's pools do not tell nodes apart by {keys}"
 
 
@@ -59,11 +61,13 @@ class FleetRooms:
     """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
 
     ``special_c`` are clusters where more is to be looked at than cells: over-committed ones, and
-    ones that hold strict promises.
+    ones that hold strict promises. ``settled`` is what each holds but for the newest promises,
+    ``joint``, which are written down there by and by: none is older than its clusters' sites.
     """
 
     sites: tuple[Site | None, ...]
-    held: tuple[Held | None, ...]
+    settled: tuple[Held | None, ...]
+    joint: tuple[JointPromise, ...]
     layers: Layers
     kinds: PoolKinds
     planned_c: BoolArray
@@ -80,7 +84,8 @@ class FleetRooms:
         """The rooms of so many clusters that have no pools."""
         return cls(
             sites=(None,) * size,
-            held=(None,) * size,
+            settled=(None,) * size,
+            joint=(),
             layers=Layers.none(size),
             kinds=PoolKinds(),
             planned_c=np.zeros(size, dtype=np.bool_),
@@ -119,7 +124,7 @@ class FleetRooms:
     def _with(
         self, taken: Mapping[int, tuple[Site, Held] | None], layers: Layers, kinds: PoolKinds
     ) -> FleetRooms:
-        sites, held = list(self.sites), list(self.held)
+        sites, held = list(self.sites), list(self._all_settled())
         planned_c, special_c = self.planned_c.copy(), self.special_c.copy()
         for position, found in taken.items():
             sites[position], held[position] = found or (None, None)
@@ -127,7 +132,8 @@ class FleetRooms:
             special_c[position] = found is not None and found[1].is_special
         return FleetRooms(
             sites=tuple(sites),
-            held=tuple(held),
+            settled=tuple(held),
+            joint=(),
             layers=layers,
             kinds=kinds,
             planned_c=planned_c,
@@ -135,27 +141,59 @@ class FleetRooms:
             known_filled=self.known_filled.after(taken),
         )
 
-    def with_promises(
-        self,
-        positions: Sequence[int],
-        residues: Residues,
-        holdings: Mapping[int, tuple[Holding, ...]],
+    def with_promise(
+        self, positions: Sequence[int], residues: Residues, promise: JointPromise
     ) -> FleetRooms:
-        """The same fleet with more held in some clusters, none of it strict or without room."""
-        held = list(self.held)
-        for position, more in holdings.items():
-            before = held[position]
-            if before is not None:
-                held[position] = before.with_proven(more)
+        """The same fleet with more held in some clusters, none of it strict or without room.
+
+        What is left now is told of the clusters at ``positions``, which may be more.
+        """
+        settled, joint = self.settled, self.joint
+        if len(joint) == _NEWEST:
+            settled, joint = self._all_settled(), ()
         return FleetRooms(
             sites=self.sites,
-            held=tuple(held),
+            settled=settled,
+            joint=(*joint, promise),
             layers=self.layers.with_newest(positions, residues),
             kinds=self.kinds,
             planned_c=self.planned_c,
             special_c=self.special_c,
-            known_filled=self.known_filled.after(holdings),
+            known_filled=self.known_filled.after(promise.asks),
         )
+
+    def held(self, position: int) -> Held | None:
+        """Everything outstanding in a cluster, None where it has no pools."""
+        return self._held(position, {})
+
+    def plain(self, positions: Iterable[int], binding: str) -> list[int]:
+        """Those of some clusters where nothing but the cells decides what such a binding is
+        promised: it holds nothing there, and what others hold is not special.
+        """
+        joint = {c for each in self.joint if each.binding == binding for c in each.asks}
+        return [
+            position
+            for position in positions
+            if (held := self.settled[position]) is not None
+            and not held.is_special
+            and binding not in held.bindings
+            and position not in joint
+        ]
+
+    def _held(self, position: int, unions: Unions) -> Held | None:
+        settled = self.settled[position]
+        if settled is None or not self.joint:
+            return settled
+        return settled.with_run(JointRun(self.joint, position, self.resources(position)), unions)
+
+    def _all_settled(self) -> tuple[Held | None, ...]:
+        """What each cluster holds, the newest promises included."""
+        if not self.joint:
+            return self.settled
+        settled, unions = list(self.settled), Unions()
+        for position in {c for each in self.joint for c in each.asks}:
+            settled[position] = self._held(position, unions)
+        return tuple(settled)
 
     def report(self, position: int) -> ReportId | None:
         """The report that a cluster's cells are from."""
@@ -189,11 +227,22 @@ class FleetRooms:
         reasons = {}
         for position in np.flatnonzero(told_c).tolist():
             site = self.sites[position]
-            if site is not None and Verdict.UNKNOWN in verdict_p[site.kind_p]:
+            if site is not None and not self._tells(position, verdict_p):
                 told_c[position] = False
                 missing = keys_not_carried(site.pools.label_keys, requirements.node_claim)
                 reasons[position] = NOT_TOLD_APART.format(keys=", ".join(missing))
         return told_c, reasons
+
+    def telling(self, positions: list[int], claim: NodeClaim | None) -> list[int]:
+        """Those of some clusters whose pools can tell where such replicas may run."""
+        verdict_p = self.kinds.verdicts(claim)
+        if verdict_p is None or Verdict.UNKNOWN not in verdict_p:
+            return positions
+        return [position for position in positions if self._tells(position, verdict_p)]
+
+    def _tells(self, position: int, verdict_p: LevelArray) -> bool:
+        site = self.sites[position]
+        return site is not None and Verdict.UNKNOWN not in verdict_p[site.kind_p]
 
     @property
     def rooms(self) -> Sequence[Room | None]:
@@ -235,7 +284,7 @@ class _Rooms(Sequence[Room | None]):
         if isinstance(position, slice):
             return tuple(self[each] for each in range(*position.indices(len(self))))
         fleet = self._fleet
-        site, held = fleet.sites[position], fleet.held[position]
+        site, held = fleet.sites[position], fleet.held(position)
         if site is None or held is None:
             return None
         return Room(

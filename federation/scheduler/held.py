@@ -5,9 +5,9 @@ Pure and immutable. Must not pack, nor know what is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.packing import Take, Takes
@@ -15,9 +15,6 @@ from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.shapes import Shape
 from federation.model.workload import NodeClaim
-
-# So many are copied with every promise; more than that are put in order.
-_NEWEST: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +62,68 @@ class Holding(NamedTuple):
         return self.unplaced > 0 and certificate is not PromiseCertificate.UNPROVEN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JointPromise:
+    """What one binding was promised in several clusters in the same steps, all of it with room.
+
+    ``asks`` are what it was promised, by the position of the cluster; ``place_by`` is where each
+    cluster is in what was packed, step after step: ``packed`` has what was wanted in clusters, and
+    what was taken for that.
+    """
+
+    binding: str
+    asks: Mapping[int, tuple[Outstanding, ...]]
+    place_by: Mapping[int, int]
+    packed: Sequence[tuple[Mapping[int, Outstanding], Takes]]
+
+    def holdings(self, position: int, resources: tuple[str, ...]) -> tuple[Holding, ...]:
+        """What that is in one cluster, whose cells have these resources."""
+        return tuple(
+            Holding(wanted[position], takes, self.place_by[position], resources)
+            for wanted, takes in self.packed
+            if position in wanted
+        )
+
+
+class JointRun(NamedTuple):
+    """Joint promises, one after the other, as far as they are in one cluster."""
+
+    promises: tuple[JointPromise, ...]
+    position: int
+    resources: tuple[str, ...]
+
+    @property
+    def bindings(self) -> tuple[str, ...]:
+        return tuple([each.binding for each in self.promises if self.position in each.asks])
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        """Made when asked for: decisions for all clusters would make nothing else."""
+        return tuple(
+            holding
+            for each in self.promises
+            for holding in each.holdings(self.position, self.resources)
+        )
+
+
+# Sets with more in them, by what they were and what came: clusters of the same decisions share one.
+Unions: TypeAlias = dict[tuple[frozenset[str], tuple[str, ...]], frozenset[str]]
+
+
 class Held(NamedTuple):
-    """Everything outstanding in a cluster, in the order it was packed: ``newest`` comes last."""
+    """Everything outstanding in a cluster, in the order it was packed: ``joint`` comes last."""
 
     settled: tuple[Holding, ...] = ()
+    joint: tuple[JointRun, ...] = ()
     bindings: frozenset[str] = frozenset()
-    newest: tuple[Holding, ...] = ()
-    newest_bindings: tuple[str, ...] = ()
     is_overcommitted: bool = False
     is_strict: bool = False
 
     @property
     def every(self) -> tuple[Holding, ...]:
-        return self.settled + self.newest
+        if not self.joint:
+            return self.settled
+        return self.settled + tuple(each for run in self.joint for each in run.holdings)
 
     @property
     def is_special(self) -> bool:
@@ -86,21 +132,22 @@ class Held(NamedTuple):
 
     def has(self, binding: str) -> bool:
         """Whether the binding has anything outstanding here."""
-        return binding in self.newest_bindings or binding in self.bindings
+        return binding in self.bindings
 
-    def with_proven(self, more: tuple[Holding, ...]) -> Held:
-        """With more that found all its room and is not strict."""
-        settled, bindings, newest, newest_bindings, is_overcommitted, is_strict = self
-        newest += more
-        newest_bindings += tuple([each.outstanding.binding for each in more])
-        if len(newest) > _NEWEST:
-            settled, newest = settled + newest, ()
-            bindings, newest_bindings = bindings.union(newest_bindings), ()
-        return Held(settled, bindings, newest, newest_bindings, is_overcommitted, is_strict)
+    def with_run(self, run: JointRun, unions: Unions) -> Held:
+        """With joint promises after the others."""
+        asked = self.bindings, run.bindings
+        if not asked[1]:
+            return self
+        if asked not in unions:
+            unions[asked] = self.bindings.union(run.bindings)
+        return self._replace(joint=(*self.joint, run), bindings=unions[asked])
 
     def with_more(self, more: Sequence[Holding]) -> Held:
         """With these after the others."""
-        return self.with_proven(tuple(more))._replace(
+        return Held(
+            settled=self.every + tuple(more),
+            bindings=self.bindings.union([each.outstanding.binding for each in more]),
             is_overcommitted=self.is_overcommitted or any(each.is_broken for each in more),
             is_strict=self.is_strict
             or any(each.outstanding.certificate is PromiseCertificate.STRICT for each in more),

@@ -18,7 +18,7 @@ from federation.model.shapes import Shape
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.arrays import IntArray
 from federation.scheduler.fleet_rooms import FleetRooms
-from federation.scheduler.held import Holding
+from federation.scheduler.held import Holding, JointPromise
 from federation.scheduler.losses import contenders, strict_promises_hold
 from federation.scheduler.packable_sets import packable_sets_c
 from federation.scheduler.room import ReportId, Room, certificate_for
@@ -54,9 +54,15 @@ class Promise:
 
 
 class Promised(NamedTuple):
-    """Every ask is promised: what shows it by cluster position, and the fleet's rooms with it."""
+    """Every ask is promised: what shows it, and the fleet's rooms with it.
+
+    ``asked`` are the clusters by position. What is not part of the ``joint`` promise is in
+    ``holdings``.
+    """
 
     names: Sequence[str]
+    asked: Sequence[int]
+    joint: JointPromise | None
     holdings: Mapping[int, Sequence[Holding]]
     fleet: FleetRooms
 
@@ -64,9 +70,14 @@ class Promised(NamedTuple):
     def promises(self) -> tuple[Promise, ...]:
         return tuple(
             Promise(cluster=self.names[c], report=self.fleet.report(c), holding=each)
-            for c, holdings in self.holdings.items()
-            for each in holdings
+            for c in self.asked
+            for each in self._holdings(c)
         )
+
+    def _holdings(self, position: int) -> Sequence[Holding]:
+        if position in self.holdings or self.joint is None:
+            return self.holdings[position]
+        return self.joint.holdings(position, self.fleet.resources(position))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +131,9 @@ def promise(
     to refuse would not make it go away.
     """
     simple = simple_asks(fleet, binding, asks)
-    together = promised_together(fleet, simple)
+    together = promised_together(fleet, binding, simple)
     reasons = dict(together.reasons)
-    holdings = dict(together.holdings)
+    holdings: dict[int, Sequence[Holding]] = {}
     rooms: dict[int, Room] = {}
     for position in asks.keys() - simple.keys():
         ask = _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position])
@@ -138,7 +149,9 @@ def promise(
         return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
     return Promised(
         names=names,
-        holdings={c: holdings[c] for c in asks},
+        asked=tuple(asks),
+        joint=together.promise,
+        holdings=holdings,
         fleet=together.fleet.with_rooms(rooms) if rooms else together.fleet,
     )
 

@@ -5,119 +5,138 @@ Pure. Must not look at clusters that are over-committed, hold strict promises, o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from federation.model.pools.matching import Verdict
-from federation.model.pools.packing import Packing, packed_in_place
+from federation.model.pools.packing import Packing, Takes, packed_in_place
 from federation.model.pools.residues import VIEWS, View
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.arrays import LevelArray
 from federation.scheduler.fleet_rooms import FleetRooms
-from federation.scheduler.held import Holding
+from federation.scheduler.held import JointPromise
 
 _SIMPLE = frozenset({PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED})
 
 
 class Together(NamedTuple):
-    """The fleet with what is wanted, how it is packed, and where there is too little room."""
+    """The fleet with what is promised, if that is anything, or where there is too little room."""
 
     fleet: FleetRooms
-    holdings: Mapping[int, tuple[Holding, ...]]
+    promise: JointPromise | None
     reasons: Mapping[int, str]
+
+
+# What is wanted of one cluster, and those where the very same is.
+_Group: TypeAlias = tuple[tuple[Outstanding, ...], list[int]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Round:
-    """Clusters that want the same, by their place among those that are packed."""
+    """What is wanted of the same requirements, each with the clusters where it is."""
 
     requirements: ReplicaRequirements
-    wanted: dict[int, Outstanding] = field(default_factory=dict)
+    wanted: list[tuple[Outstanding, list[int]]] = field(default_factory=list)
+
+    def takes(self, each: Outstanding, positions: list[int]) -> bool:
+        """Whether it may be packed in the same step as the others, which are no other clusters'
+        or the same ones', asked last.
+        """
+        return self.wanted[-1][1] is not positions and (
+            self.requirements is each.requirements or self.requirements == each.requirements
+        )
+
+    @property
+    def by_position(self) -> dict[int, Outstanding]:
+        return {position: each for each, positions in self.wanted for position in positions}
 
 
 def simple_asks(
     fleet: FleetRooms, binding: str, asks: Mapping[int, tuple[Outstanding, ...]]
 ) -> dict[int, tuple[Outstanding, ...]]:
     """What a binding wants of those clusters where nothing but the cells decides about it."""
-    # Clusters of one decision mostly share their requirements.
-    verdicts: dict[int, LevelArray | None] = {}
-    simple = {}
-    for position, wanted in asks.items():
-        site, held = fleet.sites[position], fleet.held[position]
-        if not wanted or site is None or held is None or held.is_special or held.has(binding):
-            continue
-        for each in wanted:
-            if each.certificate not in _SIMPLE:
-                break
-            key = id(each.requirements)
-            if key not in verdicts:
-                verdicts[key] = fleet.kinds.verdicts(each.requirements.node_claim)
-            verdict_p = verdicts[key]
-            if verdict_p is not None and Verdict.UNKNOWN in verdict_p[site.kind_p]:
-                break
-        else:
-            simple[position] = wanted
+    plain = fleet.plain(asks, binding)
+    simple: dict[int, tuple[Outstanding, ...]] = {}
+    for wanted, positions in _groups(plain, asks):
+        if wanted and all(each.certificate in _SIMPLE for each in wanted):
+            telling = positions
+            for each in wanted:
+                telling = fleet.telling(telling, each.requirements.node_claim)
+            simple |= dict.fromkeys(telling, wanted)
     return simple
 
 
-def promised_together(fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]) -> Together:
+def _groups(
+    positions: Iterable[int], asks: Mapping[int, tuple[Outstanding, ...]]
+) -> Iterable[_Group]:
+    """Clusters by what is wanted there. Those of a decision mostly share a few values, which are
+    told apart by identity: to compare them would take longer than to do the same twice.
+    """
+    groups: dict[int, _Group] = {}
+    for position in positions:
+        wanted = asks[position]
+        group = groups.get(id(wanted))
+        if group is None:
+            group = groups[id(wanted)] = wanted, []
+        group[1].append(position)
+    return groups.values()
+
+
+def promised_together(
+    fleet: FleetRooms, binding: str, asks: Mapping[int, tuple[Outstanding, ...]]
+) -> Together:
     """Pack all that is wanted, component after component; every cluster's ask is a simple one."""
     if not asks:
-        return Together(fleet=fleet, holdings={}, reasons={})
+        return Together(fleet=fleet, promise=None, reasons={})
     positions, residues = fleet.layers.gathered(list(asks))
-    holdings: dict[int, tuple[Holding, ...]] = dict.fromkeys(asks, ())
+    place_by = {position: place for place, position in enumerate(positions)}
+    packed: list[tuple[Mapping[int, Outstanding], Takes]] = []
     reasons: dict[int, str] = {}
-    for each in _rounds([asks.get(position, ()) for position in positions]):
+    for each in _rounds(_groups((c for c in positions if c in asks), asks)):
         replicas_c = np.zeros(len(positions), dtype=np.int64)
-        replicas_c[list(each.wanted)] = [wanted.to_pack for wanted in each.wanted.values()]
+        for wanted, here in each.wanted:
+            replicas_c[[place_by[position] for position in here]] = wanted.to_pack
         verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
         packing = packed_in_place(residues, each.requirements.request, replicas_c, suiting_p)
-        residues, takes = packing.left, packing.takes
+        residues = packing.left
         if (packing.placed_s < replicas_c.repeat(VIEWS)).any():
-            for place, text in _shortages(packing, each).items():
-                reasons.setdefault(positions[place], text)
-        for place, wanted in each.wanted.items():
-            position = positions[place]
-            holdings[position] += (Holding(wanted, takes, place, fleet.resources(position)),)
+            for position, text in _shortages(packing, each, place_by).items():
+                reasons.setdefault(position, text)
+        packed.append((each.by_position, packing.takes))
+    promise = JointPromise(binding=binding, asks=asks, place_by=place_by, packed=packed)
     if not reasons:
-        fleet = fleet.with_promises(positions, residues, holdings)
-    return Together(fleet=fleet, holdings=holdings, reasons=reasons)
+        fleet = fleet.with_promise(positions, residues, promise)
+    return Together(fleet=fleet, promise=promise, reasons=reasons)
 
 
-def _rounds(asks: Sequence[tuple[Outstanding, ...]]) -> list[_Round]:
+def _rounds(groups: Iterable[_Group]) -> list[_Round]:
     """Everything that is wanted, what is alike in one round, no cluster twice in one."""
     rounds: list[_Round] = []
-    for place, ask in enumerate(asks):
-        for each in ask:
-            for other in rounds:
-                if place not in other.wanted and (
-                    other.requirements is each.requirements
-                    or other.requirements == each.requirements
-                ):
-                    break
-            else:
-                other = _Round(requirements=each.requirements)
-                rounds.append(other)
-            other.wanted[place] = each
+    for wanted, positions in groups:
+        for each in wanted:
+            fitting = next((other for other in rounds if other.takes(each, positions)), None)
+            if fitting is None:
+                fitting = _Round(requirements=each.requirements)
+                rounds.append(fitting)
+            fitting.wanted.append((each, positions))
     return rounds
 
 
-def _shortages(packing: Packing, one: _Round) -> dict[int, str]:
+def _shortages(packing: Packing, one: _Round, place_by: Mapping[int, int]) -> dict[int, str]:
     """Where not everything finds room, in both views if that is what was promised."""
     filled_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
     spread_c = packing.placed_s[View.SPREAD :: VIEWS].tolist()
     texts = {}
-    for place, wanted in one.wanted.items():
-        most = filled_c[place]
+    for position, wanted in one.by_position.items():
+        most = filled_c[place_by[position]]
         if wanted.certificate is PromiseCertificate.CAREFUL:
-            most = min(most, spread_c[place])
+            most = min(most, spread_c[place_by[position]])
         if most < wanted.to_pack:
-            texts[place] = shortage_text(most, wanted)
+            texts[position] = shortage_text(most, wanted)
     return texts
 
 

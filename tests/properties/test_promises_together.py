@@ -123,7 +123,8 @@ def test_a_decision_is_promised_where_each_of_its_clusters_has_room_by_itself(
             position = NAMES.index(each.cluster)
             now = fleet.rooms[position]
             assert now is not None
-            assert any(each.holding is other for other in now.holdings)
+            shown = [(other.outstanding, other.steps) for other in now.holdings]
+            assert (each.holding.outstanding, each.holding.steps) in shown
         assert_same(fleet, rooms)
 
 

@@ -277,3 +277,38 @@ def test_a_room_does_not_fall_to_pieces() -> None:
     assert len(room.holdings) == 300
     assert len(room.filled.cells) <= 64 + 64
     assert broken_promise(room.pools, room.holdings) == ""
+
+
+def test_what_many_decisions_promised_is_all_there_in_its_order() -> None:
+    names = ["a", "b", "c"]
+    bare = [Room.of(REPORT, pools((40, 25), (20, 40))) for _ in names]
+    fleet, alone = FleetRooms.of(bare), list(bare)
+    for number in range(70):
+        (one,) = outstanding = (wanted(1, amount=5 + number % 3, binding=f"web{number}"),)
+        # One cluster has every promise, the others every second.
+        asks = {0: outstanding, 1 + number % 2: outstanding}
+        answer = promise(fleet, names, one.binding, asks)
+        assert isinstance(answer, Promised)
+        assert [(each.cluster, each.holding.outstanding) for each in answer.promises] == [
+            (names[position], one) for position in asks
+        ]
+        fleet = answer.fleet
+        for position in asks:
+            alone[position] = alone[position].with_one(one)
+        if number == 50:
+            # A new report of one of them.
+            alone[1] = Room.of(REPORT, pools((30, 30)), alone[1].outstanding)
+            fleet = fleet.with_rooms({1: alone[1]})
+    for now, by_itself in zip(fleet.rooms, alone, strict=True):
+        assert now is not None
+        assert [(each.outstanding, each.steps) for each in now.holdings] == [
+            (each.outstanding, each.steps) for each in by_itself.holdings
+        ]
+        assert broken_promise(now.pools, now.holdings) == ""
+    # Who holds something there already gets no more than what is asked for.
+    for binding in ("web0", "web69"):
+        more = promise(fleet, names, binding, {0: (wanted(2, amount=5, binding=binding),)})
+        assert isinstance(more, Promised)
+        (room,) = more.fleet.rooms[:1]
+        assert room is not None
+        assert [each.outstanding.in_cells for each in room.holdings_of(binding)] == [2]
