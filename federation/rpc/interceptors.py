@@ -9,10 +9,11 @@ import asyncio
 import inspect
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -23,6 +24,7 @@ from federation.model.errors import (
     InvalidRequest,
     PermissionRefused,
     Unauthenticated,
+    Unavailable,
 )
 from federation.rpc.status import status_of
 from federation.services.identity import Identity
@@ -40,6 +42,8 @@ OPEN_METHODS = frozenset(
 )
 AGENT_METHODS = frozenset({"/federation.v1.Agents/Connect"})
 PEER_METHODS = frozenset({"/federation.v1.Peers/AskAgent"})
+# How often the caller of a stream is looked at again; mostly that is remembered.
+ADMITTED_SECONDS = 5.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # Generic in the stubs only.
@@ -70,7 +74,8 @@ class Undecodable:
 class Gate(grpc.aio.ServerInterceptor):
     """Admits a call by its credential before its request is read, and answers for its errors.
 
-    A unary call without a deadline gets ``deadline_seconds``; streams live as long as they live.
+    A unary call without a deadline gets ``deadline_seconds``; a stream of answers lives as long as
+    its caller's credential, agents' streams as long as those who look after them let them.
     """
 
     def __init__(self, identity: Identity, *, deadline_seconds: float = 30.0) -> None:
@@ -85,10 +90,7 @@ class Gate(grpc.aio.ServerInterceptor):
             return None
         refusal: Exception | None = None
         try:
-            async with asyncio.timeout(self._deadline_seconds):
-                await self._admit(handler_call_details)
-        except TimeoutError:
-            refusal = DeadlineMissed()
+            await self._admit(handler_call_details)
         except Exception as error:  # noqa: BLE001 - answered below, where there is a context
             refusal = error
         return Guard(
@@ -96,12 +98,17 @@ class Gate(grpc.aio.ServerInterceptor):
             method=handler_call_details.method,
             refusal=refusal,
             deadline_seconds=self._deadline_seconds,
+            admit=partial(self._admit, handler_call_details),
         ).guarded()
 
     async def _admit(self, details: grpc.HandlerCallDetails) -> None:
         if details.method in OPEN_METHODS:
             return
-        principal = await self._identity.identify(bearer_of(details))
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                principal = await self._identity.identify(bearer_of(details))
+        except TimeoutError as error:
+            raise DeadlineMissed from error
         refuse_others(details.method, principal)
         _caller.set(principal)
 
@@ -114,6 +121,7 @@ class Guard:
     method: str
     refusal: Exception | None
     deadline_seconds: float
+    admit: Callable[[], Awaitable[None]]
 
     def guarded(self) -> Handler:
         codec = (tolerant(self.handler.request_deserializer), self.handler.response_serializer)
@@ -136,7 +144,10 @@ class Guard:
 
     async def _unary_stream(self, request: Any, context: Context) -> None:
         behaviour = self.handler.unary_stream
-        await self._served(context, lambda: relay(behaviour, decoded(request), context))
+        await self._served(
+            context,
+            lambda: while_admitted(relay(behaviour, decoded(request), context), self.admit),
+        )
 
     async def _stream_stream(self, requests: AsyncIterator[Any], context: Context) -> None:
         behaviour = self.handler.stream_stream
@@ -160,6 +171,24 @@ class Guard:
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
             missed = isinstance(error, TimeoutError) and limit.expired()
             await answer_error(context, DeadlineMissed() if missed else error, self.method)
+
+
+async def while_admitted(
+    work: Coroutine[Any, Any, None], admit: Callable[[], Awaitable[None]]
+) -> None:
+    """Ends the work, and raises, once its caller is not admitted any more."""
+    working = asyncio.create_task(work)
+    try:
+        while True:
+            done, _ = await asyncio.wait([working], timeout=ADMITTED_SECONDS)
+            if done:
+                return working.result()
+            # The store may be away, and nobody can tell now: the next look will.
+            with suppress(Unavailable, DeadlineMissed):
+                await admit()
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
 
 
 def refuse_others(method: str, principal: Principal) -> None:

@@ -12,6 +12,8 @@ import grpc
 import pytest
 
 from federation.client import Client, Target
+from federation.rpc import interceptors
+from federation.services import identity
 from federation.services.watches import WatchPace
 from federation.v1.clusters_pb2 import (
     ListClustersRequest,
@@ -42,6 +44,7 @@ from tests.control_planes import (
     report,
     running_control_plane,
 )
+from tests.databases import connect
 
 BINDINGS = 200
 
@@ -110,6 +113,21 @@ async def watching(
         yield stream
     finally:
         stream.cut()
+
+
+async def test_a_watch_ends_when_its_callers_credential_is_revoked(
+    running: RunningControlPlane, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "TRUSTED_SECONDS", 0.0)
+    monkeypatch.setattr(interceptors, "ADMITTED_SECONDS", 0.01)
+    async with watching(running, "") as stream:
+        assert (await stream.next()).resource_version
+        connection = await connect(database_url)
+        await connection.execute("UPDATE credential SET revoked_at = now()")
+        await connection.close()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.next()
+    assert refusal_of(caught.value).code is grpc.StatusCode.UNAUTHENTICATED
 
 
 def take(known: dict[str, str], response: Any) -> None:

@@ -262,7 +262,13 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
         pytest.fail("nobody would hear of it")
 
     handler: Any = grpc.unary_unary_rpc_method_handler(asked)
-    guard: Any = Guard(handler=handler, method="/s/M", refusal=None, deadline_seconds=5.0)
+    guard: Any = Guard(
+        handler=handler,
+        method="/s/M",
+        refusal=None,
+        deadline_seconds=5.0,
+        admit=lambda: pytest.fail("it is no stream"),
+    )
     context = TooLate()
     with pytest.raises(grpc.aio.AbortError):
         await guard.guarded().unary_unary(b"", context)
