@@ -256,13 +256,13 @@ class ScriptedCluster:
     def exact(self) -> ExactEstimates:
         raise Unavailable(_NO_NODES)
 
-    def unclaimed(self, now: float) -> ExactEstimates:  # noqa: ARG002 - as above
+    def unclaimed(self, now: float) -> ExactEstimates:  # noqa: ARG002 - there are no nodes
         raise Unavailable(_NO_NODES)
 
     def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
         """Scripted pools are as they are."""
 
-    def unschedulable(self, owner: Owner, *, since: float) -> int:  # noqa: ARG002 - as above
+    def unschedulable(self, owner: Owner, *, since: float) -> int:  # noqa: ARG002 - there are no pods
         raise Unavailable(_NO_NODES)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +18,18 @@ from federation.model.resources import MAX_AMOUNT
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+Value = TypeVar("Value", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Interned:
+class Interned(Generic[Value]):
     """A column of few distinct values: ``values[code_n[i]]`` is row i's.
 
     ``codes`` finds a value's place among them.
     """
 
-    values: tuple[Hashable, ...]
-    codes: Mapping[Hashable, int]
+    values: tuple[Value, ...]
+    codes: Mapping[Value, int]
     code_n: npt.NDArray[np.int32]
 
     def where(self, holds: Callable[..., bool]) -> BoolArray:
@@ -36,7 +37,7 @@ class Interned:
         verdict_v = np.fromiter(map(holds, self.values), dtype=np.bool_, count=len(self.values))
         return verdict_v[self.code_n]
 
-    def among(self, values: Iterable[Hashable]) -> BoolArray:
+    def among(self, values: Iterable[Value]) -> BoolArray:
         """Rows whose value is one of ``values``, looked at by code alone."""
         rows = np.zeros(len(self.code_n), dtype=np.bool_)
         for value in values:
@@ -57,9 +58,9 @@ class NodeTable:
     allocatable: Mapping[str, Int64Array]
     ready_n: BoolArray
     unschedulable_n: BoolArray
-    names: Interned
-    taints: Interned
-    _labels: dict[str, Interned] = field(default_factory=dict)
+    names: Interned[str]
+    taints: Interned[tuple[Taint, ...]]
+    _labels: dict[str, Interned[str | None]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, nodes: Iterable[Node]) -> NodeTable:
@@ -77,7 +78,7 @@ class NodeTable:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def label(self, key: str) -> Interned:
+    def label(self, key: str) -> Interned[str | None]:
         """The nodes' values of a label, None where a node lacks it."""
         column = self._labels.get(key)
         if column is None:
@@ -135,7 +136,7 @@ def columns_of(rows: Sequence[Mapping[str, int]]) -> dict[str, Int64Array]:
     return columns
 
 
-def _interned(values: Sequence[str | tuple[Taint, ...] | None]) -> Interned:
-    codes: dict[Hashable, int] = {value: code for code, value in enumerate(dict.fromkeys(values))}
+def _interned(values: Sequence[Value]) -> Interned[Value]:
+    codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
     code_n = np.fromiter(map(codes.__getitem__, values), np.int32, len(values))
     return Interned(values=tuple(codes), codes=codes, code_n=code_n)

@@ -56,7 +56,7 @@ def _field_n(table: NodeTable, requirement: Requirement) -> BoolArray:
     return _meeting_n(table.names, requirement)
 
 
-def _meeting_n(column: Interned, requirement: Requirement) -> BoolArray:
+def _meeting_n(column: Interned[str] | Interned[str | None], requirement: Requirement) -> BoolArray:
     """Rows that meet an expression over the column's key; None stands for no value."""
     if requirement.operator is Operator.IN:
         return column.among(requirement.values)

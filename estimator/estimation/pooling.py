@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from estimator.snapshot import BoolArray, Interned, Snapshot
-from federation.model.cluster import Taint
+from estimator.snapshot import BoolArray, Interned, Snapshot, Value
 from federation.model.pools.building import BuiltPools, partition_nodes
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import Column, NodeColumns, Pools
@@ -54,16 +53,10 @@ def node_columns(
     table = snapshot.table
     return NodeColumns(
         free={name: snapshot.free_n(name)[counted_n] for name in table.allocatable},
-        taints=_taints(table.taints, counted_n),
-        labels={key: _labels(table.label(key), counted_n) for key in label_keys},
+        taints=_counted(table.taints, counted_n),
+        labels={key: _counted(table.label(key), counted_n) for key in label_keys},
     )
 
 
-def _taints(column: Interned, counted_n: BoolArray) -> Column[tuple[Taint, ...]]:
-    # A node table interns whatever can be hashed; its taints are tuples of taints.
-    return Column(values=column.values, code_n=column.code_n[counted_n])  # type: ignore[arg-type]
-
-
-def _labels(column: Interned, counted_n: BoolArray) -> Column[str | None]:
-    # As above: its labels are texts, None where a node lacks one.
-    return Column(values=column.values, code_n=column.code_n[counted_n])  # type: ignore[arg-type]
+def _counted(column: Interned[Value], counted_n: BoolArray) -> Column[Value]:
+    return Column(values=column.values, code_n=column.code_n[counted_n])

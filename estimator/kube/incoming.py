@@ -5,7 +5,7 @@ Pure. Must not judge: what cannot be judged from one node alone is only named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -65,9 +65,8 @@ class IncomingContainer(Container, frozen=True):
 
 
 class IncomingSpec(PodSpec, frozen=True):
-    # Narrower than in PodSpec, whose lists are only ever read: the decoder then fills in the ports.
-    containers: list[IncomingContainer] | None = None  # type: ignore[assignment]
-    init_containers: list[IncomingContainer] | None = None  # type: ignore[assignment]
+    containers: Sequence[IncomingContainer] | None = None
+    init_containers: Sequence[IncomingContainer] | None = None
     scheduler_name: str | None = None
     priority: int | None = None
     tolerations: list[RawToleration] | None = None

@@ -5,6 +5,8 @@ Must not interpret: ``estimator.kube.translate`` does. Anything may be absent or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 Quantities = dict[str, str]
@@ -138,8 +140,8 @@ class Affinity(RawObject, frozen=True):
 
 class PodSpec(RawObject, frozen=True):
     node_name: str | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: Sequence[Container] | None = None
+    init_containers: Sequence[Container] | None = None
     overhead: Quantities | None = None
     resources: Resources | None = None
     node_selector: dict[str, str] | None = None

@@ -5,7 +5,7 @@ Must not hold more shapes than it is told to: it remembers the last ones used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -83,7 +83,7 @@ def _container_request(shape: _ContainerShape) -> ContainerRequest:
 
 
 def _container_shapes(
-    containers: list[Container] | None, statuses: list[ContainerStatus] | None
+    containers: Sequence[Container] | None, statuses: list[ContainerStatus] | None
 ) -> tuple[_ContainerShape, ...]:
     if not containers:
         return ()

@@ -5,9 +5,9 @@ Must not answer. Everything that is wrong is told by its field, all of it at onc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -49,19 +49,6 @@ class UnschedulableQuestion:
 
     owner: Owner
     threshold_seconds: float
-
-
-class _Requirements(Protocol):
-    """What both of Karmada's requirement messages have."""
-
-    @property
-    def nodeClaim(self) -> karmada.NodeClaim: ...  # noqa: N802 - Karmada's name
-    @property
-    def resourceRequest(self) -> Mapping[str, karmada.Quantity]: ...  # noqa: N802
-    @property
-    def resourceRequestBytes(self) -> Mapping[str, bytes]: ...  # noqa: N802
-    @property
-    def priorityClassName(self) -> str: ...  # noqa: N802
 
 
 def replicas_question(content: bytes, cluster: str) -> ReplicasQuestion:
@@ -151,7 +138,10 @@ def _components(
 
 
 def _requirements(
-    message: _Requirements, namespace: str, path: str, found: Violations
+    message: karmada.ReplicaRequirements | karmada.ComponentReplicaRequirements,
+    namespace: str,
+    path: str,
+    found: Violations,
 ) -> ReplicaRequirements:
     """The requirements, whichever of the two spellings each part has."""
     quantities = {name: quantity.string for name, quantity in message.resourceRequest.items()}
