@@ -14,7 +14,7 @@ import click
 from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.assumptions import replicas_beside, sets_beside
-from federation.cli.cases import Case, answer_cases, objects_at, options_at
+from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.connection import connection
 from federation.cli.files import documents_of
 from federation.cli.output import Format, output_option
@@ -24,7 +24,7 @@ from federation.codec.requirements import requirements_to_message
 from federation.codec.written import enum_word
 from federation.model.capacity import FleetCapacity
 from federation.model.cluster import ClusterState
-from federation.model.estimate import Bound, EstimateOptions, Merge, ModelRule
+from federation.model.estimate import Bound, EstimateOptions
 from federation.model.summary import estimate_replicas
 from federation.model.workload import ReplicaRequirements
 from federation.v1 import estimates_pb2
@@ -49,15 +49,11 @@ CASE_COLUMNS = ("cluster", "replicas", "source", "bound")
 @click.option(
     "--from", "paths", multiple=True, help="File with Clusters, or - ; no server is asked."
 )
-@click.option("--cases", help="File with a case a line, or - ; an answer a line comes back.")
+@cases_option
 @click.option("--clusters", default="", help="Only these, of the control plane: member1,member2.")
 @click.option("--source", type=click.Choice(list(inputs.SOURCES)), help="Highest level to ask.")
-@click.option(
-    "--model-rule", type=click.Choice([each.value for each in ModelRule]), help="How grades count."
-)
-@click.option(
-    "--merge", type=click.Choice([each.value for each in Merge]), help="How levels combine."
-)
+@inputs.model_rule_option
+@inputs.merge_option
 @output_option
 def estimate(
     requests: Sequence[str],

@@ -16,7 +16,7 @@ from estimator.binpack.strategy import Strategy
 from estimator.scoring_config.choice import on_documented_scale, strategy_for
 from estimator.scoring_config.reader import read_scoring_configuration
 from federation.cli import output as show
-from federation.cli.cases import answer_cases
+from federation.cli.cases import answer_cases, cases_option
 from federation.cli.files import documents_of, read_text
 from federation.cli.output import Format, output_option
 from federation.cli.scoring_cases import answer_case, checked_configuration
@@ -55,7 +55,7 @@ Row = dict[str, Any]
     show_default=True,
     help="10: as Kubernetes' page on bin packing scores RequestedToCapacityRatio.",
 )
-@click.option("--cases", metavar="FILE", help="A case a line, or - ; an answer a line comes back.")
+@cases_option
 @click.option("--check-config", metavar="FILE", help="Only say what is wrong with a configuration.")
 @output_option
 def score(paths: Sequence[str], output: Format, **options: str | None) -> None:

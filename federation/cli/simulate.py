@@ -15,14 +15,13 @@ import click
 
 from federation.cli import inputs
 from federation.cli import output as show
-from federation.cli.cases import Case, answer_cases, objects_at, options_at
+from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.decisions import print_trace
 from federation.cli.files import documents_of
 from federation.cli.output import Format, output_option
 from federation.codec.decisions import trace_to_message
 from federation.codec.workloads import bindings_from_documents
 from federation.model.errors import InvalidRequest
-from federation.model.estimate import Merge, ModelRule
 from federation.model.placement import Binding, TieBreak
 from federation.plugins import read_profiles
 from federation.scheduler.decision import Decision
@@ -41,16 +40,12 @@ fedctl simulate --cases cases.jsonl > answers.jsonl
 
 @click.command(epilog=EPILOG)
 @click.option("-f", "--filename", "paths", multiple=True, help="File with objects, or - .")
-@click.option("--cases", help="File with a case a line, or - ; an answer a line comes back.")
+@cases_option
 @click.option(
     "--tie-break", type=click.Choice([each.value for each in TieBreak]), help="Order among equals."
 )
-@click.option(
-    "--model-rule", type=click.Choice([each.value for each in ModelRule]), help="How grades count."
-)
-@click.option(
-    "--merge", type=click.Choice([each.value for each in Merge]), help="How levels combine."
-)
+@inputs.model_rule_option
+@inputs.merge_option
 @click.option("--reserve", is_flag=True, help="Hold Duplicated and static weights to capacity too.")
 @click.option(
     "--scheduler-config",

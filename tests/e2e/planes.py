@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from click.testing import CliRunner, Result
 
 from federation.cli.__main__ import fedctl
@@ -21,7 +22,7 @@ from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.control_planes import AT_ANY_TIME, Refusal, hello, refusal_of, report
-from tests.databases import TABLES, connect, run
+from tests.databases import TABLES, Databases, connect, run
 from tests.e2e.servers import Server, started
 
 SECONDS = 20.0
@@ -114,6 +115,21 @@ class Plane:
         listed = self.call(stub.ListClusters, clusters_pb2.ListClustersRequest())
         assert [each.metadata.name for each in listed.clusters] == ["member1"]
         assert self.server.process.poll() is None
+
+
+@pytest.fixture(scope="module")
+def plane(
+    databases: Databases,
+    template_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Plane]:
+    """For all tests of a file, on a database of its own."""
+    name = Path(request.module.__file__).stem
+    url = databases.create(name, template=template_url)
+    with serving_plane(url, tmp_path_factory.mktemp(name)) as served:
+        yield served
+    databases.drop(url)
 
 
 @contextmanager

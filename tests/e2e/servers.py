@@ -19,6 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 
+from federation.store.embedded import EmbeddedPostgres
+from federation.store.postgres_binaries import find_binaries
+
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
 POLL_SECONDS = 0.05
@@ -31,6 +34,13 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     # An embedded server for tests that run as the user of a CI machine may be elsewhere.
     binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
     return {**kept, **({"FEDERATION_POSTGRES_BIN": binaries} if binaries else {}), **extra}
+
+
+def embedded_of(data: Path) -> EmbeddedPostgres:
+    """The database in the data directory of a server that runs no more."""
+    binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
+    found = find_binaries(Path(binaries) if binaries else None, os.environ.get("PATH", ""))
+    return EmbeddedPostgres(found, data / "postgres")
 
 
 def federation(

@@ -6,7 +6,6 @@ Each time: the right code, the field by name, no row written, no stack trace, an
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,11 @@ from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.estimates_pb2_grpc import EstimatesStub
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.control_planes import hello, refusal_of
-from tests.databases import Databases
-from tests.e2e.planes import MEBIBYTE, SECONDS, Plane, binding, said_by_member1, serving_plane, told
+from tests.e2e.planes import MEBIBYTE, SECONDS, Plane, binding, plane, said_by_member1, told
+
+__all__ = ["plane"]
 
 INVALID, DENIED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED
-
-
-@pytest.fixture(scope="module")
-def plane(
-    databases: Databases, template_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Plane]:
-    url = databases.create("bad_calls", template=template_url)
-    with serving_plane(url, tmp_path_factory.mktemp("bad_calls")) as served:
-        yield served
-    databases.drop(url)
 
 
 TOKENS = {

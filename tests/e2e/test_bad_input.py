@@ -6,7 +6,6 @@ Each time: the right code, the field by name, no row written, no stack trace, an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,13 @@ from federation.v1 import clusters_pb2, resource_pb2
 from federation.v1.agents_pb2 import ConnectRequest, Heartbeat, Report
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from tests.control_planes import graded, hello, report
-from tests.databases import Databases
-from tests.e2e.planes import BINDING, MEBIBYTE, Plane, binding, said_by_member1, serving_plane, told
+from tests.e2e.planes import BINDING, MEBIBYTE, Plane, binding, plane, said_by_member1, told
+
+__all__ = ["plane"]
 
 INVALID, DENIED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED
 MAX_INT64 = 2**63 - 1
 CLUSTER = {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster"}
-
-
-@pytest.fixture(scope="module")
-def plane(
-    databases: Databases, template_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Plane]:
-    url = databases.create("bad_input", template=template_url)
-    with serving_plane(url, tmp_path_factory.mktemp("bad_input")) as served:
-        yield served
-    databases.drop(url)
 
 
 def request(**amounts: Any) -> dict[str, Any]:

@@ -24,8 +24,6 @@ from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
 from federation.codec.strict import message_from_document
-from federation.store.embedded import EmbeddedPostgres
-from federation.store.postgres_binaries import find_binaries
 from federation.store.postgres_process import read_postmaster
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 from federation.v1.agents_pb2 import ConnectRequest
@@ -35,7 +33,7 @@ from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.control_planes import AT_ANY_TIME, hello, report
 from tests.databases import connect, run
-from tests.e2e.servers import Server, started
+from tests.e2e.servers import Server, embedded_of, started
 
 MEMBERS = ("member1", "member2", "member3")
 CALLERS = 4
@@ -298,12 +296,6 @@ def data(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "state"
     yield directory
     embedded_of(directory).discard()
-
-
-def embedded_of(data: Path) -> EmbeddedPostgres:
-    binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
-    found = find_binaries(Path(binaries) if binaries else None, os.environ.get("PATH", ""))
-    return EmbeddedPostgres(found, data / "postgres")
 
 
 def check_rows_of(data: Path, callers: Sequence[Caller]) -> None:

@@ -29,8 +29,9 @@ from federation.v1 import (
     simulation_pb2,
 )
 from tests.control_planes import refusal_of
-from tests.databases import Databases
-from tests.e2e.planes import Plane, serving_plane
+from tests.e2e.planes import Plane, plane
+
+__all__ = ["plane"]
 
 REQUESTS = 60
 FILES: tuple[FileDescriptor, ...] = tuple(
@@ -252,16 +253,6 @@ def requests(method: MethodDescriptor, number: int) -> Iterator[Message]:
         for _ in range(chance.choice((1, 1, 2, 4))):
             mutate(request, chance)
         yield request
-
-
-@pytest.fixture(scope="module")
-def plane(
-    databases: Databases, template_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Plane]:
-    url = databases.create("mutations", template=template_url)
-    with serving_plane(url, tmp_path_factory.mktemp("mutations")) as served:
-        yield served
-    databases.drop(url)
 
 
 def test_every_service_is_tried() -> None:

@@ -15,8 +15,6 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.store.embedded import EmbeddedPostgres
-from federation.store.postgres_binaries import find_binaries
 from federation.store.postgres_process import read_postmaster
 from federation.v1.clusters_pb2 import (
     CreateJoinTokenRequest,
@@ -33,7 +31,7 @@ from federation.v1.resource_pb2 import (
 )
 from federation.v1.scheduling_pb2 import GetBindingRequest, ScheduleRequest
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.e2e.servers import Server, await_status, federation, started
+from tests.e2e.servers import Server, await_status, embedded_of, federation, started
 
 SECONDS = 15.0
 
@@ -116,12 +114,6 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
     data = tmp_path / "state"
     yield Installation(data=data)
     embedded_of(data).discard()
-
-
-def embedded_of(data: Path) -> EmbeddedPostgres:
-    binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
-    found = find_binaries(Path(binaries) if binaries else None, os.environ.get("PATH", ""))
-    return EmbeddedPostgres(found, data / "postgres")
 
 
 def code_of(error: pytest.ExceptionInfo[grpc.RpcError]) -> grpc.StatusCode:
