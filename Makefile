@@ -18,7 +18,7 @@ help: ## This list
 install: ## Make .venv with everything that developing needs
 	@$(call RUN_PYTHON,tools/install.py dev)
 
-check: install ## Format, lint, types, import floors, stubs, protos, sizes, locks
+check: install ## Format, lint, types, import floors, stubs, protos, sizes, suppressions, locks
 	@$(BIN)/python -m tools.check
 
 # Most tests wait for processes and databases: more workers than cores.

@@ -35,6 +35,7 @@ def checks() -> list[Check]:
         Check(name="formatted", command=[program("ruff"), "format", "--check", "."], quick=True),
         Check(name="lint", command=[program("ruff"), "check", "."], quick=True),
         Check(name="sizes", command=module("tools.check_sizes"), quick=True),
+        Check(name="suppressions", command=module("tools.check_suppressions"), quick=True),
         Check(name="locks", command=module("tools.check_locks"), quick=True),
         Check(name="types", command=[program("mypy")]),
         Check(name="import floors", command=[program("lint-imports")]),
