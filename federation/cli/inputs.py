@@ -126,25 +126,21 @@ def requirements_of(request: object, node_claim: object) -> ReplicaRequirements:
 
 def components_of(documents: object, path: str) -> tuple[Component, ...]:
     """The components of a workload: name, replicas and request each, and a node claim."""
-    if documents is None:
-        return ()
-    if not isinstance(documents, Sequence) or isinstance(documents, str):
-        raise InvalidRequest.of(path, "must be a list")
-    return tuple(
-        _component(document, f"{path}[{position}]") for position, document in enumerate(documents)
-    )
+    return tuple(_component(document, here) for here, document in _listed(documents, path))
 
 
 def workloads_of(documents: object, path: str) -> tuple[tuple[Component, ...], ...]:
     """Workloads, each a list of components."""
+    return tuple(components_of(document, here) for here, document in _listed(documents, path))
+
+
+def _listed(documents: object, path: str) -> list[Placed]:
+    """The items of a list, which may be left out."""
     if documents is None:
-        return ()
+        return []
     if not isinstance(documents, Sequence) or isinstance(documents, str):
         raise InvalidRequest.of(path, "must be a list")
-    return tuple(
-        components_of(document, f"{path}[{position}]")
-        for position, document in enumerate(documents)
-    )
+    return by_position(documents, path)
 
 
 def _component(document: object, path: str) -> Component:

@@ -10,7 +10,6 @@ from typing import Final
 
 from federation.codec import ranges
 from federation.codec.violations import Violations
-from federation.model.resources import is_qualified_name
 from federation.model.shapes import Echo, Shape, request_shape
 from federation.v1 import agents_pb2
 
@@ -31,7 +30,8 @@ def read_echoes(message: agents_pb2.Report, most_bytes: int, found: Violations) 
     before = len(found)
     shapes = []
     for position, each in enumerate(message.echo_shapes):
-        shapes.append(_shape(each, f"echoShapes[{position}]", found))
+        request = ranges.amounts(each.request, f"echoShapes[{position}].request", found)
+        shapes.append(request_shape(request))
         if len(found) >= before + MAX_FOUND:
             return ()
     echoes = []
@@ -83,14 +83,6 @@ def put_echoes(echoes: Iterable[Echo], message: agents_pb2.Report) -> None:
             unbound=echo.unbound,
             finished=echo.finished,
         )
-
-
-def _shape(message: agents_pb2.EchoShape, path: str, found: Violations) -> Shape:
-    for name, amount in message.request.items():
-        if not is_qualified_name(name):
-            found.add(f"{path}.request[{name}]", "is not a resource name")
-        ranges.whole(amount, f"{path}.request[{name}]", found, least=0, most=ranges.MAX_INT64)
-    return request_shape(message.request)
 
 
 def _echo(message: agents_pb2.Echo, shapes: Sequence[Shape], path: str, found: Violations) -> Echo:

@@ -7,7 +7,7 @@ Must not raise.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -16,6 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.codec.timestamps import TIMESTAMP_RULE, seconds_from_timestamp
 from federation.codec.violations import Violations
+from federation.model.resources import is_qualified_name
 
 MAX_REPLICAS: Final = 2**31 - 1
 MAX_INT64: Final = 2**63 - 1
@@ -70,6 +71,15 @@ def whole(number: int, path: str, found: Violations, *, least: int, most: int) -
     if not least <= number <= most:
         found.add(path, f"must be from {least} to {most}, not {number}")
     return number
+
+
+def amounts(given: Mapping[str, int], path: str, found: Violations) -> dict[str, int]:
+    """Amounts in base units by resource name."""
+    for name, amount in given.items():
+        if not is_qualified_name(name):
+            found.add(f"{path}[{name}]", "is not a resource name")
+        whole(amount, f"{path}[{name}]", found, least=0, most=MAX_INT64)
+    return dict(given)
 
 
 def seconds(timestamp: Timestamp, path: str, found: Violations) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 
 from federation.codec import ranges
 from federation.codec.echoes import MAX_ECHO_BYTES, put_echoes, read_echoes
@@ -18,7 +17,6 @@ from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
-from federation.model.resources import is_qualified_name
 from federation.v1 import agents_pb2
 
 
@@ -33,9 +31,9 @@ def report_from_message(message: agents_pb2.Report) -> CapacityReport:
         sequence=message.sequence,
         snapshot_time=ranges.seconds(message.snapshot_time, "snapshotTime", found),
         summary=ResourceSummary(
-            allocatable=_amounts(message.allocatable, "allocatable", found),
-            allocated=_amounts(message.allocated, "allocated", found),
-            allocating=_amounts(message.allocating, "allocating", found),
+            allocatable=ranges.amounts(message.allocatable, "allocatable", found),
+            allocated=ranges.amounts(message.allocated, "allocated", found),
+            allocating=ranges.amounts(message.allocating, "allocating", found),
         ),
         nodes=NodeSummary(
             total=_count(message.total_nodes, "totalNodes", found),
@@ -99,14 +97,6 @@ def _echoes_spelled(report: CapacityReport) -> bytes:
     message = agents_pb2.Report(interest_version=report.interest_version)
     put_echoes(sorted(report.echoes, key=lambda echo: echo.key), message)
     return message.SerializeToString(deterministic=True)
-
-
-def _amounts(amounts: Mapping[str, int], path: str, found: Violations) -> dict[str, int]:
-    for name, amount in amounts.items():
-        if not is_qualified_name(name):
-            found.add(f"{path}[{name}]", "is not a resource name")
-        ranges.whole(amount, f"{path}[{name}]", found, least=0, most=ranges.MAX_INT64)
-    return dict(amounts)
 
 
 def _count(number: int, path: str, found: Violations) -> int:

@@ -26,16 +26,9 @@ from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.workload import Component, ReplicaRequirements
 from tests.packed_nodes import nodes_in_turn
+from tests.properties.test_reserve_packing import RESOURCES, node_amounts, requests
 
-RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")
-
-node_amounts = st.tuples(
-    st.integers(0, 30), st.integers(0, 30), st.integers(0, 12), st.sampled_from([0, 0, 0, 2])
-)
 node_groups = st.lists(st.lists(node_amounts, min_size=1, max_size=5), min_size=1, max_size=5)
-requests = st.dictionaries(
-    st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, 9), max_size=3
-)
 
 
 def table(groups: Sequence[Sequence[tuple[int, ...]]]) -> Cells:
