@@ -186,20 +186,24 @@ def _picked(
     capacity_s = residues.first_s[segment_s + 1] - start_s
     weight_rc = residues.weight_rc[:, place_c]
     is_short_c = (capacity_s - used_s < PIECES).reshape(-1, VIEWS).any(axis=1)
+    longer_xk = residues.table_xk[:, :0]
+    if is_short_c.any():
+        is_short_s = is_short_c.repeat(VIEWS)
+        cells_xk = _side_by_side(residues.table_xk, start_s[is_short_s], used_s[is_short_s])
+        cells_xk, used_s[is_short_s] = _coalesced(cells_xk, used_s[is_short_s])
+        spare_s = _spare(used_s[is_short_s])
+        longer_xk = _spaced(cells_xk, used_s[is_short_s], spare_s)
+        capacity_s[is_short_s] = used_s[is_short_s] + spare_s
     parts = []
     for first, last in _runs(place_c, is_short_c):
-        if not is_short_c[first]:
+        if is_short_c[first]:
+            width = int(capacity_s[VIEWS * first : VIEWS * (first + 1)].sum())
+            parts.append(longer_xk[:, :width])
+            longer_xk = longer_xk[:, width:]
+        else:
             start = residues.first_s[VIEWS * place_c[first]]
             stop = residues.first_s[VIEWS * (place_c[last] + 1)]
             parts.append(residues.table_xk[:, start:stop])
-            continue
-        for segment in range(VIEWS * first, VIEWS * (first + 1)):
-            start, used = start_s[segment], used_s[segment]
-            cells_xk, used_s[segment] = _spaced(
-                _coalesced(residues.table_xk[:, start : start + used])
-            )
-            capacity_s[segment] = cells_xk.shape[1]
-            parts.append(cells_xk)
     if residues.resources != resources:
         row_r = [resources.index(name) for name in residues.resources]
         parts = [_with_rows(part, row_r, len(resources)) for part in parts]
@@ -255,7 +259,9 @@ def cells_left(residues: Residues, view: View, report: Cells) -> Cells:
     Which of its nodes are in a cell is not known, so their sum is the least it can be.
     """
     start, used = int(residues.first_s[view]), int(residues.used_s[view])
-    columns_xk = _coalesced(residues.table_xk[:, start : start + used])
+    columns_xk, _ = _coalesced(
+        residues.table_xk[:, start : start + used], np.array([used], dtype=np.int64)
+    )
     row_r = [AMOUNTS + residues.resources.index(name) for name in report.resources]
     origin_k, count_k, min_rk = columns_xk[ORIGIN], columns_xk[COUNT], columns_xk[row_r]
     taken_rk = report.min_rk[:, origin_k] - min_rk
@@ -295,26 +301,39 @@ def _least_sums(
     return sum_rk, report.sum_exact_k[origin_k] & (low_rk == high_rk).astype(np.bool_).all(axis=0)
 
 
-def _coalesced(cells_xk: Int64Array) -> Int64Array:
-    """Columns in the order of their sizes, those of the same nodes with the same left as one."""
+def _coalesced(cells_xk: Int64Array, used_s: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Segments side by side, ``used_s`` columns each, and how many each has in the end: in the
+    order of their sizes, those of the same nodes with the same left as one.
+    """
+    segment_k = np.arange(len(used_s)).repeat(used_s)
     key_k = (cells_xk[SIZE] << _ORIGIN_BITS) + cells_xk[ORIGIN]
-    sorted_xk = cells_xk[:, np.argsort(key_k, kind="stable")]
-    is_new_k = np.ones(sorted_xk.shape[1], dtype=np.bool_)
-    is_new_k[1:] = (sorted_xk[SIZE:, 1:] != sorted_xk[SIZE:, :-1]).any(axis=0)
-    if is_new_k.all():
-        return sorted_xk
-    (first_g,) = np.nonzero(is_new_k)
+    order_k = np.lexsort((key_k, segment_k))
+    sorted_xk, key_k = cells_xk[:, order_k], key_k[order_k]
+    is_like_k = (key_k[1:] == key_k[:-1]) & (segment_k[1:] == segment_k[:-1])
+    (like_j,) = is_like_k.nonzero()
+    if not len(like_j):
+        return sorted_xk, used_s
+    amount_rk = sorted_xk[AMOUNTS:]
+    is_first_k = np.ones(len(key_k), dtype=np.bool_)
+    is_first_k[like_j + 1] = (amount_rk[:, like_j] != amount_rk[:, like_j + 1]).any(axis=0)
+    (first_g,) = is_first_k.nonzero()
     merged_xk = sorted_xk[:, first_g]
     merged_xk[COUNT] = np.add.reduceat(sorted_xk[COUNT], first_g)
-    return merged_xk
+    return merged_xk, np.bincount(segment_k[first_g], minlength=len(used_s))
 
 
-def _spaced(cells_xk: Int64Array) -> tuple[Int64Array, int]:
-    """The columns with spare ones, and how many there are without."""
-    rows, used = cells_xk.shape
-    spaced_xk = np.zeros((rows, used + _spare(np.array([used])).item()), dtype=np.int64)
-    spaced_xk[:, :used] = cells_xk
-    return spaced_xk, used
+def _side_by_side(table_xk: Int64Array, start_s: Int64Array, used_s: Int64Array) -> Int64Array:
+    """The columns of some segments without spare ones."""
+    first_s = _starts(used_s)
+    return table_xk[:, np.arange(first_s[-1]) + (start_s - first_s[:-1]).repeat(used_s)]
+
+
+def _spaced(cells_xk: Int64Array, used_s: Int64Array, spare_s: Int64Array) -> Int64Array:
+    """Segments side by side, ``used_s`` columns each, with so many spare ones behind each."""
+    shift_s, used = _starts(spare_s), cells_xk.shape[1]
+    spaced_xk = np.zeros((len(cells_xk), used + int(shift_s[-1])), dtype=np.int64)
+    spaced_xk[:, np.arange(used) + shift_s[:-1].repeat(used_s)] = cells_xk
+    return spaced_xk
 
 
 def _spare(used_c: Int64Array) -> Int64Array:
