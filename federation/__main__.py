@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -43,8 +43,8 @@ from federation.settings import OPTIONS, LoadedSettings, check_serving, load_set
 from federation.store.migrate import upgrade
 
 REFUSED, USAGE = 1, 2
-# Objects made before the youngest are looked at, and rounds before older ones are.
-COLLECT_AFTER = 100_000, 20, 100
+# Objects made before the garbage collector looks at them.
+COLLECT_AFTER = 100_000
 INTERRUPTED = 128 + signal.SIGINT
 CONFIG_VARIABLE = "FEDERATION_CONFIG"
 
@@ -289,8 +289,20 @@ def sparing_the_fleet() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
-        gc.set_threshold(*COLLECT_AFTER)
+        gc.set_threshold(COLLECT_AFTER)
+        gc.callbacks.append(spare_survivors)
         gc.enable()
+
+
+def spare_survivors(phase: str, _: Mapping[str, int]) -> None:
+    """Keep the garbage collector from looking once more at what has outlived its look.
+
+    Nearly all of that is promises, which reference counts end: a look at millions of them would
+    stop everything for seconds. A cycle that is still in use at its first look is never freed;
+    those that every call makes are not in use for long.
+    """
+    if phase == "stop":
+        gc.freeze()
 
 
 def _banner(loaded: LoadedSettings, database: Database, control_plane: ControlPlane) -> str:
