@@ -28,6 +28,11 @@ def interests_of(
     )
 
 
+def interests_by_name(ledger: ClusterLedger) -> tuple[Interest, ...]:
+    """The same where a binding's uid is its name and nobody looks for owners."""
+    return interests_of(ledger, {}, {name: name for name in ledger.bindings()})
+
+
 def echoes_of(interests: Iterable[Interest], pods: Iterable[PodSighting]) -> tuple[Echo, ...]:
     """What there is of every shape that is looked for, shapes without pods left out."""
     lookout = Lookout(interests)

@@ -38,7 +38,7 @@ from federation.scheduler.reserve import (
     promise,
 )
 from federation.scheduler.room import Room
-from tests.echoes import interests_of
+from tests.echoes import interests_by_name
 from tests.fleet_ledger import Ledger
 from tests.simulator_cluster import Order, SimulatedCluster, Snapshot
 
@@ -53,6 +53,18 @@ class Decided:
     decision: str
     promises: tuple[Promise, ...]
     rooms: Mapping[str, Room]
+
+    def order(self, target: TargetCluster) -> Order:
+        """What it wants of a cluster."""
+        promise = next((each for each in self.promises if each.cluster == target.name), None)
+        return Order(
+            binding=self.binding.uid,
+            decision=self.decision,
+            requirements=self.binding.requirements,
+            replicas=target.replicas,
+            report=promise.report if promise else None,
+            holding=promise.holding if promise else None,
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -336,16 +348,7 @@ class Simulation:
         self.control.restart()
 
     def _order(self, decided: Decided, target: TargetCluster) -> None:
-        name = target.name
-        promise = next((each for each in decided.promises if each.cluster == name), None)
-        order = Order(
-            binding=decided.binding.uid,
-            decision=decided.decision,
-            requirements=decided.binding.requirements,
-            replicas=target.replicas,
-            report=promise.report if promise else None,
-            holding=promise.holding if promise else None,
-        )
+        name, order = target.name, decided.order(target)
 
         def carry_out(cluster: SimulatedCluster) -> None:
             cluster.run(order)
@@ -372,10 +375,7 @@ class Simulation:
 
         def arrive() -> None:
             cluster = self.clusters[name]
-            cluster.told(
-                ledger.interest_version,
-                interests_of(ledger, {}, {name: name for name in ledger.bindings()}),
-            )
+            cluster.told(ledger.interest_version, interests_by_name(ledger))
             what(cluster)
             if cluster.follows_claims:
                 self.unkept += self.control.without_plan(name, sorted(cluster.unplanned))

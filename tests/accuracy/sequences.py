@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from federation.model.placement import Binding, Certificate
-from tests.echoes import interests_of
+from tests.echoes import interests_by_name
 from tests.fleets import (
     CPU_ROW,
     MEMORY_ROW,
@@ -26,7 +26,7 @@ from tests.fleets import (
     packed_clusters,
 )
 from tests.simulator import ControlPlane, Decided, divided
-from tests.simulator_cluster import Order, Placer, SimulatedCluster, amounts_of
+from tests.simulator_cluster import Placer, SimulatedCluster, amounts_of
 
 CLUSTERS: Final = 20
 BINDINGS: Final = 200
@@ -179,23 +179,10 @@ def _order(
 ) -> int:
     """Have a decision carried out; how many of its planned promises found no plan."""
     unplanned = 0
-    promises = {promise.cluster: promise for promise in decided.promises}
     for target in decided.binding.clusters:
         cluster, ledger = clusters[target.name], control.ledger.of(target.name)
-        cluster.told(
-            ledger.interest_version,
-            interests_of(ledger, {}, {name: name for name in ledger.bindings()}),
-        )
-        cluster.run(
-            Order(
-                binding=decided.binding.uid,
-                decision=decided.decision,
-                requirements=decided.binding.requirements,
-                replicas=target.replicas,
-                report=promises[target.name].report,
-                holding=promises[target.name].holding,
-            )
-        )
+        cluster.told(ledger.interest_version, interests_by_name(ledger))
+        cluster.run(decided.order(target))
         if cluster.follows_claims:
             unplanned += control.without_plan(target.name, sorted(cluster.unplanned))
     return unplanned

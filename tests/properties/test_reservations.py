@@ -25,10 +25,10 @@ from federation.model.reservations import PromiseCertificate
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.room import ReportId
-from tests.echoes import interests_of
+from tests.echoes import interests_by_name
 from tests.fleets import RESOURCES
 from tests.simulator import BY_CAPACITY, ControlPlane, Decided, divided
-from tests.simulator_cluster import ZONE_LABEL, Order, Placer, SimulatedCluster, Snapshot
+from tests.simulator_cluster import ZONE_LABEL, Placer, SimulatedCluster, Snapshot
 from tests.slow_packer import broken_promise
 
 CLUSTERS = {
@@ -278,27 +278,14 @@ class Reservations(RuleBasedStateMachine):
             self.deliver_all(name)
 
     def order(self, decided: Decided, target: TargetCluster) -> None:
-        uid, name = decided.binding.uid, target.name
-        promise = next((each for each in decided.promises if each.cluster == name), None)
-        order = Order(
-            binding=uid,
-            decision=decided.decision,
-            requirements=decided.binding.requirements,
-            replicas=target.replicas,
-            report=promise.report if promise else None,
-            holding=promise.holding if promise else None,
-        )
-
-        self.send(name, lambda cluster: cluster.run(order))
+        order = decided.order(target)
+        self.send(target.name, lambda cluster: cluster.run(order))
 
     def send(self, name: str, what: Callable[[SimulatedCluster], None]) -> None:
         ledger = self.control.ledger.of(name)
 
         def arrive(cluster: SimulatedCluster) -> None:
-            cluster.told(
-                ledger.interest_version,
-                interests_of(ledger, {}, {name: name for name in ledger.bindings()}),
-            )
+            cluster.told(ledger.interest_version, interests_by_name(ledger))
             what(cluster)
             if cluster.follows_claims:
                 self.control.without_plan(name, sorted(cluster.unplanned))
