@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from federation.model.errors import InvalidRequest, Violation
@@ -47,6 +48,7 @@ def is_qualified_name(name: str) -> bool:
     return len(last) <= 63 and _NAME.fullmatch(last) is not None
 
 
+@lru_cache(maxsize=256)
 def is_extended(name: str) -> bool:
     """Whether ``name`` is an extended resource such as nvidia.com/gpu."""
     return (

@@ -145,21 +145,26 @@ rounds = st.tuples(requests, st.lists(st.integers(0, 60), min_size=3, max_size=3
 @given(
     clusters=st.lists(node_groups, min_size=3, max_size=3),
     shapes=st.lists(rounds, max_size=12),
-    order=st.permutations(range(3)),
+    permuted=st.permutations(range(3)),
+    copies=st.sampled_from([1, 12]),
 )
 def test_many_clusters_at_once_are_packed_like_one_after_the_other(
     clusters: list[list[list[tuple[int, ...]]]],
     shapes: list[tuple[dict[str, int], list[int]]],
-    order: list[int],
+    permuted: list[int],
+    copies: int,
 ) -> None:
     alone = [fresh(table(groups)) for groups in clusters]
+    # Where many clusters take something, cells are looked through before they are put in order.
+    order = permuted * copies
     together = gathered([(alone[c], [0]) for c in order])
     for request, replicas in shapes:
         packing = pack(together, request, np.array([replicas[c] for c in order]))
         together = packing.left
+        singles = [pack(alone[c], request, np.array([wanted])) for c, wanted in enumerate(replicas)]
+        alone = [single.left for single in singles]
         for place, c in enumerate(order):
-            single = pack(alone[c], request, np.array([replicas[c]]))
-            alone[c] = single.left
+            single = singles[c]
             assert packing.takes.of(place, RESOURCES) == single.takes.of(0, RESOURCES)
             span = slice(place * len(View), (place + 1) * len(View))
             assert packing.placed_s[span].tolist() == single.placed_s.tolist()

@@ -32,9 +32,13 @@ from federation.model.pools.values import BoolArray, Cells, Int64Array, Pools
 from federation.model.resources import is_extended
 from federation.model.workload import NodeClaim
 
-# Sizes have 30 bits.
-_SPARE_BIT: Final = 1 << 30
-_ORDER_BITS: Final = 31
+# Sizes have 30 bits; one more says whether there are devices nobody asked for.
+_SIZE_BITS: Final = 30
+_ORDER_BITS: Final = _SIZE_BITS + 1
+# The cells of so few segments are put in order sooner than looked through.
+_FEW: Final = 32
+_AFTER_ALL: Final = 1 << _ORDER_BITS
+_NONE: Final = np.zeros(1, dtype=np.int64)
 
 # By the lowest bit of a segment.
 _IS_FILLED: Final = np.array([view is View.FILLED for view in View])
@@ -241,27 +245,29 @@ def _touched(
     What comes before a cell in its segment is known from running sums over all segments: from
     where the segment begins in one view, to where it ends in the other.
     """
-    room_k = turns.room_k
-    (cell_i,) = room_k.nonzero()
-    segment_i = segment_k[cell_i]
+    is_open_k = turns.room_k > 0
+    if np.count_nonzero(turns.rest_s) > _FEW:
+        is_open_k &= _is_within_reach(residues, turns, _keys(residues, slice(None), demanded))
+    (cell_i,) = is_open_k.nonzero()
+    segment_i = segment_k.take(cell_i)
     # The cells of a segment stay together.
-    cell_i = cell_i[_order(residues, cell_i, segment_i, demanded)]
-    room_i = room_k[cell_i]
+    key_i = _keys(residues, cell_i, demanded) | (segment_i << _ORDER_BITS)
+    cell_i = cell_i.take(key_i.argsort(kind="stable"))
+    room_i = turns.room_k.take(cell_i)
     end_i = room_i.cumsum()
-    room_s = np.add.reduceat(room_k, residues.first_s[:-1])
-    edge_s = room_s.cumsum()
-    limit_s = turns.rest_s - edge_s
-    edge_s[View.FILLED :: VIEWS] -= room_s[View.FILLED :: VIEWS]
-    limit_s[View.FILLED :: VIEWS] = (turns.rest_s + edge_s)[View.FILLED :: VIEWS]
-    taken_i = limit_s[segment_i]
-    taken_i += np.where(_IS_FILLED[segment_i & 1], room_i - end_i, end_i)
+    first_s = segment_i.searchsorted(np.arange(len(turns.rest_s) + 1))
+    edge_s = np.concatenate([_NONE, end_i]).take(first_s)
+    limit_s = turns.rest_s - edge_s[1:]
+    limit_s[View.FILLED :: VIEWS] = (turns.rest_s + edge_s[:-1])[View.FILLED :: VIEWS]
+    taken_i = limit_s.take(segment_i)
+    taken_i += np.where(_IS_FILLED.take(segment_i & 1), room_i - end_i, end_i)
     (place_j,) = (taken_i > 0).nonzero()
-    cell_j = cell_i[place_j]
-    unit_j = turns.unit_k[cell_j]
-    taken_j = np.minimum(taken_i[place_j], room_i[place_j])
+    cell_j = cell_i.take(place_j)
+    unit_j = turns.unit_k.take(cell_j)
+    taken_j = np.minimum(taken_i, room_i).take(place_j)
     full_j = taken_j // unit_j
     return _Touched(
-        segment_j=segment_i[place_j],
+        segment_j=segment_i.take(place_j),
         cell_j=cell_j,
         unit_j=unit_j,
         full_j=full_j,
@@ -269,26 +275,38 @@ def _touched(
     )
 
 
-def _order(
-    residues: Residues,
-    cell_i: npt.NDArray[np.intp],
-    segment_i: Int64Array,
-    demanded: Mapping[str, int],
-) -> npt.NDArray[np.intp]:
-    """Segment by segment the smallest first, those with devices nobody asked for last."""
-    key_i = residues.table_xk[SIZE, cell_i]
+def _keys(
+    residues: Residues, cells: npt.NDArray[np.intp] | slice, demanded: Mapping[str, int]
+) -> Int64Array:
+    """Larger for larger cells of a segment, and largest for those with devices nobody asked for."""
+    key_i: Int64Array = residues.table_xk[SIZE][cells]
     for row, name in enumerate(residues.resources):
         if name not in demanded and is_extended(name):
-            key_i[residues.amount_rk[row, cell_i] > 0] |= _SPARE_BIT
-    key_i |= segment_i << _ORDER_BITS
-    return np.argsort(key_i, kind="stable")
+            key_i = key_i | (np.minimum(residues.amount_rk[row][cells], 1) << _SIZE_BITS)
+    return key_i
+
+
+def _is_within_reach(residues: Residues, turns: _Turns, key_k: Int64Array) -> BoolArray:
+    """Cells that do not come after another of their segment with room for all that is left.
+
+    Of most segments only one or two remain to be put in order.
+    """
+    capacity_s, room_k = residues.capacity_s, turns.room_k
+    # SPREAD begins with the largest.
+    flipped_s = np.zeros_like(capacity_s)
+    flipped_s[View.SPREAD :: VIEWS] = _AFTER_ALL - 1
+    place_k = key_k ^ flipped_s.repeat(capacity_s)
+    is_short_k = room_k < turns.rest_s.repeat(capacity_s)
+    last_s = np.minimum.reduceat(place_k | (is_short_k * _AFTER_ALL), residues.first_s[:-1])
+    within_k: BoolArray = place_k <= last_s.repeat(capacity_s)
+    return within_k
 
 
 def _takes(residues: Residues, touched: _Touched) -> Takes:
     return Takes(
         resources=residues.resources,
         first_s=touched.segment_j.searchsorted(np.arange(len(residues.used_s) + 1)),
-        column_xj=residues.table_xk[:, touched.cell_j],
+        column_xj=residues.table_xk.take(touched.cell_j, axis=1),
         unit_j=touched.unit_j,
         full_j=touched.full_j,
         left_j=touched.left_j,
@@ -313,26 +331,30 @@ def _deal_turns(residues: Residues, touched: _Touched, demanded: Mapping[str, in
     The nodes of a cell may take nothing, a part of a turn (one of them), or a whole one: up to
     three pieces (axis p). The first that there is stays in place, others go to spare columns.
     """
+    # ``take`` costs a fraction of what brackets do, most of all along the columns of a table.
     table_xk, left_j, full_j = residues.table_xk, touched.left_j, touched.full_j
     is_left_j = (left_j > 0).astype(np.int64)
-    none_j = table_xk[COUNT, touched.cell_j] - full_j - is_left_j
+    none_j = table_xk[COUNT].take(touched.cell_j) - full_j - is_left_j
     nodes_pj = np.array([none_j, is_left_j, full_j])
     used_pj = np.array([none_j * 0, left_j, touched.unit_j])
     is_there_pj = nodes_pj > 0
-    rank_pj = is_there_pj.cumsum(axis=0)
+    rank_pj = is_there_pj.astype(np.int64)
+    rank_pj[1] += rank_pj[0]
+    rank_pj[2] += rank_pj[1]
     # Of a segment's cells only one has several pieces.
-    spare_j = (residues.first_s[:-1] + residues.used_s)[touched.segment_j]
+    spare_j = (residues.first_s[:-1] + residues.used_s).take(touched.segment_j)
     place_pj = np.where(rank_pj == 1, touched.cell_j, spare_j + (rank_pj - 2))
-    _, source_i = is_there_pj.nonzero()
-    used_i, place_i = used_pj[is_there_pj], place_pj[is_there_pj]
-    column_xi = table_xk[:, touched.cell_j[source_i]]
-    column_xi[COUNT] = nodes_pj[is_there_pj]
+    (piece_i,) = is_there_pj.ravel().nonzero()
+    source_i = piece_i % len(left_j)
+    used_i = used_pj.take(piece_i)
+    column_xi = table_xk.take(touched.cell_j.take(source_i), axis=1)
+    column_xi[COUNT] = nodes_pj.take(piece_i)
     for name, amount in demanded.items():
         if name in residues.resources:
             column_xi[AMOUNTS + residues.resources.index(name)] -= used_i * amount
-    cluster_i = touched.segment_j[source_i] // VIEWS
-    column_xi[SIZE] = size_k(column_xi[AMOUNTS:], residues.weight_rc[:, cluster_i])
-    table_xk[:, place_i] = column_xi
+    cluster_i = touched.segment_j.take(source_i) // VIEWS
+    column_xi[SIZE] = size_k(column_xi[AMOUNTS:], residues.weight_rc.take(cluster_i, axis=1))
+    table_xk[:, place_pj.take(piece_i)] = column_xi
     added_s = np.zeros(len(residues.used_s), dtype=np.int64)
     np.add.at(added_s, touched.segment_j, rank_pj[-1] - 1)
     return added_s

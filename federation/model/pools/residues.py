@@ -146,7 +146,7 @@ def weight_r1(cells: Cells) -> npt.NDArray[np.float64]:
 
 def size_k(amount_rk: Int64Array, weight_rk: npt.NDArray[np.float64]) -> Int64Array:
     """Free amounts as one number below 2**30 that is larger where more is free."""
-    size = (amount_rk * weight_rk).sum(axis=0).astype(np.float32)
+    size = np.add.reduce(amount_rk * weight_rk, axis=0).astype(np.float32)
     # The bits of floats that are not negative are in the order of the floats.
     size_k: Int64Array = size.view(np.int32).astype(np.int64)
     return size_k
