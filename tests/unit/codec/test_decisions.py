@@ -54,7 +54,7 @@ class Evidence:
     age_seconds: tuple[float, ...] = (0.5, 12.0, 0.0)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Promise:
     cluster: str = "m1"
     certificate: PromiseCertificate = PromiseCertificate.CAREFUL
@@ -186,7 +186,12 @@ def test_an_unschedulable_decision_names_no_cluster() -> None:
 
 
 def test_promises_say_what_they_are_worth_and_which_report_they_were_packed_into() -> None:
-    (promise,) = decision_to_message(Record(decision=decide(5))).promises
+    decision = decide(5)
+    other = Promise(cluster="m2", certificate=PromiseCertificate.STRICT, note="")
+    for promises in ((other,), (Promise(), other)):
+        written = decision_to_message(Record(decision=decision, promises=promises)).promises
+        assert [each.cluster for each in written] == [each.cluster for each in promises]
+    (promise,) = decision_to_message(Record(decision=decision)).promises
     assert promise == scheduling_pb2.ClusterPromise(
         cluster="m1",
         certificate="careful",
