@@ -31,6 +31,12 @@ class _Since:
     decisions: int = 0
     amounts: dict[str, int] = field(default_factory=dict)
 
+    def add(self, shares: Sequence[Share]) -> None:
+        for each in shares:
+            for name, amount in request_shape(each.requirements.request):
+                more = amount * each.replicas
+                self.amounts[name] = self.amounts.get(name, 0) + more
+
 
 class Refreshing:
     """``changed`` is to be called of every change, after it was applied."""
@@ -62,12 +68,12 @@ class Refreshing:
         if since is None:
             since = self._since[cluster] = _Since()
         since.decisions += 1
-        for each in shares:
-            for name, amount in request_shape(each.requirements.request):
-                more = amount * each.replicas
-                since.amounts[name] = since.amounts.get(name, 0) + more
-        if since.decisions >= DECISIONS or self._is_much(cluster, since):
-            self._ask(cluster, since)
+        # So many are enough, whatever they promised.
+        if since.decisions < DECISIONS:
+            since.add(shares)
+            if not self._is_much(cluster, since):
+                return
+        self._ask(cluster, since)
 
     def _is_much(self, cluster: str, since: _Since) -> bool:
         report = self._fleet.report(cluster)
