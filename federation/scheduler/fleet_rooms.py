@@ -19,7 +19,7 @@ from federation.model.pools.values import Pools
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from federation.scheduler.arrays import BoolArray, IntArray, LevelArray
 from federation.scheduler.held import Held, JointPromise, JointRun, Unions
-from federation.scheduler.layers import Layers
+from federation.scheduler.layers import KnownRoom, Layers
 from federation.scheduler.many_rooms import UnpackedRoom, packed_rooms
 from federation.scheduler.pool_kinds import PoolKinds
 from federation.scheduler.room import ReportId, Room
@@ -142,11 +142,16 @@ class FleetRooms:
         )
 
     def with_promise(
-        self, positions: Sequence[int], residues: Residues, promise: JointPromise
+        self,
+        positions: Sequence[int],
+        residues: Residues,
+        promise: JointPromise,
+        known: KnownRoom | None,
     ) -> FleetRooms:
         """The same fleet with more held in some clusters, none of it strict or without room.
 
-        What is left now is told of the clusters at ``positions``, which may be more.
+        What is left now is told of the clusters at ``positions``, which may be more; ``known`` is
+        how much room that is for one request.
         """
         settled, joint = self.settled, self.joint
         if len(joint) == _NEWEST:
@@ -155,7 +160,7 @@ class FleetRooms:
             sites=self.sites,
             settled=settled,
             joint=(*joint, promise),
-            layers=self.layers.with_newest(positions, residues),
+            layers=self.layers.with_newest(positions, residues, known),
             kinds=self.kinds,
             planned_c=self.planned_c,
             special_c=self.special_c,

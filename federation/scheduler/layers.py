@@ -28,6 +28,8 @@ _SMALL: Final = 32
 _NOWHERE: Final = -1
 _REMEMBERED: Final = 32
 
+# A request that suits all pools, and the room for it by cluster and view.
+KnownRoom: TypeAlias = tuple[Mapping[str, int], IntArray]
 # A shape, and the identity of the verdicts, which are kept with the answer.
 _Asked: TypeAlias = tuple[Shape, int]
 _Room: TypeAlias = tuple[LevelArray | None, IntArray]
@@ -44,6 +46,15 @@ class Layer:
     position_c: _Positions
     residues: Residues
     room_cv: dict[_Asked, _Room] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, position_c: _Positions, residues: Residues, known: KnownRoom | None) -> Layer:
+        """A layer of which the room for one request may be known already."""
+        layer = cls(position_c=position_c, residues=residues)
+        if known is not None:
+            request, room_cv = known
+            layer.room_cv[request_shape(request), id(None)] = None, read_only(room_cv)
+        return layer
 
     def room(self, request: Mapping[str, int], verdict_p: LevelArray | None) -> IntArray:
         """How many replicas of a request all nodes hold, by cluster (axis c) and view (axis v).
@@ -116,9 +127,11 @@ class Layers:
                 sources.append((self.layers[layer].residues, self.place_c[here_j]))
         return order, gathered(sources)
 
-    def with_newest(self, positions: Sequence[int], residues: Residues) -> Layers:
+    def with_newest(
+        self, positions: Sequence[int], residues: Residues, known: KnownRoom | None = None
+    ) -> Layers:
         """With a layer on top; where it is large the layers below become one with it."""
-        newest = Layer(position_c=np.array(positions, dtype=np.intp), residues=residues)
+        newest = Layer.of(np.array(positions, dtype=np.intp), residues, known)
         layer_c, place_c = self.layer_c.copy(), self.place_c.copy()
         below = list(self.layers)
         layer_c[newest.position_c] = len(below)

@@ -18,6 +18,7 @@ from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.fleet_rooms import FleetRooms
 from federation.scheduler.held import JointPromise
+from federation.scheduler.layers import KnownRoom
 
 _SIMPLE = frozenset({PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED})
 
@@ -95,6 +96,7 @@ def promised_together(
     place_by = {position: place for place, position in enumerate(positions)}
     packed: list[tuple[Mapping[int, Outstanding], Takes]] = []
     reasons: dict[int, str] = {}
+    known: KnownRoom | None = None
     for each in _rounds(_groups((c for c in positions if c in asks), asks)):
         replicas_c = np.zeros(len(positions), dtype=np.int64)
         for wanted, here in each.wanted:
@@ -103,13 +105,17 @@ def promised_together(
         suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
         packing = packed_in_place(residues, each.requirements.request, replicas_c, suiting_p)
         residues = packing.left
+        # The next binding mostly asks for the same.
+        known = None
+        if packing.room_s is not None and verdict_p is None:
+            known = each.requirements.request, packing.room_s.reshape(-1, VIEWS)
         if (packing.placed_s < replicas_c.repeat(VIEWS)).any():
             for position, text in _shortages(packing, each, place_by).items():
                 reasons.setdefault(position, text)
         packed.append((each.by_position, packing.takes))
     promise = JointPromise(binding=binding, asks=asks, place_by=place_by, packed=packed)
     if not reasons:
-        fleet = fleet.with_promise(positions, residues, promise)
+        fleet = fleet.with_promise(positions, residues, promise, known)
     return Together(fleet=fleet, promise=promise, reasons=reasons)
 
 

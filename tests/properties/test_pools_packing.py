@@ -12,8 +12,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import lower_k, per_replica, tighter_lower_k, upper_k
-from federation.model.pools.packing import pack, smallest_first
+from federation.model.pools.packing import pack, room_by_segment, smallest_first
 from federation.model.pools.residues import (
     Residues,
     View,
@@ -168,9 +169,19 @@ def test_many_clusters_at_once_are_packed_like_one_after_the_other(
             assert packing.takes.of(place, RESOURCES) == single.takes.of(0, RESOURCES)
             span = slice(place * len(View), (place + 1) * len(View))
             assert packing.placed_s[span].tolist() == single.placed_s.tolist()
+            assert packing.room_s is not None
+            assert packing.room_s[span].tolist() == room_by_segment(single.left, request).tolist()
             left = only(together, place)
             assert left.table_xk.tolist() == alone[c].table_xk.tolist()
             assert left.used_s.tolist() == alone[c].used_s.tolist()
+
+
+def test_room_beyond_what_is_counted_is_counted_again() -> None:
+    most = MAX_REPLICAS + 10
+    nodes = table([[(most, most, most, *(0 for _ in RESOURCES[3:]))]])
+    packing = pack(fresh(nodes), {"cpu": 1}, np.array([4]))
+    assert packing.room_s is None
+    assert room_by_segment(packing.left, {"cpu": 1}).tolist() == [MAX_REPLICAS] * len(View)
 
 
 def sets_one_at_a_time(cells: Cells, components: Sequence[Component], most: int) -> int:

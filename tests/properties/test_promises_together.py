@@ -126,6 +126,11 @@ def test_a_decision_is_promised_where_each_of_its_clusters_has_room_by_itself(
             shown = [(other.outstanding, other.steps) for other in now.holdings]
             assert (each.holding.outstanding, each.holding.steps) in shown
         assert_same(fleet, rooms)
+        if not any(room and room.held.is_special for room in rooms):
+            asked = decision.requirements
+            assert packable_c(fleet, asked, Certificate.CAREFUL, {}).tolist() == [
+                room.most(asked, PromiseCertificate.CAREFUL, 999) if room else 0 for room in rooms
+            ]
 
 
 sets_drawn = st.lists(

@@ -83,11 +83,15 @@ class Takes(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """How many replicas found room in each view of each cluster, where, and what is left."""
+    """How many replicas found room in each view of each cluster, where, and what is left.
+
+    ``room_s`` is the room that is left for more of them, None where it must be counted.
+    """
 
     placed_s: Int64Array
     takes: Takes
     left: Residues
+    room_s: Int64Array | None
 
 
 class _Turns(NamedTuple):
@@ -180,7 +184,14 @@ def packed_in_place(
     if turns.base_k is not None:
         _deal_base(residues, turns.base_k, segment_k, demanded)
     added_s = _deal_turns(residues, touched, demanded)
-    return Packing(placed_s, takes, residues.with_used(residues.used_s + added_s))
+    # A node that takes one holds one less of them, unless it holds more than is counted.
+    is_counted = room_s.max(initial=0) < MAX_REPLICAS
+    return Packing(
+        placed_s=placed_s,
+        takes=takes,
+        left=residues.with_used(residues.used_s + added_s),
+        room_s=room_s - placed_s if is_counted else None,
+    )
 
 
 def smallest_first(cells: Cells, demanded: Mapping[str, int]) -> npt.NDArray[np.intp]:

@@ -312,3 +312,15 @@ def test_what_many_decisions_promised_is_all_there_in_its_order() -> None:
         (room,) = more.fleet.rooms[:1]
         assert room is not None
         assert [each.outstanding.in_cells for each in room.holdings_of(binding)] == [2]
+
+
+def test_the_next_that_asks_for_the_same_finds_as_much_less() -> None:
+    fleet = FleetRooms.of([Room.of(REPORT, pools((4, 25), (3, 40))) for _ in range(2)])
+    asks = {0: (wanted(3),), 1: (wanted(9),)}
+    answer = promise(fleet, ["a", "b"], "web", asks)
+    assert isinstance(answer, Promised)
+    assert packable_c(fleet, cpu(10), None, {}).tolist() == [20, 20]
+    assert packable_c(answer.fleet, cpu(10), None, {}).tolist() == [17, 11]
+    assert packable_c(answer.fleet, cpu(20), None, {}).tolist() == [
+        room.most(cpu(20), CAREFUL, 999) if room else 0 for room in answer.fleet.rooms
+    ]
