@@ -113,7 +113,8 @@ class Waiting:
 
     def take(self, on_their_way: frozenset[Mark], *, every: bool = False) -> Batch:
         """As many as can be decided in time, that share no mark with each other, nor with what is
-        being committed; half of them, unless ``every``.
+        being committed. While nothing is, half of them, unless ``every``: the other half is decided
+        while this one is committed.
 
         One that others kept winning against goes alone.
         """
@@ -123,7 +124,7 @@ class Waiting:
             if request.is_hindered and request.marks.isdisjoint(on_their_way):
                 self._requests.remove(request)
                 return {request.key: request}
-        room = self._room(every=every)
+        room = self._room(every=every or bool(on_their_way))
         batch: Batch = {}
         left = []
         taken = set(on_their_way)
@@ -139,6 +140,5 @@ class Waiting:
 
     def _room(self, *, every: bool) -> int:
         in_time = int(BATCH_SECONDS / self._seconds_each)
-        # The other half is decided while this one is committed.
         wanted = len(self._requests) if every else len(self._requests) // 2
         return min(MAX_BATCH, max(LEAST_BATCH, min(in_time, wanted)))

@@ -1,4 +1,4 @@
-"""Who is decided together: by priority and order, half at a time, never two that share a mark."""
+"""Who is decided together: by priority and order, half or all, never two that share a mark."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ def test_half_of_many_are_taken_by_priority_then_in_the_order_they_came(
 def test_all_are_taken_where_locks_are_dear(loop: asyncio.AbstractEventLoop) -> None:
     waiting = hundred_waiting(loop, 0.000001)
     assert len(waiting.take(frozenset(), every=True)) == 100
+
+
+def test_all_are_taken_while_others_are_committed(loop: asyncio.AbstractEventLoop) -> None:
+    committing = frozenset({("binding", "", "another")})
+    assert len(names(hundred_waiting(loop, 0.000001), committing)) == 100
 
 
 def test_slow_decisions_make_small_batches(loop: asyncio.AbstractEventLoop) -> None:
