@@ -42,13 +42,8 @@ class _Round:
     requirements: ReplicaRequirements
     wanted: list[tuple[Outstanding, list[int]]] = field(default_factory=list)
 
-    def takes(self, each: Outstanding, positions: list[int]) -> bool:
-        """Whether it may be packed in the same step as the others, which are no other clusters'
-        or the same ones', asked last.
-        """
-        return self.wanted[-1][1] is not positions and (
-            self.requirements is each.requirements or self.requirements == each.requirements
-        )
+    def is_for(self, requirements: ReplicaRequirements) -> bool:
+        return self.requirements is requirements or self.requirements == requirements
 
     @property
     def by_position(self) -> dict[int, Outstanding]:
@@ -120,15 +115,19 @@ def promised_together(
 
 
 def _rounds(groups: Iterable[_Group]) -> list[_Round]:
-    """Everything that is wanted, what is alike in one round, no cluster twice in one."""
+    """Everything that is wanted, what is alike in one round, each cluster's in its own order: a
+    room by itself, and every other control plane, packs in that.
+    """
     rounds: list[_Round] = []
     for wanted, positions in groups:
+        turn = 0
         for each in wanted:
-            fitting = next((other for other in rounds if other.takes(each, positions)), None)
-            if fitting is None:
-                fitting = _Round(requirements=each.requirements)
-                rounds.append(fitting)
-            fitting.wanted.append((each, positions))
+            while turn < len(rounds) and not rounds[turn].is_for(each.requirements):
+                turn += 1
+            if turn == len(rounds):
+                rounds.append(_Round(requirements=each.requirements))
+            rounds[turn].wanted.append((each, positions))
+            turn += 1
     return rounds
 
 

@@ -197,6 +197,44 @@ def test_as_many_sets_are_promised_as_are_said_to_fit(
     )
 
 
+few_shapes = st.sampled_from(
+    [ReplicaRequirements(request={"cpu": amount}) for amount in (3, 7)]
+    + [ReplicaRequirements(request={"memory": 5})]
+)
+asks_drawn = st.lists(
+    st.lists(st.tuples(few_shapes, st.integers(1, 3)), max_size=3), max_size=len(NAMES)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawn=rooms_drawn, asked=asks_drawn)
+def test_each_cluster_is_packed_in_the_order_of_its_ask(
+    drawn: list[list[tuple[int, int, tuple[int, ...]]] | None],
+    asked: list[list[tuple[ReplicaRequirements, int]]],
+) -> None:
+    rooms = [None if cells is None else Room.of(REPORT, table(cells)) for cells in drawn]
+    asks = {
+        position: tuple(
+            Outstanding(
+                binding="new",
+                component=f"c{place}",
+                requirements=requirements,
+                certificate=PromiseCertificate.PLANNED,
+                in_cells=replicas,
+            )
+            for place, (requirements, replicas) in enumerate(wanted)
+        )
+        for position, wanted in enumerate(asked)
+        if rooms[position] is not None
+    }
+    answer = promise(FleetRooms.of(rooms), NAMES, "new", asks)
+    alone = {position: rooms[position].with_all(wanted) for position, wanted in asks.items()}
+    assert isinstance(answer, Promised) == (not any(each.overcommitted for each in alone.values()))
+    if isinstance(answer, Promised):
+        expected = [alone.get(position, room) for position, room in enumerate(rooms)]
+        assert_same(answer.fleet, expected)
+
+
 def assert_same(fleet: FleetRooms, rooms: list[Room | None]) -> None:
     assert len(fleet.rooms) == len(rooms)
     for now, room in zip(fleet.rooms, rooms, strict=True):
