@@ -19,7 +19,7 @@ from federation.services.writing import Key
 MAX_WAITING = 10_000
 LEAST_BATCH, MAX_BATCH = 16, 200
 # What a batch may take to decide, in CPU seconds: everybody in it waits for the whole.
-BATCH_SECONDS = 0.06
+BATCH_SECONDS = 0.1
 # After so many tries a request takes all locks first: then nobody can win against it.
 TRIES_WITHOUT_LOCKS = 3
 MAX_TRIES = 6
