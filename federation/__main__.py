@@ -45,6 +45,7 @@ from federation.store.migrate import upgrade
 REFUSED, USAGE = 1, 2
 # Objects made before the garbage collector looks at them.
 COLLECT_AFTER = 100_000
+MOSTLY_GARBAGE = COLLECT_AFTER * 9 // 10
 INTERRUPTED = 128 + signal.SIGINT
 CONFIG_VARIABLE = "FEDERATION_CONFIG"
 
@@ -294,14 +295,15 @@ def sparing_the_fleet() -> Iterator[None]:
         gc.enable()
 
 
-def spare_survivors(phase: str, _: Mapping[str, int]) -> None:
+def spare_survivors(phase: str, look: Mapping[str, int]) -> None:
     """Keep the garbage collector from looking once more at what has outlived its look.
 
     Nearly all of that is promises, which reference counts end: a look at millions of them would
-    stop everything for seconds. A cycle that is still in use at its first look is never freed;
-    those that every call makes are not in use for long.
+    stop everything for seconds. A cycle that is in use at such a look is never freed, so none is
+    spared where nearly all was garbage: that is what calls leave behind in a fleet that does not
+    grow, and some are always under way.
     """
-    if phase == "stop":
+    if phase == "stop" and look["collected"] < MOSTLY_GARBAGE:
         gc.freeze()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from federation.__main__ import spare_survivors, sparing_the_fleet
+from federation.__main__ import MOSTLY_GARBAGE, spare_survivors, sparing_the_fleet
 
 
 class Knot:
@@ -45,4 +45,20 @@ def test_garbage_is_freed_at_its_first_look() -> None:
         pass
     knot = weakref.ref(Knot())
     gc.collect(0)
+    assert knot() is None
+
+
+@pytest.mark.usefixtures("collector")
+def test_what_outlives_a_look_at_garbage_is_freed_at_a_later_one() -> None:
+    with sparing_the_fleet():
+        pass
+    gc.disable()
+    for _ in range(MOSTLY_GARBAGE):
+        Knot()
+    later = Knot()
+    gc.collect(0)
+    gc.enable()
+    knot = weakref.ref(later)
+    del later
+    gc.collect(1)
     assert knot() is None
