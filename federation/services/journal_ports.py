@@ -209,8 +209,8 @@ class Presences(Protocol):
         """``heard_at`` is ignored: it is the store's now. An older epoch changes nothing."""
         ...
 
-    async def leave(self, cluster: str, replica: str) -> None:
-        """The stream that this replica served ended, now."""
+    async def leave(self, clusters: Collection[str], replica: str) -> None:
+        """The streams of clusters that this replica served ended, now."""
         ...
 
     async def all(self, heard_since: float = 0.0) -> Sequence[StoredPresence]:

@@ -105,8 +105,8 @@ class Presences:
         async with self._store.transaction() as tx:
             if news:
                 await tx.presences.put([self._row(name, news[name]) for name in sorted(news)])
-            for cluster in ended:
-                await tx.presences.leave(cluster, self._replicas.id)
+            if ended:
+                await tx.presences.leave(ended, self._replicas.id)
             peers_changed = await self._replicas.meet(tx)
             rows = await tx.presences.all(self._since)
         self._told.update(news)

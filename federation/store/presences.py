@@ -5,10 +5,10 @@ Must not decide what is stale: it tells when something was heard.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from sqlalchemy import BigInteger, Double, Text, bindparam, delete, func, select, text, update
+from sqlalchemy import BigInteger, Double, Text, bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -38,6 +38,15 @@ PUT = text("""
     bindparam("offsets", type_=ARRAY(Double)),
     bindparam("confirmed", type_=ARRAY(BigInteger)),
 )
+LEAVE = text("""
+    WITH ended AS (
+        SELECT cluster_id FROM presence JOIN cluster ON cluster.id = cluster_id
+        WHERE name = ANY (:names) AND replica = :replica
+        ORDER BY cluster_id FOR UPDATE OF presence
+    )
+    UPDATE presence SET replica = '', heard_at = now()
+    FROM ended WHERE presence.cluster_id = ended.cluster_id
+""").bindparams(bindparam("names", type_=ARRAY(Text)))
 # A replica that crashed did not say goodbye.
 FORGOTTEN = timedelta(days=1)
 
@@ -60,14 +69,8 @@ class PresenceStatements:
             },
         )
 
-    async def leave(self, cluster_name: str, replica: str) -> None:
-        of_cluster = select(cluster.c.id).where(cluster.c.name == cluster_name).scalar_subquery()
-        statement = (
-            update(presence)
-            .where(presence.c.cluster_id == of_cluster, presence.c.replica == replica)
-            .values(replica="", heard_at=func.now())
-        )
-        await self._connection.execute(statement)
+    async def leave(self, clusters: Collection[str], replica: str) -> None:
+        await self._connection.execute(LEAVE, {"names": list(clusters), "replica": replica})
 
     async def all(self, heard_since: float = 0.0) -> Sequence[StoredPresence]:
         statement = (

@@ -75,10 +75,10 @@ async def test_only_the_replica_that_serves_a_stream_ends_it(store: PostgresStor
     await put(store, heard("a", "x"), heard("b", "x"))
     known = await everything(store)
     async with store.transaction() as tx:
-        await tx.presences.leave("a", "y")
+        await tx.presences.leave(["a", "b"], "y")
     assert await everything(store) == known
     async with store.transaction() as tx:
-        await tx.presences.leave("a", "x")
+        await tx.presences.leave(["a", "gone"], "x")
     left = await everything(store)
     assert left["a"].heard_at > known["a"].heard_at
     assert replace(left["a"], heard_at=0.0) == replace(known["a"], replica="", heard_at=0.0)
@@ -96,6 +96,8 @@ async def test_replicas_that_heard_the_same_clusters_do_not_wait_for_each_other(
     async def tell(replica: str, order: list[str]) -> None:
         for _ in range(10):
             await put(store, *(heard(name, replica) for name in order))
+            async with store.transaction() as tx:
+                await tx.presences.leave(order, replica)
 
     await asyncio.gather(tell("x", names), tell("y", names[::-1]))
     assert len(await everything(store)) == 20
