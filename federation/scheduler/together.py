@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from federation.model.pools.matching import Verdict
-from federation.model.pools.packing import Packing, Takes, packed_in_place
+from federation.model.pools.packing import Packing, Takes, pack, packed_in_place
 from federation.model.pools.residues import VIEWS, View
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
@@ -98,7 +98,9 @@ def promised_together(
             replicas_c[[place_by[position] for position in here]] = wanted.to_pack
         verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
-        packing = packed_in_place(residues, each.requirements.request, replicas_c, suiting_p)
+        # A gathered table has room for the pieces of one packing: the next ones gather it anew.
+        packed_on = pack if packed else packed_in_place
+        packing = packed_on(residues, each.requirements.request, replicas_c, suiting_p)
         residues = packing.left
         # The next binding mostly asks for the same.
         known = None

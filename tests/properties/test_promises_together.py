@@ -228,11 +228,33 @@ def test_each_cluster_is_packed_in_the_order_of_its_ask(
         if rooms[position] is not None
     }
     answer = promise(FleetRooms.of(rooms), NAMES, "new", asks)
-    alone = {position: rooms[position].with_all(wanted) for position, wanted in asks.items()}
+    alone = {
+        position: room.with_all(asks[position])
+        for position, room in enumerate(rooms)
+        if room is not None and position in asks
+    }
     assert isinstance(answer, Promised) == (not any(each.overcommitted for each in alone.values()))
     if isinstance(answer, Promised):
         expected = [alone.get(position, room) for position, room in enumerate(rooms)]
         assert_same(answer.fleet, expected)
+
+
+def test_many_parts_of_one_cluster_leave_the_others_as_they_are() -> None:
+    """Every part divides a cell anew: a table has no more columns than for a few of them."""
+    room = Room.of(REPORT, table([(0, 20, (30, 30, 12, 0))]))
+    parts = tuple(
+        Outstanding(
+            binding="new",
+            component=f"c{amount}",
+            requirements=ReplicaRequirements(request={"cpu": amount}),
+            certificate=PromiseCertificate.CAREFUL,
+            in_cells=1,
+        )
+        for amount in range(1, 9)
+    )
+    answer = promise(FleetRooms.of([room] * 3), NAMES, "new", {0: parts, 1: parts})
+    assert isinstance(answer, Promised)
+    assert_same(answer.fleet, [room.with_all(parts), room.with_all(parts), room])
 
 
 def assert_same(fleet: FleetRooms, rooms: list[Room | None]) -> None:
