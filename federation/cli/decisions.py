@@ -6,13 +6,14 @@ Must not interpret the trace beyond its layout.
 from __future__ import annotations
 
 from federation.cli import output as show
+from federation.model.placement import binding_key
 from federation.v1 import estimates_pb2, scheduling_pb2
 
 
 def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -> None:
     """Outcome and shares."""
     outcome = scheduling_pb2.Outcome.Name(decision.outcome).removeprefix("OUTCOME_")
-    name = f"{decision.namespace}/{decision.name}" if decision.namespace else decision.name
+    name = binding_key(decision.namespace, decision.name)
     facts = [("Binding", name), ("Outcome", outcome), ("Decision", decision.id or "not stored")]
     if decision.reason:
         facts.append(("Reason", decision.reason))

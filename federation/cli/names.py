@@ -8,7 +8,7 @@ from __future__ import annotations
 from federation.model.errors import InvalidRequest
 
 
-def binding_key(name: str) -> tuple[str, str]:
+def named_binding(name: str) -> tuple[str, str]:
     """The namespace (may be empty) and the name of a binding. Raises InvalidRequest."""
     namespace, slash, binding = name.rpartition("/")
     if not binding or (slash and not namespace):

@@ -11,7 +11,7 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.names import binding_key
+from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.codec.written import document_from_message
 from federation.v1 import resource_pb2, scheduling_pb2
@@ -22,7 +22,7 @@ from federation.v1 import resource_pb2, scheduling_pb2
 @output_option
 def describe_binding(name: str, output: Format) -> None:
     """One binding: where it runs, its newest decision, and what is reserved for it."""
-    namespace, binding = binding_key(name)
+    namespace, binding = named_binding(name)
     answer = connection().call(lambda api: api.get_binding(namespace, binding))
     if output.is_document:
         show.print_document(document_from_message(answer), output)
@@ -39,7 +39,7 @@ def release(name: str, clusters: Sequence[str], output: Format) -> None:
 
     Others may be promised the room at once, also that of replicas that are not on any node yet.
     """
-    namespace, binding = binding_key(name)
+    namespace, binding = named_binding(name)
     held = connection().call(lambda api: api.release(namespace, binding, clusters=clusters))
     if output.is_document:
         show.print_document([document_from_message(each) for each in held], output)
@@ -53,7 +53,7 @@ def release(name: str, clusters: Sequence[str], output: Format) -> None:
 @click.option("--lease-seconds", type=int, help="From now on; else as long as its spec says.")
 def renew(name: str, lease_seconds: int | None) -> None:
     """Prolong the lease of what is reserved for a binding."""
-    namespace, binding = binding_key(name)
+    namespace, binding = named_binding(name)
     answer = connection().call(
         lambda api: api.renew_lease(namespace, binding, lease_seconds=lease_seconds)
     )

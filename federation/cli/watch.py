@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from federation.cli.connection import connection
 from federation.client import Client, WatchMessage
 from federation.codec.written import document_from_message
+from federation.model.placement import binding_key
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 
 E = TypeVar("E", scheduling_pb2.BindingEvent, clusters_pb2.ClusterEvent)
@@ -71,7 +72,7 @@ def _json(event: Message) -> str:
 
 def _binding_line(event: scheduling_pb2.BindingEvent) -> str:
     meta, spec = event.binding.metadata, event.binding.spec
-    name = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    name = binding_key(meta.namespace, meta.name)
     if event.type == resource_pb2.EVENT_TYPE_DELETED:
         return f"DELETED  {name}"
     placed = ", ".join(f"{at.name}={at.replicas}" for at in spec.clusters) or "-"

@@ -20,7 +20,7 @@ from federation.cli.decisions import (
     print_trace,
 )
 from federation.cli.files import documents_of
-from federation.cli.names import binding_key
+from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.client import Client
 from federation.codec.ranges import MAX_LEASE_SECONDS
@@ -171,7 +171,7 @@ def explain(name: str, output: Format) -> None:
 @click.argument("name", metavar="NAMESPACE/BINDING")
 def delete_binding(name: str) -> None:
     """Forget a binding and free what was promised to it."""
-    namespace, binding = binding_key(name)
+    namespace, binding = named_binding(name)
     connection().call(lambda api: api.delete_binding(namespace, binding))
     click.echo(f"binding/{name} deleted")
 
@@ -189,7 +189,7 @@ def _bindings(paths: Sequence[str]) -> list[resource_pb2.ResourceBinding]:
 def _decision_id(name: str) -> str:
     if "/" not in name and len(name) == DECISION_ID_LENGTH:
         return name
-    namespace, binding = binding_key(name)
+    namespace, binding = named_binding(name)
     answer: scheduling_pb2.GetBindingResponse = connection().call(
         lambda api: api.get_binding(namespace, binding)
     )

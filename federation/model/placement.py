@@ -153,6 +153,11 @@ class EvictionTask:
     replicas: int = 0
 
 
+def binding_key(namespace: str, name: str) -> str:
+    """``namespace/name``, or the name alone for cluster-scoped bindings."""
+    return f"{namespace}/{name}" if namespace else name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     """A workload to be scheduled, named (namespace, name).
@@ -187,5 +192,4 @@ class Binding:
 
     @property
     def key(self) -> str:
-        """``namespace/name``, or the name alone for cluster-scoped bindings."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return binding_key(self.namespace, self.name)

@@ -18,7 +18,7 @@ from federation.model.errors import (
     Violation,
 )
 from federation.model.ledger import ClusterLedger
-from federation.model.placement import Binding
+from federation.model.placement import binding_key
 from federation.model.reservations import PromiseCertificate, Share
 from federation.services.deciding import other_uid
 from federation.services.fleet import FleetOwner
@@ -114,9 +114,10 @@ class Amending:
 
         Nothing happens when the binding was decided again meanwhile, or is gone.
         """
+        key = binding_key(namespace, name)
 
         async def weaken(held: _Held) -> Mapping[str, ClusterLedger]:
-            key, ledger = held.binding.binding.key, held.ledgers.get(cluster)
+            ledger = held.ledgers.get(cluster)
             if ledger is None or held.binding.decision_id != decision:
                 return {}
             newest = ledger.newest(key)
@@ -140,7 +141,7 @@ class Amending:
         except NotFound:
             return
         if is_weaker:
-            fields = {"binding": f"{namespace}/{name}", "cluster": cluster, "decision": decision}
+            fields = {"binding": key, "cluster": cluster, "decision": decision}
             logger.warning("planned promise is careful now", extra={"fields": fields})
 
     async def expire_leases(self, tx: Transaction) -> int:
@@ -169,7 +170,7 @@ class Amending:
 
         Whether anything was changed.
         """
-        clusters = frozenset(self._fleet.holdings(Binding(namespace=namespace, name=name).key))
+        clusters = frozenset(self._fleet.holdings(binding_key(namespace, name)))
         for _ in range(MAX_TRIES):
             async with self._store.transaction() as tx:
                 held = await self._hold(tx, namespace, name, uid, clusters)
@@ -250,8 +251,7 @@ async def _let_go_when_expired(held: _Held) -> Mapping[str, ClusterLedger]:
 async def _locked(tx: Transaction, namespace: str, name: str, uid: str) -> StoredBinding:
     stored = await tx.bindings.lock(namespace, name)
     if stored is None:
-        key = Binding(namespace=namespace, name=name).key
-        raise NotFound(f"There is no binding {key!r}.")
+        raise NotFound(f"There is no binding {binding_key(namespace, name)!r}.")
     if uid and uid != stored.binding.uid:
         raise other_uid(stored.binding, uid)
     return stored

@@ -10,15 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from federation.model.echoes import Owner
+from federation.model.placement import binding_key
 from federation.model.reservations import Reservation, Share
 
 # Nobody writes to it.
 NO_REPLICAS: Final[Mapping[str, int]] = {}
-
-
-def binding_key(namespace: str, name: str) -> str:
-    """``Binding.key`` of a binding."""
-    return f"{namespace}/{name}" if namespace else name
 
 
 class Position(NamedTuple):

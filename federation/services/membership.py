@@ -16,6 +16,7 @@ from federation.model.errors import (
     Unauthenticated,
     Violation,
 )
+from federation.model.placement import binding_key
 from federation.services.fleet import FleetOwner
 from federation.services.journal import ClusterChanged
 from federation.services.ports import AgentStreams, Store, StoredCluster, Transaction
@@ -111,7 +112,7 @@ async def _emptied(tx: Transaction, name: str) -> int:
 
 
 def _still_holding(name: str, holding: Sequence[tuple[str, str]]) -> str:
-    keys = [f"{namespace}/{binding}" for namespace, binding in holding[:BINDINGS_NAMED]]
+    keys = [binding_key(namespace, binding) for namespace, binding in holding[:BINDINGS_NAMED]]
     more = " and others" if len(holding) > BINDINGS_NAMED else ""
     return (
         f"Bindings {', '.join(keys)}{more} hold replicas in cluster {name!r}: "

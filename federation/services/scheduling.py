@@ -17,7 +17,7 @@ from federation.model.errors import (
     NotFound,
     PreconditionFailed,
 )
-from federation.model.placement import Binding
+from federation.model.placement import Binding, binding_key
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
@@ -276,4 +276,4 @@ def shares_of(binding: Binding, target: TargetCluster) -> tuple[ShareOrder, ...]
 
 
 def _no_binding(namespace: str, name: str) -> NotFound:
-    return NotFound(f"There is no binding {Binding(namespace=namespace, name=name).key!r}.")
+    return NotFound(f"There is no binding {binding_key(namespace, name)!r}.")

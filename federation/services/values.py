@@ -15,7 +15,7 @@ import numpy.typing as npt
 from federation.model.cluster import Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.grades import ResourceModel
-from federation.model.placement import Binding
+from federation.model.placement import Binding, binding_key
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
@@ -306,7 +306,7 @@ class DecisionRecord:
 
     @property
     def binding_key(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return binding_key(self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,10 @@ import msgspec
 from sqlalchemy import Row
 
 from federation.model.echoes import Owner
+from federation.model.placement import binding_key
 from federation.model.reservations import PromiseCertificate, Reservation
 from federation.model.workload import ReplicaRequirements
-from federation.services.journal import StoredReservations, binding_key
+from federation.services.journal import StoredReservations
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
 from federation.store.rows import unix_seconds
 from federation.store.tables import reservation as table
