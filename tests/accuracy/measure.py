@@ -24,7 +24,7 @@ from federation.model.estimate import EstimateOptions, ModelRule, Source
 from federation.model.grades import DEFAULT_MODEL, count_grades, model_hash
 from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.level import pool_bounds, simple_lower_bounds
+from federation.model.pools.level import pool_bounds
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import Cells
 from federation.model.summary import estimate_replicas
@@ -38,6 +38,7 @@ from tests.fleets import (
     node_columns,
     packed_clusters,
 )
+from tests.simple_bounds import simple_lower_bound
 
 BUDGETS = (16, 64, 256)
 TIMED_BUDGET = 256
@@ -89,7 +90,7 @@ def _answers(
         distinct_nodes=len(np.unique(free_rn, axis=1).T),
         truth_s=np.array([_truth(free_rn, shape) for shape in shapes]),
         simple_bs=np.array(
-            [[int(simple_lower_bounds(f, each)[0]) for each in requirements] for f in fleets]
+            [[simple_lower_bound(pools, each) for each in requirements] for pools in by_budget]
         ),
         lower_bs=np.array([[int(each.lower_c[0]) for each in row] for row in bounds]),
         upper_bs=np.array([[int(each.upper_c[0]) for each in row] for row in bounds]),

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from federation.model.pools.bounds import lower_k, per_replica, tighter_lower_k, upper_k
+from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.level import pools_level, simple_lower_bounds
+from federation.model.pools.level import answer_of, pool_bounds
 from federation.model.pools.packing import pack
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.residues import Residues, residues_of
@@ -93,13 +93,12 @@ def print_fleet(pools: Sequence[Pools], size: int) -> None:
     cells = sum(len(block.cells) for block in fleet.blocks)
     demanded = per_replica(SHAPE.request)
     print(f"{size:,} clusters, {cells:,} cells, one shape")
-    show("LB", median_millis(lambda: simple_lower_bounds(fleet, SHAPE)))
-    for name, bound in (("LB", lower_k), ("LB+", tighter_lower_k), ("UB", upper_k)):
+    for name, bound in (("LB+", tighter_lower_k), ("UB", upper_k)):
         show(
             f"{name} of cells alone",
             median_millis(lambda b=bound: [b(block.cells, demanded) for block in fleet.blocks]),
         )
-    show("the level: LB+, UB, bound", median_millis(lambda: pools_level(fleet, SHAPE)))
+    show("the level: LB+, UB, bound", median_millis(lambda: answer_of(pool_bounds(fleet, SHAPE))))
     show("arrays of all", median_millis(lambda: FleetCells.of(fleet.pools), rounds=3))
     show("one report more", median_millis(lambda: fleet.with_clusters({size // 2: pools[0]})))
 

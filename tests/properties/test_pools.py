@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.estimate import MAX_REPLICAS, Bound
-from federation.model.pools.bounds import lower_k, per_replica, tighter_lower_k, upper_k
+from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.level import pool_bounds, pools_level, simple_lower_bounds
+from federation.model.pools.level import answer_of, pool_bounds
 from federation.model.pools.matching import NAME_FIELD
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import Cells, Column, NodeColumns, Pools
@@ -32,6 +32,7 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
+from tests.simple_bounds import lower_k, simple_lower_bound
 
 GIB = 1 << 30
 NAMES = ("cpu", "memory", "pods", "ephemeral-storage", "nvidia.com/gpu")
@@ -188,11 +189,11 @@ def test_the_exact_answer_lies_between_the_bounds(
         bounds = pool_bounds(fleet, shape)
         assert not bounds.answered_c[0]
         truth = exact(nodes, shape)
-        simple = int(simple_lower_bounds(fleet, shape)[1])
+        simple = simple_lower_bound(fleet.pools[1], shape)
         assert simple <= truth
         if bounds.answered_c[1]:
             assert simple <= bounds.lower_c[1] <= truth <= bounds.upper_c[1]
-            if pools_level(fleet, shape).bound_c[1] == Bound.EXACT:
+            if answer_of(bounds).bound_c[1] == Bound.EXACT:
                 assert bounds.lower_c[1] == truth
         else:
             assert bounds.reasons[1]

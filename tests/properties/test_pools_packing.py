@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.model.estimate import MAX_REPLICAS
-from federation.model.pools.bounds import lower_k, per_replica, tighter_lower_k, upper_k
+from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.packing import pack, room_by_segment, smallest_first
 from federation.model.pools.residues import (
     Residues,
@@ -28,6 +28,7 @@ from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.workload import Component, ReplicaRequirements
 from tests.packed_nodes import nodes_in_turn
 from tests.properties.test_reserve_packing import RESOURCES, node_amounts, requests
+from tests.simple_bounds import lower_k
 
 node_groups = st.lists(st.lists(node_amounts, min_size=1, max_size=5), min_size=1, max_size=5)
 

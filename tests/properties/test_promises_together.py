@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.model.placement import Certificate
-from federation.model.pools.level import simple_lower_bounds
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
 from federation.scheduler.reserve import (
@@ -21,6 +20,7 @@ from federation.scheduler.reserve import (
 )
 from federation.scheduler.room import ReportId, Room
 from tests.properties.test_reserve_packing import cells_drawn, claims, outstandings, requests, table
+from tests.simple_bounds import simple_lower_bound
 from tests.slow_packer import broken_promise
 
 REPORT = ReportId(1, 1)
@@ -281,7 +281,7 @@ def assert_same(fleet: FleetRooms, rooms: list[Room | None]) -> None:
                 else None
                 for room in rooms
             ]
-            lower_c = simple_lower_bounds(fleet.filled, requirements).tolist()
+            lower_c = [simple_lower_bound(pools, requirements) for pools in fleet.filled.pools]
             assert all(
                 here is None or here == lower for here, lower in zip(filled, lower_c, strict=True)
             )

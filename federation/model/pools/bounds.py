@@ -1,4 +1,4 @@
-"""What cells prove of how many replicas fit: two lower bounds and an upper one, in integers.
+"""What cells prove of how many replicas fit: a lower bound and an upper one, in integers.
 
 Pure, whole-array. Must not look at pools: callers mask the cells that do not suit.
 """
@@ -27,14 +27,9 @@ def per_replica(request: Mapping[str, int]) -> dict[str, int]:
     return {**amounts, PODS: 1}
 
 
-def lower_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
-    """LB: nodes times what the minimum of the cell holds. ``demanded`` is of ``per_replica``."""
-    bound_k = fit_k(cells, demanded)
-    return np.multiply(bound_k, cells.count_k, out=bound_k)
-
-
 def tighter_lower_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
-    """LB+: what the sums prove where a single resource is scarce, and LB where that is more.
+    """LB+: what the sums prove where a single resource is scarce, and LB where that is more: nodes
+    times what the minimum of the cell holds. ``demanded`` is of ``per_replica``.
 
     Where every other resource holds at least B replicas on every node, a node with x of the scarce
     one holds min(x // amount, B): a staircase in x. A convex line below it, at the mean of x, is

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
-from federation.model.pools.bounds import lower_k, per_replica, tighter_lower_k, upper_k
+from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.fleet_cells import CellBlock, FleetCells
 from federation.model.pools.matching import Verdict, keys_not_carried, pool_verdict
 from federation.model.pools.values import BoolArray, Int64Array
@@ -32,13 +32,8 @@ class PoolBounds:
     reasons: dict[int, str]
 
 
-def pools_level(cells: FleetCells, requirements: ReplicaRequirements) -> LevelAnswer:
-    """LB+ of every cluster that can tell; bound EXACT where the upper bound says the same."""
-    return answer_of(pool_bounds(cells, requirements))
-
-
 def answer_of(bounds: PoolBounds) -> LevelAnswer:
-    """The level's answer out of bounds that were computed before."""
+    """LB+ of every cluster that can tell; bound EXACT where the upper bound says the same."""
     is_exact_c = bounds.lower_c == bounds.upper_c
     return LevelAnswer(
         source=Source.POOLS,
@@ -88,20 +83,6 @@ def block_bounds(block: CellBlock, requirements: ReplicaRequirements) -> PoolBou
         answered_c=block.reported_c & ~unknown_c,
         reasons=_reasons(block, unknown_c, claim),
     )
-
-
-def simple_lower_bounds(cells: FleetCells, requirements: ReplicaRequirements) -> Int64Array:
-    """LB of every cluster: a first pass, many times as fast as LB+.
-
-    Counts the pools that surely suit; 0 where a cluster has none or cannot tell.
-    """
-    demanded = per_replica(requirements.request)
-    lower_c = np.zeros(len(cells), dtype=np.int64)
-    for block in cells.blocks:
-        verdict_k = _verdicts(block, requirements.node_claim)
-        span = slice(block.start, block.start + len(block))
-        lower_c[span] = _totals(block, lower_k(block.cells, demanded), verdict_k)
-    return lower_c
 
 
 def _verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_in_k, per_replica
-from federation.model.pools.matching import Verdict, pool_verdict
 from federation.model.pools.residues import (
     AMOUNTS,
     COUNT,
@@ -28,9 +27,8 @@ from federation.model.pools.residues import (
     size_k,
     weight_r1,
 )
-from federation.model.pools.values import BoolArray, Cells, Int64Array, Pools
+from federation.model.pools.values import BoolArray, Cells, Int64Array
 from federation.model.resources import is_extended
-from federation.model.workload import NodeClaim
 
 # Sizes have 30 bits; one more says whether there are devices nobody asked for.
 _SIZE_BITS: Final = 30
@@ -117,14 +115,6 @@ class _Touched(NamedTuple):
     unit_j: Int64Array
     full_j: Int64Array
     left_j: Int64Array
-
-
-def suiting_pools(pools: Pools, claim: NodeClaim | None) -> BoolArray:
-    """The pools (axis p) that surely suit a claim: nothing is promised on others."""
-    return np.array(
-        [pool_verdict(pool, pools.label_keys, claim) is Verdict.YES for pool in pools.pools],
-        dtype=np.bool_,
-    )
 
 
 def _fits(

@@ -18,7 +18,7 @@ from federation.model.estimate import (
 )
 from federation.model.pools.building import build_pools
 from federation.model.pools.fleet_cells import CLUSTERS_A_BLOCK, FleetCells
-from federation.model.pools.level import pool_bounds, pools_level, simple_lower_bounds
+from federation.model.pools.level import answer_of, pool_bounds
 from federation.model.pools.matching import Verdict, pool_verdict
 from federation.model.pools.values import Cells, Column, NodeColumns, NodePool, Pools
 from federation.model.workload import (
@@ -30,6 +30,7 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
+from tests.simple_bounds import simple_lower_bound
 
 GIB = 1 << 30
 CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
@@ -59,6 +60,10 @@ def pools_of(
     )
 
 
+def pools_level(fleet: FleetCells, requirements: ReplicaRequirements) -> LevelAnswer:
+    return answer_of(pool_bounds(fleet, requirements))
+
+
 def asking(cpu_millis: int, claim: NodeClaim | None = None) -> ReplicaRequirements:
     return ReplicaRequirements(request={"cpu": cpu_millis}, node_claim=claim)
 
@@ -81,7 +86,7 @@ def test_merged_cells_answer_a_lower_bound() -> None:
     fleet = FleetCells.of([pools_of(cpu_millis, budget=16)])
     truth = sum(min(cpu // 1300, 110) for cpu in cpu_millis)
     bounds = pool_bounds(fleet, asking(1300))
-    assert simple_lower_bounds(fleet, asking(1300))[0] < bounds.lower_c[0]
+    assert simple_lower_bound(fleet.pools[0], asking(1300)) < bounds.lower_c[0]
     assert bounds.lower_c[0] < truth < bounds.upper_c[0]
     assert pools_level(fleet, asking(1300)).bound_c.tolist() == [Bound.LOWER]
 
@@ -168,7 +173,6 @@ def test_a_change_makes_its_own_block_again_and_no_other() -> None:
 def test_a_fleet_of_none() -> None:
     level = pools_level(FleetCells.of([]), asking(1))
     assert level.replicas_c.tolist() == []
-    assert simple_lower_bounds(FleetCells.of([]), asking(1)).tolist() == []
 
 
 def expression(key: str, operator: Operator, *values: str) -> NodeSelectorTerm:

@@ -10,7 +10,7 @@ import pytest
 
 from federation.model.pools import sets
 from federation.model.pools.bounds import per_replica, upper_k
-from federation.model.pools.packing import Take, pack, suiting_pools
+from federation.model.pools.packing import Take, pack
 from federation.model.pools.residues import Residues, View, cells_left, residues_of
 from federation.model.pools.sets import SetEstimate, sets_that_fit
 from federation.model.pools.values import Cells, NodePool, Pools
@@ -165,18 +165,13 @@ def two_zones() -> Pools:
 
 def test_only_pools_that_suit_are_packed_into() -> None:
     pools = two_zones()
-    in_a = suiting_pools(pools, NodeClaim(node_selector={"zone": "a"}))
-    packing = pack(residues_of(pools), {"cpu": 3}, np.array([3]), in_a)
+    packing = pack(residues_of(pools), {"cpu": 3}, np.array([3]), np.array([True, False]))
     assert packing.placed_s.tolist() == [2, 2]
     left = cells_left(packing.left, View.FILLED, pools.cells)
     assert dict(zip(left.pool_k.tolist(), left_of(left), strict=True)) == {
         0: (2, (1, 4, 8, 0)),
         1: (2, (4, 4, 9, 0)),
     }
-
-
-def test_nothing_is_promised_on_a_label_that_pools_do_not_carry() -> None:
-    assert not suiting_pools(two_zones(), NodeClaim(node_selector={"disk": "ssd"})).any()
 
 
 def test_cells_that_become_equal_again_are_one() -> None:
