@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from federation.model.reservations import Outstanding, Reservation, Share
 from federation.model.shapes import Echo
@@ -24,18 +24,24 @@ from federation.model.stakes import (
 
 _Bindings: TypeAlias = SharingMap[Stake]
 
+# Where nobody ever asks, as in a cluster that is silent, what decisions replaced must not be kept.
+_MOST_CHANGES: Final = 1_000
+
 
 class _Open:
     """Those with something outstanding: few, as reports take over what they see.
 
-    Made of what they were before and of changes, which are put together once somebody asks:
-    decisions do not. Safe in any thread.
+    Made of what they were before and of changes, which are put together once somebody asks, or
+    once there are many: decisions do not ask. Safe in any thread.
     """
 
-    __slots__ = ("made_of",)
+    __slots__ = ("made_of", "times_changed")
 
     def __init__(self, before: _Open | None, changes: Mapping[str, Stake | None]) -> None:
         self.made_of = before, changes
+        self.times_changed: int = before.times_changed + 1 if before is not None else 0
+        if self.times_changed > _MOST_CHANGES:
+            self.all()
 
     def __bool__(self) -> bool:
         _, changes = self.made_of
@@ -55,6 +61,7 @@ class _Open:
             known |= changes
         known = {key: stake for key, stake in known.items() if stake and stake.outstanding}
         self.made_of = None, known
+        self.times_changed = 0
         return known
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from federation.model.ledger import ClusterLedger
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.shapes import Echo, request_shape
-from federation.model.stakes import DECISIONS_REMEMBERED, OLDER_SHAPES_REMEMBERED
+from federation.model.stakes import DECISIONS_REMEMBERED, OLDER_SHAPES_REMEMBERED, Stake
 from federation.model.workload import ReplicaRequirements
 from tests.fleet_ledger import Ledger
 
@@ -334,3 +335,11 @@ def test_a_restored_ledger_takes_what_was_adopted_as_seen_unless_it_knows_better
     assert in_cells(ClusterLedger.restored("member1", 2, stored, 1)) == 2
     assert in_cells(ClusterLedger.restored("member1", 2, stored, 0)) == 5
     assert in_cells(ClusterLedger.restored("member1", 3, stored, 2, [echo(4)])) == 1
+
+
+def test_what_decisions_replaced_is_not_kept_where_nobody_asks() -> None:
+    ledger = EMPTY
+    for number in range(3_000):
+        ledger = ledger.decided("web", f"d{number}", [share(1 + number % 2)])
+    assert sum(isinstance(each, Stake) for each in gc.get_objects()) < 1_500
+    assert in_cells(ledger) == sum(each.in_cells for each in ledger.outstanding())
