@@ -8,7 +8,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 import grpc
@@ -133,12 +132,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -16,7 +16,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import RLock
 from time import monotonic, sleep
-from types import TracebackType
 from typing import IO, Self
 from urllib.parse import urlencode
 
@@ -102,12 +101,7 @@ class EmbeddedPostgres:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

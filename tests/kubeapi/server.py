@@ -14,7 +14,6 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from aiohttp import web
@@ -98,12 +97,7 @@ class KubeApiServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         self._call(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
