@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeAlias
 
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.packing import Take, Takes
-from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.shapes import Shape
 from federation.model.workload import NodeClaim
@@ -193,8 +192,22 @@ def is_alike(one: Outstanding, other: Outstanding) -> bool:
     )
 
 
+def runs_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
+    """What is packed in the same way and comes one after the other."""
+    runs: list[list[Outstanding]] = []
+    for each in outstanding:
+        if not (runs and is_alike(runs[-1][-1], each)):
+            runs.append([])
+        runs[-1].append(each)
+    return runs
+
+
 def holdings_of(
-    alike: Sequence[Outstanding], placed: int, takes: Takes, pools: Pools
+    alike: Sequence[Outstanding],
+    placed: int,
+    takes: Takes,
+    resources: tuple[str, ...],
+    cluster: int = 0,
 ) -> list[Holding]:
     """How ``placed`` replicas of a group are shared among it: who comes first has room first."""
     holdings, before = [], 0
@@ -204,7 +217,8 @@ def holdings_of(
             Holding(
                 outstanding=each,
                 takes=takes,
-                resources=pools.cells.resources,
+                cluster=cluster,
+                resources=resources,
                 before=before,
                 unplaced=each.to_pack - here,
             )

@@ -23,7 +23,7 @@ from federation.model.pools.residues import (
 )
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.scheduler.held import Held, Holding, places_alike
+from federation.scheduler.held import Held, Holding, holdings_of, places_alike, runs_alike
 from federation.scheduler.pool_kinds import PoolKinds
 from federation.scheduler.room import ReportId, Room
 
@@ -112,37 +112,35 @@ def packed_rooms(every: Sequence[UnpackedRoom], kinds: PoolKinds) -> PackedRooms
 def _holdings(
     every: Sequence[UnpackedRoom], table: _Table, kinds: PoolKinds
 ) -> list[list[Holding]]:
-    """How everything is packed: the first of every cluster, then the second, and so on."""
+    """How everything is packed: the first run of every cluster, then the second, and so on."""
     holdings: list[list[Holding]] = [[] for _ in every]
+    runs = [runs_alike(each.outstanding) for each in every]
     turn = 0
-    while waiting := [place for place, each in enumerate(every) if turn < len(each.outstanding)]:
-        for alike in places_alike([every[place].outstanding[turn] for place in waiting]):
+    while waiting := [place for place, each in enumerate(runs) if turn < len(each)]:
+        for alike in places_alike([runs[place][turn][0] for place in waiting]):
             order, residues = table.gathered([waiting[each] for each in alike])
-            asked = [every[place].outstanding[turn] for place in order]
+            asked = [runs[place][turn] for place in order]
             packing = _packed(residues, asked, kinds)
             table.put(order, packing.left)
             placed_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
             for cluster, place in enumerate(order):
-                holdings[place].append(
-                    Holding(
-                        outstanding=asked[cluster],
-                        takes=packing.takes,
-                        cluster=cluster,
-                        resources=every[place].pools.cells.resources,
-                        unplaced=asked[cluster].to_pack - placed_c[cluster],
-                    )
+                resources = every[place].pools.cells.resources
+                holdings[place] += holdings_of(
+                    asked[cluster], placed_c[cluster], packing.takes, resources, cluster
                 )
         turn += 1
     return holdings
 
 
-def _packed(residues: Residues, asked: Sequence[Outstanding], kinds: PoolKinds) -> Packing:
-    """One outstanding packed into each cluster, all of the same shape and claim."""
-    like = asked[0]
+def _packed(
+    residues: Residues, asked: Sequence[Sequence[Outstanding]], kinds: PoolKinds
+) -> Packing:
+    """One run packed into each cluster, all of the same shape and claim."""
+    like = asked[0][0]
     verdict_p = kinds.verdicts(like.requirements.node_claim)
     # What is unproven may land wherever nothing says that it cannot.
     is_unproven = like.certificate is PromiseCertificate.UNPROVEN
     least = Verdict.UNKNOWN if is_unproven else Verdict.YES
     suiting_p = None if verdict_p is None else verdict_p >= least
-    replicas_c = np.array([each.to_pack for each in asked], dtype=np.int64)
+    replicas_c = np.array([sum(each.to_pack for each in run) for run in asked], dtype=np.int64)
     return packed_in_place(residues, like.requirements.request, replicas_c, suiting_p)

@@ -20,7 +20,13 @@ from federation.model.pools.residues import Residues, View, cells_left, residues
 from federation.model.pools.values import BoolArray, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
-from federation.scheduler.held import Held, Holding, holdings_of, is_alike, outstanding_alike
+from federation.scheduler.held import (
+    Held,
+    Holding,
+    holdings_of,
+    outstanding_alike,
+    runs_alike,
+)
 from federation.scheduler.losses import contender, contenders, strict_promises_hold, with_contender
 
 
@@ -79,7 +85,7 @@ class Room:
         """With this outstanding and no other, which mostly is what it had and more."""
         had = self.outstanding
         if outstanding[: len(had)] == had:
-            made = self._with_groups(_runs_alike(outstanding[len(had) :]))
+            made = self._with_groups(runs_alike(outstanding[len(had) :]))
             if not made.overcommitted:
                 return made
         return Room.of(self.report, self.pools, outstanding, follows_claims=self.follows_claims)
@@ -186,7 +192,7 @@ class Room:
             packing = self._packed(left, group)
             left = packing.left
             placed = int(packing.placed_s[View.FILLED])
-            more += holdings_of(group, placed, packing.takes, self.pools)
+            more += holdings_of(group, placed, packing.takes, self.pools.cells.resources)
         return replace(self, left=left, held=self.held.with_more(more))
 
     def _packed(self, left: Residues, alike: Sequence[Outstanding]) -> Packing:
@@ -203,16 +209,6 @@ class Room:
 
     def _verdicts(self, claim: NodeClaim | None) -> list[Verdict]:
         return [pool_verdict(pool, self.pools.label_keys, claim) for pool in self.pools.pools]
-
-
-def _runs_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
-    """What is packed in the same way and comes one after the other."""
-    runs: list[list[Outstanding]] = []
-    for each in outstanding:
-        if not (runs and is_alike(runs[-1][-1], each)):
-            runs.append([])
-        runs[-1].append(each)
-    return runs
 
 
 def certificate_for(

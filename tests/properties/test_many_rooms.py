@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from federation.model.pools.values import Cells
 from federation.model.reservations import Outstanding
+from federation.model.workload import ReplicaRequirements
 from federation.scheduler.many_rooms import UnpackedRoom
 from federation.scheduler.reserve import FleetRooms
 from federation.scheduler.room import ReportId, Room
@@ -66,8 +67,12 @@ def assert_same(found: Room | None, expected: Room) -> None:
     assert plain(found.spread.cells) == plain(expected.spread.cells)
 
 
+ONE = Outstanding("x", ReplicaRequirements(request={}), 1)
+
+
 @settings(max_examples=150, deadline=None)
 @given(drawn=rooms_drawn)
+@example(drawn=[([(0, 1, (0, 0, 2, 0)), (0, 2, (0, 0, 1, 0))], [ONE, ONE])])
 def test_many_rooms_are_packed_as_each_by_itself(drawn: list[_Drawn]) -> None:
     every = unpacked_rooms(drawn)
     fleet = FleetRooms.of(every)
