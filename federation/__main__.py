@@ -26,7 +26,6 @@ import yaml
 
 from federation.app import ControlPlane
 from federation.certificates import make_certificates
-from federation.codec.documents import read_documents
 from federation.database import (
     Database,
     bring_up_to_date,
@@ -34,6 +33,7 @@ from federation.database import (
     pending_migrations,
 )
 from federation.demo.story import run_demo
+from federation.document_files import document_of
 from federation.interruptions import Interruptions
 from federation.logs import configure_logging
 from federation.model.errors import FederationError, InvalidRequest
@@ -230,21 +230,10 @@ def _load(config: Path | None, flags: dict[str, str | None]) -> LoadedSettings:
     return load_settings(
         flags=flags,
         environment=os.environ,
-        document=_document(Path(named)) if named else {},
+        document=document_of(Path(named)) if named else {},
         source=str(named or ""),
         data_dir=_state_home() / "fedsched",
     )
-
-
-def _document(path: Path) -> dict[str, object]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest.of(str(path), f"cannot be read: {error}") from error
-    documents = read_documents(text, source=str(path))
-    if len(documents) > 1:
-        raise InvalidRequest.of(str(path), "must hold one document")
-    return dict(documents[0]) if documents else {}
 
 
 def _state_home() -> Path:

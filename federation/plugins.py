@@ -10,9 +10,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
 
-from federation.codec.documents import check_size, read_documents
 from federation.codec.plugin_args import check_args_class
 from federation.codec.profiles import profiles_from_document
+from federation.document_files import document_of
 from federation.model.errors import InvalidRequest, Violation
 from federation.scheduler.plugins import IN_TREE, ExtensionPoint, Plugin
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
@@ -50,16 +50,9 @@ def read_profiles(path: Path | None) -> Profiles:
     """
     if path is None:
         return DEFAULT_PROFILES
+    document = document_of(path)
     try:
-        check_size(path.stat().st_size, source=str(path))
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest.of(str(path), f"cannot be read: {error}") from error
-    documents = read_documents(text, source=str(path))
-    if len(documents) != 1:
-        raise InvalidRequest.of(str(path), f"must hold one document, not {len(documents)}")
-    try:
-        return profiles_from_document(documents[0], InstalledPlugins())
+        return profiles_from_document(document, InstalledPlugins())
     except InvalidRequest as error:
         raise InvalidRequest(
             Violation(field=f"{path}: {each.field}", rule=each.rule) for each in error.violations

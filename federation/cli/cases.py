@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from federation.cli.files import STANDARD_INPUT
 from federation.codec.documents import MAX_DOCUMENT_BYTES, read_json
+from federation.document_files import STANDARD_INPUT
 from federation.model.errors import FederationError, InvalidRequest
 
 Case = Mapping[str, Any]

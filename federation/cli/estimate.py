@@ -16,12 +16,12 @@ from federation.cli import output as show
 from federation.cli.assumptions import replicas_beside, sets_beside
 from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.connection import connection
-from federation.cli.files import documents_of
 from federation.cli.output import Format, output_option
 from federation.client import Client
 from federation.codec.estimates import bound_word, source_word
 from federation.codec.requirements import requirements_to_message
 from federation.codec.written import enum_word
+from federation.document_files import documents_of
 from federation.model.capacity import FleetCapacity
 from federation.model.cluster import ClusterState
 from federation.model.estimate import Bound, EstimateOptions

@@ -15,7 +15,6 @@ import click
 from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.files import documents_of
 from federation.cli.output import Format, output_option
 from federation.client import Client
 from federation.codec.clusters import OVER_COMMITTED, cluster_from_message
@@ -23,6 +22,7 @@ from federation.codec.documents import Document
 from federation.codec.strict import message_from_document
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
+from federation.document_files import documents_of
 from federation.model.errors import InvalidRequest
 from federation.model.placement import SchedulingType
 from federation.model.resources import amount_of

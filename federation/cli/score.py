@@ -17,10 +17,10 @@ from estimator.scoring_config.choice import on_documented_scale, strategy_for
 from estimator.scoring_config.reader import read_scoring_configuration
 from federation.cli import output as show
 from federation.cli.cases import answer_cases, cases_option
-from federation.cli.files import documents_of, read_text
 from federation.cli.output import Format, output_option
 from federation.cli.scoring_cases import answer_case, checked_configuration
 from federation.cli.scoring_objects import nodes_and_pod
+from federation.document_files import documents_of, read_text
 from federation.model.errors import InvalidRequest, Violation
 
 EPILOG = """Examples:

@@ -17,10 +17,10 @@ from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.decisions import print_trace
-from federation.cli.files import documents_of
 from federation.cli.output import Format, output_option
 from federation.codec.decisions import trace_to_message
 from federation.codec.workloads import bindings_from_documents
+from federation.document_files import documents_of
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, TieBreak
 from federation.plugins import read_profiles

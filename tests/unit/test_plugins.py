@@ -139,7 +139,7 @@ def test_the_example_configuration_is_read() -> None:
 @pytest.mark.parametrize(
     ("content", "field"),
     [
-        (b"", ""),
+        (b"", ": kind"),
         (b"a: 1\n---\nb: 2\n", ""),
         (b"\xff", ""),
         (b"kind: [", ", line 2"),

@@ -1,4 +1,4 @@
-"""Files named on the command line, read whole and checked for size before they are.
+"""Files of documents that somebody named, read whole and checked for size before they are.
 
 Must not know what the documents mean.
 """
@@ -18,6 +18,14 @@ STANDARD_INPUT = "-"
 def documents_of(paths: Iterable[str]) -> list[Document]:
     """Every object in the files, in order; ``-`` is standard input."""
     return [document for path in paths for document in read_documents(read_text(path), source=path)]
+
+
+def document_of(path: Path) -> Document:
+    """The one object in a file, {} when it holds none. Raises InvalidRequest."""
+    documents = documents_of([str(path)])
+    if len(documents) > 1:
+        raise InvalidRequest.of(str(path), f"must hold one document, not {len(documents)}")
+    return documents[0] if documents else {}
 
 
 def read_text(path: str) -> str:
