@@ -161,7 +161,10 @@ def packed_in_place(
     replicas_c: Int64Array,
     suiting_p: BoolArray | None = None,
 ) -> Packing:
-    """``pack`` for whoever gathered the residues for it: what is left is written over them."""
+    """``pack`` for whoever gathered the residues for it: what is left is written over them.
+
+    Once: what is left may lack the columns that a further packing in place would write to.
+    """
     demanded = per_replica(request)
     fits_k = _fits(residues, demanded, suiting_p)
     room_s = np.add.reduceat(fits_k * residues.table_xk[COUNT], residues.first_s[:-1])
@@ -243,8 +246,9 @@ def _touched(
 ) -> _Touched:
     """The cells whose turn comes before all replicas are dealt.
 
-    What comes before a cell in its segment is known from running sums over all segments: from
-    where the segment begins in one view, to where it ends in the other.
+    All cells stand in ascending order; FILLED takes its turns from the segment's first on, SPREAD
+    from its last back. Running sums over all segments tell what comes before a cell's turn: from
+    where its segment begins, or to where it ends.
     """
     is_open_k = turns.room_k > 0
     if np.count_nonzero(turns.rest_s) > _FEW:
@@ -290,7 +294,8 @@ def _keys(
 def _is_within_reach(residues: Residues, turns: _Turns, key_k: Int64Array) -> BoolArray:
     """Cells that do not come after another of their segment with room for all that is left.
 
-    Of most segments only one or two remain to be put in order.
+    Of most segments only one or two remain to be put in order. ``last_s`` is the first place where
+    all finds room; of a segment without one it comes after all places.
     """
     capacity_s, room_k = residues.capacity_s, turns.room_k
     # SPREAD begins with the largest.
