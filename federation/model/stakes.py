@@ -28,12 +28,12 @@ _Known: TypeAlias = tuple[Reservation, _Sought, Echo | None]
 
 
 class Stake(NamedTuple):
-    """What one binding holds in one cluster: the first three are alike in their order.
+    """What one binding holds in one cluster.
 
-    ``sought`` is what pods are told apart by.
-
-    Of each component the newest shape stands last. ``grown`` is the version at which the binding
-    last got more: what is outstanding is packed in that order.
+    ``sought`` and ``echoes`` are those of ``reservations``, in their order: what pods of each are
+    told apart by, and what the newest report counts of them. Of each component the newest shape
+    stands last. ``grown`` is the version at which the binding last got more: what is outstanding is
+    packed in that order.
     """
 
     reservations: tuple[Reservation, ...]
@@ -43,7 +43,9 @@ class Stake(NamedTuple):
     grown: int = 0
 
     def is_seen_by(self, echoes: tuple[Echo, ...], interest_version: int) -> bool:
-        """Whether there is one shape, and pods of it stand for all of it: so it is mostly."""
+        """Whether there is one shape, and its pods in a report stand for all that is reserved: so
+        it is mostly, and nothing is to be worked out then.
+        """
         if len(echoes) != 1 or len(self.reservations) != 1:
             return False
         (reservation,), (echo,) = self.reservations, echoes
