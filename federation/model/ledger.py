@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from federation.model.reservations import Outstanding, Reservation, Share
 from federation.model.shapes import Echo
@@ -28,6 +28,43 @@ _Bindings: TypeAlias = SharingMap[Stake]
 _MOST_CHANGES: Final = 1_000
 
 
+class _Known(NamedTuple):
+    """Those with something outstanding by binding, and what that is: what grew last at the end,
+    which it did at version ``newest``.
+    """
+
+    by_binding: Mapping[str, Stake]
+    in_order: tuple[Outstanding, ...]
+    newest: int
+
+    @classmethod
+    def of(cls, by_binding: Mapping[str, Stake]) -> _Known:
+        in_order, newest = _by_growth(by_binding)
+        return cls(by_binding, in_order, newest)
+
+    def with_changes(self, changes: Mapping[str, Stake | None]) -> _Known:
+        opened = {key: stake for key, stake in changes.items() if stake and stake.outstanding}
+        by_binding = {**self.by_binding, **opened}
+        if changes.keys().isdisjoint(self.by_binding) and all(
+            stake.grown > self.newest for stake in opened.values()
+        ):
+            in_order, newest = _by_growth(opened)
+            return _Known(by_binding, self.in_order + in_order, max(newest, self.newest))
+        for key in changes.keys() - opened.keys():
+            by_binding.pop(key, None)
+        return _Known.of(by_binding)
+
+
+def _by_growth(stakes: Mapping[str, Stake]) -> tuple[tuple[Outstanding, ...], int]:
+    """What is outstanding of all, what grew last at the end, and the version at which it did."""
+    ordered = sorted((stake.grown, key, stake) for key, stake in stakes.items())
+    outstanding = tuple(each for _, _, stake in ordered for each in stake.outstanding)
+    return outstanding, ordered[-1][0] if ordered else 0
+
+
+_NONE: Final = _Known({}, (), 0)
+
+
 class _Open:
     """Those with something outstanding: few, as reports take over what they see.
 
@@ -35,34 +72,41 @@ class _Open:
     once there are many: decisions do not ask. Safe in any thread.
     """
 
-    __slots__ = ("made_of", "times_changed")
+    __slots__ = ("state", "times_changed")
 
     def __init__(self, before: _Open | None, changes: Mapping[str, Stake | None]) -> None:
-        self.made_of = before, changes
+        self.state: _Known | _Changed = _Changed(before, changes)
         self.times_changed: int = before.times_changed + 1 if before is not None else 0
         if self.times_changed > _MOST_CHANGES:
-            self.all()
+            self.known()
 
     def __bool__(self) -> bool:
-        _, changes = self.made_of
-        return any(stake and stake.outstanding for stake in changes.values()) or bool(self.all())
+        state = self.state
+        if isinstance(state, _Changed) and any(
+            stake and stake.outstanding for stake in state.changes.values()
+        ):
+            return True
+        return bool(self.known().by_binding)
 
-    def all(self) -> Mapping[str, Stake | None]:
-        """By binding, in no order."""
-        before, changes = self.made_of
-        if before is None:
-            return changes
-        made = [changes]
-        while before is not None:
-            before, changes = before.made_of
-            made.append(changes)
-        known: dict[str, Stake | None] = {}
-        for changes in reversed(made):
-            known |= changes
-        known = {key: stake for key, stake in known.items() if stake and stake.outstanding}
-        self.made_of = None, known
-        self.times_changed = 0
-        return known
+    def known(self) -> _Known:
+        state, later = self.state, list[Mapping[str, Stake | None]]()
+        while isinstance(state, _Changed):
+            later.append(state.changes)
+            state = state.before.state if state.before is not None else _NONE
+        if later:
+            changes = dict[str, Stake | None]()
+            for each in reversed(later):
+                changes |= each
+            state = self.state = state.with_changes(changes)
+            self.times_changed = 0
+        return state
+
+
+class _Changed(NamedTuple):
+    """What was open before, and what bindings hold since."""
+
+    before: _Open | None
+    changes: Mapping[str, Stake | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,8 +257,7 @@ class ClusterLedger:
 
     def outstanding(self) -> tuple[Outstanding, ...]:
         """What every binding has outstanding here, what last got more at the end."""
-        opened = [(held.grown, key, held) for key, held in self._open.all().items() if held]
-        return tuple(each for *_, held in sorted(opened) for each in held.outstanding)
+        return self._open.known().in_order
 
     def outstanding_of(self, binding: str) -> tuple[Outstanding, ...]:
         """What one binding has outstanding here, by component; what is echoed as a whole is not."""
