@@ -47,6 +47,15 @@ OUTCOME_UNKNOWN = (
     "Read before trying again."
 )
 
+# What the driver raises where it cannot connect, or a connection ends: the last one when that
+# happens between two messages of one statement.
+CONNECTION_ERRORS = (
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+
 # Classes and codes of SQLSTATE, most specific first.
 MEANINGS: tuple[tuple[str, type[Conflict | Unavailable], str], ...] = (
     ("40", Conflict, HELD),  # Serialization failure, deadlock.
@@ -133,7 +142,7 @@ async def translated() -> AsyncIterator[None]:
         raise meaning from error
     except PoolTimeout as error:
         raise Unavailable(TOO_SLOW) from error
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except CONNECTION_ERRORS as error:
         # From connecting, where SQLAlchemy passes the driver's errors through.
         raise Unavailable(UNREACHABLE) from error
 
@@ -146,8 +155,11 @@ def meaning_of(error: DBAPIError) -> FederationError | None:
     for prefix, kind, message in MEANINGS:
         if sqlstate.startswith(prefix):
             return kind(message)
+    cause = _driver_error(error)
+    if isinstance(cause, asyncpg.InternalClientError):
+        return Unavailable(UNREACHABLE)
     # Without a SQLSTATE it is the driver that refused an argument, before anything was sent.
-    refused = not sqlstate and isinstance(_driver_error(error), asyncpg.DataError)
+    refused = not sqlstate and isinstance(cause, asyncpg.DataError)
     if refused or sqlstate.startswith(DATA_EXCEPTION):
         return InvalidRequest.of("", "holds a value that cannot be stored")
     return None

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import asyncpg
 
-from federation.store.engine import CONNECT_SECONDS, driver_target
+from federation.store.engine import CONNECT_SECONDS, CONNECTION_ERRORS, driver_target
 from federation.store.journal import CHANNEL
 
 FIRST_PAUSE_SECONDS = 0.25
@@ -51,7 +51,7 @@ class JournalSignal:
         while True:
             try:
                 connection = await asyncpg.connect(**self._arguments)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (*CONNECTION_ERRORS, TimeoutError) as error:
                 logger.debug("cannot listen for changes", extra={"reason": str(error)})
             else:
                 pause = FIRST_PAUSE_SECONDS
@@ -64,7 +64,7 @@ class JournalSignal:
         ended = asyncio.Event()
         connection.add_termination_listener(lambda _: ended.set())
         try:
-            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with suppress(*CONNECTION_ERRORS):
                 await connection.add_listener(CHANNEL, lambda *_: self._told.set())
                 # What was appended before we listened was not told.
                 self._told.set()

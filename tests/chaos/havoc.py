@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import asyncpg
 import numpy as np
 
 from federation.scheduler.room import ReportId
+from federation.store.engine import CONNECTION_ERRORS
 from tests.chaos.agreement import disagreements
 from tests.chaos.audit import Audit
 from tests.chaos.callers import Caller, check_told
@@ -152,7 +152,7 @@ class _Havoc:
         """Now and then what was committed so far, so that little is left for the end."""
         while True:
             await asyncio.sleep(JUDGE_SECONDS)
-            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with suppress(*CONNECTION_ERRORS):
                 database = await open_database(self._postgres.url)
                 try:
                     await self._audit.follow(database)
