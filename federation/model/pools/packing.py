@@ -23,7 +23,7 @@ from federation.model.pools.residues import (
     VIEWS,
     Residues,
     View,
-    gathered,
+    apart,
     size_k,
     weight_r1,
 )
@@ -150,9 +150,7 @@ def pack(
     SPREAD: round after round one on every node that has room, the largest cells first in each
     round, so that the last, partial one goes to them.
     """
-    return packed_in_place(
-        gathered([(residues, range(len(residues)))]), request, replicas_c, suiting_p
-    )
+    return packed_in_place(apart(residues), request, replicas_c, suiting_p)
 
 
 def packed_in_place(

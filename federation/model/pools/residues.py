@@ -169,6 +169,19 @@ def gathered(sources: Sequence[tuple[Residues, npt.ArrayLike]]) -> Residues:
     )
 
 
+def apart(residues: Residues) -> Residues:
+    """All of it in a table that is nobody else's yet, with room as ``gathered`` gives it."""
+    if (residues.capacity_s - residues.used_s < PIECES).any():
+        return gathered([(residues, range(len(residues)))])
+    return Residues(
+        resources=residues.resources,
+        table_xk=residues.table_xk.copy(),
+        first_s=residues.first_s,
+        used_s=residues.used_s,
+        weight_rc=residues.weight_rc,
+    )
+
+
 class _Picked(NamedTuple):
     """Clusters of one source on their way to a new table."""
 
