@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -25,7 +24,8 @@ from tests.control_planes import AgentStream, RunningControlPlane, report
 SHAPE = ReplicaRequirements(resource_request={"cpu": "1"})
 # Four nodes of four cores, as the reports say.
 BY_SUMMARY = 16
-SECONDS = 1.5
+# A caller waits so long at most; the answer comes before that, whoever stays silent.
+SECONDS = 5.0
 
 # What an agent does when it is asked.
 Manner = Callable[[AgentStream, EstimateRequest], Awaitable[None]]
@@ -107,8 +107,7 @@ async def agents(running: RunningControlPlane) -> Any:
         await agents.leave()
 
 
-async def estimated(running: RunningControlPlane, **fields: Any) -> tuple[Any, float]:
-    """The answer, and how long it took."""
+async def estimated(running: RunningControlPlane, **fields: Any) -> Any:
     request = EstimateReplicasRequest(
         **{
             "shapes": [SHAPE],
@@ -117,11 +116,8 @@ async def estimated(running: RunningControlPlane, **fields: Any) -> tuple[Any, f
             **fields,
         }
     )
-    admin, start = running.admin, time.monotonic()
-    answer = await admin.estimates.EstimateReplicas(
-        request, timeout=SECONDS, metadata=admin.metadata
-    )
-    return answer, time.monotonic() - start
+    admin = running.admin
+    return await admin.estimates.EstimateReplicas(request, timeout=SECONDS, metadata=admin.metadata)
 
 
 def notes(answer: Any) -> Iterator[tuple[str, str]]:
@@ -136,8 +132,7 @@ async def test_of_a_hundred_agents_only_those_that_fail_lose_a_level(
     joining = [agents.join(f"z-{name}", manner) for name, (manner, _) in MANNERS.items()]
     joining += [agents.join(f"good-{number:02}", answering(number)) for number in range(good)]
     await asyncio.gather(*joining)
-    answer, took_seconds = await estimated(running)
-    assert took_seconds < SECONDS
+    answer = await estimated(running)
     by_cluster = dict(zip(answer.clusters, answer.replicas, strict=True))
     sources = dict(zip(answer.clusters, answer.sources, strict=True))
     reasons = dict(notes(answer))
@@ -160,8 +155,8 @@ async def test_nonsense_does_not_end_the_stream(
         await next(answers)(stream, request)
 
     await agents.join("member1", learning)
-    first, _ = await estimated(running)
-    second, _ = await estimated(running)
+    first = await estimated(running)
+    second = await estimated(running)
     assert [list(first.replicas), list(second.replicas)] == [[BY_SUMMARY], [7]]
     assert list(second.bounds) == [ESTIMATE_BOUND_EXACT]
 
@@ -169,10 +164,17 @@ async def test_nonsense_does_not_end_the_stream(
 async def test_agents_are_asked_only_when_they_are_named_as_the_source(
     running: RunningControlPlane, agents: Agents
 ) -> None:
-    await agents.join("member1", silent)
-    answer, took_seconds = await estimated(running, highest_source=0)
-    assert list(answer.replicas) == [BY_SUMMARY]
-    assert took_seconds < SECONDS / 2
+    questions: list[EstimateRequest] = []
+
+    async def noting(stream: AgentStream, request: EstimateRequest) -> None:
+        questions.append(request)
+        await answering(7)(stream, request)
+
+    await agents.join("member1", noting)
+    assert list((await estimated(running, highest_source=0)).replicas) == [BY_SUMMARY]
+    assert not questions
+    assert list((await estimated(running)).replicas) == [7]
+    assert len(questions) == 1
 
 
 async def test_all_shapes_go_in_one_question_to_the_clusters_named(
@@ -187,7 +189,7 @@ async def test_all_shapes_go_in_one_question_to_the_clusters_named(
     await agents.join("member1", noting)
     await agents.join("member2", noting)
     shapes = [SHAPE, ReplicaRequirements(resource_request={"cpu": "2"})]
-    answer, _ = await estimated(running, shapes=shapes, clusters=["member2"])
+    answer = await estimated(running, shapes=shapes, clusters=["member2"])
     assert list(answer.replicas) == [0, 1]
     (question,) = questions
     assert [each.resource_request["cpu"] for each in question.shapes] == ["1", "2"]
