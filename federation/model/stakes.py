@@ -65,6 +65,7 @@ class FirstStakes:
     def __init__(self, binding: str, decision: str) -> None:
         self.binding = binding
         self.decision = decision
+        self._decisions = (decision,)
         # By the identity of the shares, which are kept for that.
         self._alike: dict[int, tuple[tuple[Share, ...], Stake]] = {}
 
@@ -76,50 +77,30 @@ class FirstStakes:
         adopted: Mapping[str, int] | None = None,
     ) -> Stake:
         """The stake in a cluster, whose ledger has it at that version."""
-        if adopted:
-            return self._made(cluster, shares, version, adopted)
-        known = self._alike.get(id(shares))
-        if known is None:
-            stake = self._made(cluster, shares, version, {})
-            self._alike[id(shares)] = shares, stake
-            return stake
-        reservations, sought, echoes, outstanding, _ = known[1]
+        ran = adopted or {}
         there = [
-            Reservation(
-                each.binding,
-                cluster,
-                each.requirements,
-                each.replicas,
-                each.decisions,
-                each.component,
-                each.certificate,
-                version,
-                grown_version=version,
-            )
-            for each in reservations
-        ]
-        return Stake(tuple(there), sought, echoes, outstanding, version)
-
-    def _made(
-        self, cluster: str, shares: Sequence[Share], version: int, adopted: Mapping[str, int]
-    ) -> Stake:
-        reservations = [
             Reservation(
                 self.binding,
                 cluster,
                 each.requirements,
                 each.replicas,
-                (self.decision,),
+                self._decisions,
                 each.component,
                 each.certificate,
                 version,
-                adopted.get(each.component, 0),
+                ran.get(each.component, 0),
                 0,
                 version,
             )
             for each in shares
         ]
-        return _unseen(tuple(reservations))
+        if adopted:
+            return _unseen(tuple(there))
+        known = self._alike.get(id(shares))
+        if known is None:
+            known = self._alike[id(shares)] = shares, _unseen(tuple(there))
+        _, alike = known
+        return Stake(tuple(there), alike.sought, alike.echoes, alike.outstanding, version)
 
 
 def next_stake(
