@@ -155,7 +155,7 @@ def run(**values: Any) -> None:
 
     Settings come from flags, then ESTIMATOR_ variables, then the file of --config.
     """
-    from estimator.app import run as run_agent  # noqa: PLC0415 - loads the Kubernetes client
+    from estimator.app import run as run_agent  # noqa: PLC0415 - only agents need the slow client
 
     settings = _settings(values)
     _log_to_stderr()
@@ -171,7 +171,7 @@ def run(**values: Any) -> None:
 @agent_options
 def join(**values: Any) -> None:
     """Only join: exchange the token for a credential, and keep it for later runs."""
-    from estimator.app import join as join_cluster  # noqa: PLC0415 - loads the Kubernetes client
+    from estimator.app import join as join_cluster  # noqa: PLC0415 - only agents need the slow client
 
     settings = _settings(values)
     if not settings.endpoints:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +37,8 @@ def violations(path: Path, source: str) -> Iterator[str]:
                 yield f"{where} has {length} lines, at most {FUNCTION_LINES}"
 
 
-def main() -> int:
+def judged(violations: Callable[[Path, str], Iterator[str]]) -> int:
+    """Print what is wrong with any handwritten file; 1 where something is, else 0."""
     found = [
         violation
         for path in handwritten(ROOT)
@@ -48,4 +49,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judged(violations))

@@ -12,7 +12,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.check_sizes import ROOT, handwritten
+from tools.check_sizes import judged
 
 SUPPRESSION = re.compile(
     r"#\s*(?:"
@@ -37,15 +37,5 @@ def lacks_reason(comment: str) -> bool:
     return suppressions > 0 and not re.search(r"[#-] +\w", reason)
 
 
-def main() -> int:
-    found = [
-        violation
-        for path in handwritten(ROOT)
-        for violation in violations(path, (ROOT / path).read_text(encoding="utf-8"))
-    ]
-    print("\n".join(found))
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judged(violations))
