@@ -39,10 +39,15 @@ class WatchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The first events, and the version after which changes follow; None when none do."""
+    """The first events, and the version after which changes follow; None when none do.
+
+    ``known_version`` is the newest that the watcher knows of once it has caught up with what
+    happened before it came: a bookmark has to be newer.
+    """
 
     events: list[Document]
     position: int | None = None
+    known_version: int = 0
 
 
 def watch_options(resource: Resource, namespace: str, query: Mapping[str, str]) -> WatchOptions:
@@ -123,7 +128,14 @@ async def opening(
     if options.version and not options.initial_events:
         if options.version < cluster.window_version:
             return Opening(events=[{"type": "ERROR", "object": _too_old(cluster, options.version)}])
-        return Opening(events=[], position=options.version)
+        # Every change of the kind counts, also those that the selector or the namespace hides.
+        caught_up = [
+            change.version
+            for change in cluster.changes_after(options.version)
+            if change.resource is resource
+        ]
+        known_version = max([options.version, *caught_up])
+        return Opening(events=[], position=options.version, known_version=known_version)
     with cluster.lock:
         if options.version is None:
             position = cluster.read_consistently(resource)
@@ -136,7 +148,7 @@ async def opening(
         ]
     if options.initial_events and options.bookmarks:
         initial.append(_bookmark(resource, position, annotations={INITIAL_EVENTS_END: "true"}))
-    return Opening(events=initial, position=position)
+    return Opening(events=initial, position=position, known_version=position)
 
 
 async def events(
@@ -148,7 +160,7 @@ async def events(
     if opened.position is None:
         return
     end = pulse.now() + options.timeout_seconds
-    position = told = opened.position
+    position, told = opened.position, opened.known_version
     last_bookmark = end - LAST_BOOKMARK_SECONDS
     next_bookmark = min(pulse.now() + BOOKMARK_INTERVAL_SECONDS, last_bookmark)
     while True:

@@ -184,15 +184,23 @@ def test_a_watch_of_a_version_that_is_to_come_stays_silent(api: Api) -> None:
 
 def test_a_bookmark_comes_before_the_end_and_is_no_object(api: Api) -> None:
     version = create(api, "a")
-    newest = create(api, "b")
-    *events, bookmark = api.watch(
-        api.pods, seconds=4, resourceVersion=version, allowWatchBookmarks="true"
-    )
+    create(api, "b")
+    watch = api.watch(api.pods, seconds=4, resourceVersion=version, allowWatchBookmarks="true")
+    assert next(watch)["type"] == "ADDED"
+    newest = create(api, "c")
+    *events, bookmark = watch
     assert [event["type"] for event in events] == ["ADDED"]
     assert bookmark["type"] == "BOOKMARK"
     assert int(bookmark["object"]["metadata"]["resourceVersion"]) >= int(newest)
     assert bookmark["object"]["spec"] == {"containers": None}
     assert "name" not in bookmark["object"]["metadata"]
+
+
+def test_a_watch_that_only_catches_up_gets_no_bookmark(api: Api) -> None:
+    version = create(api, "a")
+    create(api, "b")
+    events = api.watch(api.pods, seconds=3, resourceVersion=version, allowWatchBookmarks="true")
+    assert [event["type"] for event in events] == ["ADDED"]
 
 
 def test_a_version_of_long_ago_is_an_error_inside_the_stream(api: Api) -> None:
