@@ -137,7 +137,8 @@ class ControlPlane:
         self._database = database
         self._host_name = host_name
         self._engine: AsyncEngine = create_engine(database.url)
-        self._store = PostgresStore(self._engine)
+        self._signal = JournalSignal(database.url)
+        self._store = PostgresStore(self._engine, self._signal.announce)
         self._clock = SystemClock()
         self._fleet = FleetOwner(self._store)
         self._identity = Identity(self._store, self._clock)
@@ -168,7 +169,6 @@ class ControlPlane:
     def _build_hearing(self) -> None:
         """What follows the journal, agents and other control planes."""
         self._sessions = Sessions()
-        self._signal = JournalSignal(self._database.url)
         self._following = Following(self._store, self._fleet, self._signal)
         self._finishing = Finishing(self._store, self._fleet)
         self._reporting = Reporting(

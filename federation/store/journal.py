@@ -27,21 +27,16 @@ from federation.store.journal_rows import change_of, packed_change
 from federation.store.tables import cluster, cluster_capacity, journal_horizon
 from federation.store.tables import journal as table
 
-# Who waits for changes listens here.
-CHANNEL = "fedsched_journal"
-
-# Notifications are told once per transaction: equal ones are one.
 APPEND = text("""
     WITH appended AS (
         INSERT INTO journal (kind, body)
         SELECT kind, body FROM unnest(:kinds, :bodies) WITH ORDINALITY AS given (kind, body, place)
         ORDER BY place RETURNING id
     )
-    SELECT array_agg(id ORDER BY id) AS ids, pg_notify(:channel, '') FROM appended
+    SELECT array_agg(id ORDER BY id) AS ids FROM appended
 """).bindparams(
     bindparam("kinds", type_=ARRAY(Text)),
     bindparam("bodies", type_=ARRAY(LargeBinary)),
-    bindparam("channel", CHANNEL, type_=Text),
 )
 
 ADVANCE = text("""
@@ -104,6 +99,7 @@ class JournalStatements:
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
+        self.has_appended = False
 
     async def lock(self, clusters: Sequence[str]) -> Mapping[str, int]:
         rows = await self._connection.execute(LOCK, {"names": list(clusters)})
@@ -118,6 +114,7 @@ class JournalStatements:
     async def append(self, changes: Sequence[Change]) -> Sequence[int]:
         if not changes:
             return ()
+        self.has_appended = True
         kinds, bodies = zip(*map(packed_change, changes), strict=True)
         appended = await self._connection.execute(APPEND, {"kinds": kinds, "bodies": bodies})
         return list(appended.one().ids)

@@ -5,7 +5,7 @@ Must not retry: who asked knows whether that is right.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction
@@ -44,22 +44,29 @@ class PostgresTransaction:
 
 
 class PostgresStore:
-    """Implements ``ports.Store``; the engine is closed by whoever made it."""
+    """Implements ``ports.Store``; the engine is closed by whoever made it.
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    ``announce`` is called after every commit that appended to the journal: readers wake up then.
+    """
+
+    def __init__(self, engine: AsyncEngine, announce: Callable[[], None] | None = None) -> None:
         self._engine = engine
+        self._announce = announce
         self._reading = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[PostgresTransaction]:
         async with translated(), self._engine.connect() as connection:
             begun = await connection.begin()
+            transaction = PostgresTransaction(connection)
             try:
-                yield PostgresTransaction(connection)
+                yield transaction
             except BaseException:
                 await begun.rollback()
                 raise
             await _commit(begun)
+        if self._announce is not None and transaction.journal.has_appended:
+            self._announce()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[PostgresTransaction]:

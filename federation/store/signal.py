@@ -1,6 +1,8 @@
-"""Wakes up who waits for the journal, on a connection that only listens.
+"""Wakes up who waits for the journal, here and in other control planes, on its own connection.
 
 Must not be relied on: what is told while the connection is away is lost, so readers also poll.
+Must not notify inside the transactions that append: PostgreSQL lets only one transaction that
+notifies commit at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from contextlib import suppress
 import asyncpg
 
 from federation.store.engine import CONNECT_SECONDS, CONNECTION_ERRORS, driver_target
-from federation.store.journal import CHANNEL
+
+CHANNEL = "fedsched_journal"
+# Appends within this time are announced to other control planes together.
+COALESCED_SECONDS = 0.005
 
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 15.0
@@ -29,7 +34,13 @@ class JournalSignal:
         _, arguments = target.get_dialect()().create_connect_args(target)
         self._arguments = {**arguments, **options, "timeout": CONNECT_SECONDS}
         self._told = asyncio.Event()
+        self._unannounced = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
+
+    def announce(self) -> None:
+        """Something was appended and is committed. Wakes this process at once, others soon."""
+        self._told.set()
+        self._unannounced.set()
 
     async def wait(self, timeout_seconds: float) -> None:
         if self._listening is None:
@@ -60,14 +71,34 @@ class JournalSignal:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _heed(self, connection: asyncpg.Connection) -> None:
-        """Tells of every notification until the connection ends."""
+        """Tell and be told of appends until the connection ends."""
         ended = asyncio.Event()
         connection.add_termination_listener(lambda _: ended.set())
+        announcing: asyncio.Task[None] | None = None
+
+        def hear(_: object, sender: int, *_rest: object) -> None:
+            # Our own appends woke this process already.
+            if sender != connection.get_server_pid():
+                self._told.set()
+
         try:
             with suppress(*CONNECTION_ERRORS):
-                await connection.add_listener(CHANNEL, lambda *_: self._told.set())
+                await connection.add_listener(CHANNEL, hear)
                 # What was appended before we listened was not told.
                 self._told.set()
+                announcing = asyncio.create_task(self._announce_to_others(connection))
                 await ended.wait()
         finally:
+            if announcing is not None:
+                announcing.cancel()
+                await asyncio.gather(announcing, return_exceptions=True)
             connection.terminate()
+
+    async def _announce_to_others(self, connection: asyncpg.Connection) -> None:
+        """Until cancelled. A connection that is lost meanwhile ends ``_heed`` as well."""
+        with suppress(*CONNECTION_ERRORS, TimeoutError):
+            while True:
+                await self._unannounced.wait()
+                await asyncio.sleep(COALESCED_SECONDS)
+                self._unannounced.clear()
+                await connection.execute("SELECT pg_notify($1, '')", CHANNEL)

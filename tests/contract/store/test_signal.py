@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
+import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.services.journal import ClusterChanged
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from federation.store.signal import JournalSignal
+from federation.store.signal import CHANNEL, JournalSignal
+from tests.databases import connect
 
 LONG_SECONDS = 30.0
 LISTENERS = text("""
@@ -19,6 +23,15 @@ END_LISTENERS = text("""
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database() AND query LIKE 'LISTEN%'
 """)
+
+
+@pytest.fixture
+async def announcing(engine: AsyncEngine, database_url: str) -> AsyncIterator[PostgresStore]:
+    """The store of another control plane, which tells of what it appends."""
+    told = JournalSignal(database_url)
+    await wake_up(told)
+    yield PostgresStore(engine, told.announce)
+    await told.close()
 
 
 async def append(store: PostgresStore) -> None:
@@ -32,26 +45,67 @@ async def wake_up(signal: JournalSignal) -> None:
         await signal.wait(100 * LONG_SECONDS)
 
 
-async def test_it_wakes_up_for_every_append(store: PostgresStore, database_url: str) -> None:
+async def test_it_wakes_up_for_every_append(announcing: PostgresStore, database_url: str) -> None:
     signal = JournalSignal(database_url)
     # The first time there may have been something before.
     await wake_up(signal)
     for _ in range(3):
-        await append(store)
+        await append(announcing)
         await wake_up(signal)
     await signal.close()
 
 
-async def test_what_was_told_while_nobody_waited_wakes_the_next(
+async def test_it_wakes_up_for_an_append_of_its_own_process(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    signal = JournalSignal(database_url)
+    await wake_up(signal)
+    await append(PostgresStore(engine, signal.announce))
+    await wake_up(signal)
+    await signal.close()
+
+
+async def test_what_is_rolled_back_is_not_announced(engine: AsyncEngine) -> None:
+    announced: list[str] = []
+    store = PostgresStore(engine, lambda: announced.append("append"))
+    with suppress(RuntimeError):
+        async with store.transaction() as tx:
+            await tx.journal.append([ClusterChanged(cluster="a")])
+            raise RuntimeError
+    async with store.transaction() as tx:
+        assert await tx.journal.append([]) == ()
+    assert announced == []
+    await append(store)
+    assert announced == ["append"]
+
+
+async def test_a_transaction_that_appends_notifies_nobody_itself(
     store: PostgresStore, database_url: str
+) -> None:
+    """PostgreSQL lets only one transaction that notifies commit at a time."""
+    listener = await connect(database_url)
+    heard: list[object] = []
+    await listener.add_listener(CHANNEL, lambda *told: heard.append(told))
+    await append(store)
+    # What comes later on the same connection would come behind a notification.
+    await listener.execute("SELECT 1")
+    assert heard == []
+    await listener.execute("SELECT pg_notify($1, '')", CHANNEL)
+    await listener.execute("SELECT 1")
+    assert len(heard) == 1
+    await listener.close()
+
+
+async def test_what_was_told_while_nobody_waited_wakes_the_next(
+    announcing: PostgresStore, database_url: str
 ) -> None:
     signal = JournalSignal(database_url)
     await wake_up(signal)
     waiting = asyncio.create_task(wake_up(signal))
-    await append(store)
+    await append(announcing)
     await waiting
-    await append(store)
-    await append(store)
+    await append(announcing)
+    await append(announcing)
     await wake_up(signal)
     await signal.close()
 
@@ -64,15 +118,15 @@ async def test_without_an_append_it_returns_after_the_time(database_url: str) ->
 
 
 async def test_it_listens_again_after_its_connection_was_lost(
-    store: PostgresStore, engine: AsyncEngine, database_url: str
+    announcing: PostgresStore, engine: AsyncEngine, database_url: str
 ) -> None:
     signal = JournalSignal(database_url)
     await wake_up(signal)
     async with engine.connect() as connection:
-        assert (await connection.execute(END_LISTENERS)).scalar_one() == 1
+        assert (await connection.execute(END_LISTENERS)).scalar_one() == 2
     # Listening again wakes up: something may have been appended meanwhile.
     await wake_up(signal)
-    await append(store)
+    await append(announcing)
     await wake_up(signal)
     await signal.close()
 
