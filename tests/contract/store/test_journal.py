@@ -22,9 +22,7 @@ from federation.services.journal import (
     ReportAdvanced,
 )
 from federation.services.values import AgentFacts
-from federation.store.journal import CHANNEL
-from federation.store.postgres import PostgresStore, PostgresTransaction
-from tests.databases import connect
+from federation.store.postgres import PostgresStore
 from tests.stores import until_waiting
 
 SMALL = ReplicaRequirements(request={"cpu": 250}, node_claim=NodeClaim(node_selector={"a": "b"}))
@@ -282,25 +280,3 @@ async def test_what_cannot_be_read_yet_is_not_forgotten(store: PostgresStore) ->
         await append(store, named("quick"))
         assert await forget(store, 10) == 0
     assert names_of(await read(store, await oldest(store))) == ["slow", "quick"]
-
-
-async def test_listeners_are_told_once_a_commit_and_not_before(
-    store: PostgresStore, database_url: str
-) -> None:
-    told: asyncio.Queue[str] = asyncio.Queue()
-    listener = await connect(database_url)
-    await listener.add_listener(CHANNEL, lambda *args: told.put_nowait(str(args[-1])))
-
-    async def append_twice(tx: PostgresTransaction) -> None:
-        await tx.journal.append([named("a"), named("b")])
-        await tx.journal.append([named("c")])
-
-    async with store.transaction() as tx:
-        await append_twice(tx)
-        await listener.execute(f"NOTIFY {CHANNEL}, 'before the commit'")
-    async with store.transaction() as tx:
-        await append_twice(tx)
-    await listener.execute(f"NOTIFY {CHANNEL}, 'end'")
-    heard = [await asyncio.wait_for(told.get(), 30) for _ in range(4)]
-    assert heard == ["before the commit", "", "", "end"]
-    await listener.close()
