@@ -6,7 +6,6 @@ Must not hold any logic that another program could need.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from estimator.agent import WatchedCluster
 from estimator.cases import answers
@@ -30,6 +28,7 @@ from federation.model.grades import DEFAULT_MODEL
 from federation.model.pools.values import MAX_BUDGET, MIN_BUDGET
 from federation.model.resources import amounts_of
 from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.terminal import OneLineFormatter, json_text, say, say_lines, yaml_text
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 BUDGET = click.IntRange(MIN_BUDGET, MAX_BUDGET)
@@ -179,7 +178,7 @@ def join(**values: Any) -> None:
     if not (settings.join_token or settings.join_token_file):
         raise click.UsageError("--join-token or --join-token-file: is required")
     kept_in = asyncio.run(join_cluster(settings))
-    click.echo(f"{settings.cluster} joined; {kept_in}")
+    say(f"{settings.cluster} joined; {kept_in}")
 
 
 @cli.command(
@@ -213,9 +212,9 @@ def report(
     document = document_of(cluster.capacity(DEFAULT_MODEL))
     match output:
         case "json":
-            click.echo(json.dumps(document, indent=2))
+            say_lines(json_text(document, indent=2))
         case "yaml":
-            click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
+            say_lines(yaml_text(document).rstrip("\n"))
         case _:
             _print_report(document)
 
@@ -243,7 +242,7 @@ def estimate(
             raise click.UsageError("--cases excludes --from, --request and --selector")
         with cases.open(encoding="utf-8") as lines:
             for answer in answers(lines):
-                click.echo(json.dumps(answer))
+                say(json_text(answer))
         return
     if dump is None:
         raise click.UsageError("give --from FILE, or --cases FILE")
@@ -252,7 +251,7 @@ def estimate(
         node_claim=NodeClaim(node_selector=_pairs(",".join(selector), "--selector")),
     )
     replicas = _dumped(dump, NodeSet.SCHEDULABLE).exact().replicas(requirements)
-    click.echo(json.dumps({"replicas": replicas}) if output == "json" else str(replicas))
+    say(json_text({"replicas": replicas}) if output == "json" else str(replicas))
 
 
 def _pairs(text: str, flag: str) -> dict[str, str]:
@@ -278,7 +277,7 @@ def _dumped(path: Path, node_set: NodeSet) -> WatchedCluster:
 def _print_report(document: dict[str, Any]) -> None:
     nodes, summary = document["nodeSummary"], document["resourceSummary"]
     graded = nodes.get("gradedNum", 0)
-    click.echo(f"nodes: {nodes['totalNum']}, ready {nodes['readyNum']}, graded {graded}")
+    say(f"nodes: {nodes['totalNum']}, ready {nodes['readyNum']}, graded {graded}")
     columns = ("allocatable", "allocated", "allocating")
     names = sorted({name for column in columns for name in summary.get(column, {})})
     rows = [
@@ -291,14 +290,14 @@ def _print_report(document: dict[str, Any]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
     counts = summary.get("allocatableModelings", [])
     if "pools" in document:
         pools = document["pools"]
         keys = ", ".join(pools.get("labelKeys", ())) or "no label"
         pool_count, cell_count = len(pools.get("pools", ())), len(pools.get("counts", ()))
-        click.echo(f"pools: {pool_count} by {keys}; {cell_count} cells")
-    click.echo("grades: " + ", ".join(f"{each['grade']}: {each['count']}" for each in counts))
+        say(f"pools: {pool_count} by {keys}; {cell_count} cells")
+    say("grades: " + ", ".join(f"{each['grade']}: {each['count']}" for each in counts))
 
 
 def _settings(values: dict[str, Any]) -> RunSettings:
@@ -314,9 +313,9 @@ def _state_directory() -> Path:
 
 
 def _log_to_stderr() -> None:
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
 
 
 async def _until_signalled(
@@ -335,12 +334,12 @@ def main() -> None:
     try:
         code = cli.main(prog_name="estimator", standalone_mode=False)
     except click.ClickException as error:
-        click.echo(f"estimator: {_one_line(error.format_message())}", err=True)
+        say(f"estimator: {_one_line(error.format_message())}", err=True)
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(1)
     except FederationError as error:
-        click.echo(f"estimator: {_one_line(error.message)}", err=True)
+        say(f"estimator: {_one_line(error.message)}", err=True)
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 

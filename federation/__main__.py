@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
-import json
 import logging
 import os
 import signal
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from federation.app import ControlPlane
 from federation.certificates import make_certificates
@@ -41,6 +39,7 @@ from federation.plugins import read_profiles
 from federation.scheduler.profile import Profiles
 from federation.settings import OPTIONS, LoadedSettings, check_serving, load_settings
 from federation.store.migrate import upgrade
+from federation.terminal import Program, error_lines, json_text, say, say_lines, yaml_text
 
 REFUSED, USAGE = 1, 2
 # Objects made before the garbage collector looks at them.
@@ -54,7 +53,7 @@ Command = Callable[..., None]
 logger = logging.getLogger("federation")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="fedsched", prog_name="federation")
 def main() -> None:
     """The control plane of fedsched.
@@ -136,7 +135,7 @@ def migrate(loaded: LoadedSettings) -> None:
         if missing:
             upgrade(database.url)
         done = f"ran {', '.join(missing)}" if missing else "nothing to do"
-        click.echo(f"{database.description}: {done}")
+        say(f"{database.description}: {done}")
 
 
 @main.command()
@@ -154,9 +153,7 @@ def certs(directory: Path, hosts: tuple[str, ...]) -> None:
     local = ("localhost", "127.0.0.1", "::1", socket.gethostname())
     with told():
         files = make_certificates(directory, list(dict.fromkeys((*hosts, *local))))
-    click.echo(
-        f"federation serve --tls-cert {files.cert} --tls-key {files.key} --tls-ca {files.ca}"
-    )
+    say(f"federation serve --tls-cert {files.cert} --tls-key {files.key} --tls-ca {files.ca}")
 
 
 @main.command("show-config")
@@ -173,14 +170,14 @@ def show_config(loaded: LoadedSettings, output: str) -> None:
     """
     rows = loaded.shown()
     if output == "json":
-        click.echo(json.dumps(rows, indent=2))
+        say_lines(json_text(rows, indent=2))
     elif output == "yaml":
-        click.echo(yaml.safe_dump(rows, sort_keys=False), nl=False)
+        say_lines(yaml_text(rows).rstrip("\n"))
     else:
         widths = [max(len(row[column]) for row in rows) for column in ("name", "value")]
         for row in rows:
             name, value = row["name"].ljust(widths[0]), row["value"].ljust(widths[1])
-            click.echo(f"{name}  {value}  {row['origin']}")
+            say(f"{name}  {value}  {row['origin']}")
 
 
 @main.command()
@@ -214,13 +211,9 @@ def told() -> Iterator[None]:
     """Turn an expected error into its message and an exit code, without a stack trace."""
     try:
         yield
-    except InvalidRequest as error:
-        for violation in error.violations:
-            click.echo(f"error: {violation}", err=True)
-        sys.exit(USAGE)
     except FederationError as error:
-        click.echo(f"error: {error.message}", err=True)
-        sys.exit(REFUSED)
+        say_lines("\n".join(error_lines(error)), err=True)
+        sys.exit(USAGE if isinstance(error, InvalidRequest) else REFUSED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -259,7 +252,7 @@ async def _serve(
         try:
             with sparing_the_fleet():
                 await control_plane.start()
-            click.echo(_banner(loaded, database, control_plane), err=True)
+            say_lines(_banner(loaded, database, control_plane), err=True)
             await stop.wait()
             logger.info("stopping")
         finally:

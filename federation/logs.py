@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import IO
 
+from federation.model.printable import printable, printable_json
 from federation.settings import LogFormat, LogLevel
+from federation.terminal import OneLineFormatter
 
 
 def _time_of(record: logging.LogRecord) -> str:
@@ -22,14 +24,6 @@ def _time_of(record: logging.LogRecord) -> str:
 def _fields_of(record: logging.LogRecord) -> Mapping[str, object]:
     fields: Mapping[str, object] = getattr(record, "fields", {})
     return fields
-
-
-def _on_one_line(value: object) -> str:
-    """Callers' words are among the values: they must not begin lines of their own."""
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 class JsonFormatter(logging.Formatter):
@@ -45,20 +39,15 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return printable_json(json.dumps(line, ensure_ascii=False, default=str))
 
 
-class TextFormatter(logging.Formatter):
+class TextFormatter(OneLineFormatter):
     """For people: time, level, message, key=value."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(
-            f" {key}={_on_one_line(value)}" for key, value in _fields_of(record).items()
-        )
-        line = f"{_time_of(record)} {record.levelname:<7} {record.getMessage()}{fields}"
-        if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return line
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        fields = "".join(f" {key}={value}" for key, value in _fields_of(record).items())
+        return printable(f"{_time_of(record)} {record.levelname:<7} {record.message}{fields}")
 
 
 FORMATTERS: Mapping[LogFormat, type[logging.Formatter]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -22,34 +22,23 @@ from federation.cli import (
     workloads,
 )
 from federation.cli.connection import Connection
-from federation.model.errors import FederationError, InvalidRequest
+from federation.model.errors import FederationError
+from federation.terminal import Program, error_lines, say_lines
 
 STATE_HOME = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
 
 
-class Refused(click.ClickException):
-    """An operation that was refused: exit code 1, one line per rule broken."""
-
-    exit_code = 1
-
-    def __init__(self, error: FederationError) -> None:
-        lines = error.violations if isinstance(error, InvalidRequest) else [error.message]
-        super().__init__("\n".join(map(str, lines)))
-
-    def show(self, file: Any = None) -> None:
-        del file
-        for line in self.message.splitlines():
-            click.echo(f"error: {line}", err=True)
+REFUSED = 1
 
 
-class Verbs(click.Group):
+class Verbs(Program):
     """A group whose verbs may raise the error tree."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except FederationError as error:
-            raise Refused(error) from error
+            _refuse(ctx, error)
         except UnicodeEncodeError as error:
             # Arguments and variables may hold bytes that are no text at all.
             text = error.object[error.start : error.end]
@@ -57,7 +46,12 @@ class Verbs(click.Group):
         except BrokenPipeError:
             raise  # click ends quietly: whoever read the answer has seen enough.
         except OSError as error:
-            raise Refused(FederationError(f"input or output failed: {error.strerror}")) from error
+            _refuse(ctx, FederationError(f"input or output failed: {error.strerror}"))
+
+
+def _refuse(context: click.Context, error: FederationError) -> NoReturn:
+    say_lines("\n".join(error_lines(error)), err=True)
+    context.exit(REFUSED)
 
 
 @click.group(

@@ -5,7 +5,6 @@ Must not know what a case asks.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -17,6 +16,7 @@ import click
 from federation.codec.documents import MAX_DOCUMENT_BYTES, read_json
 from federation.document_files import STANDARD_INPUT
 from federation.model.errors import FederationError, InvalidRequest
+from federation.terminal import json_text, say
 
 Case = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ def answer_cases(path: str, answer: Callable[[Case], dict[str, Any]]) -> None:
     """
     for number, line in enumerate(_lines(path), start=1):
         if line is None or line.strip():
-            print(json.dumps(_answered(line, f"line {number}", answer)))
+            say(json_text(_answered(line, f"line {number}", answer)))
 
 
 def objects_at(case: Case, name: str) -> list[Any]:

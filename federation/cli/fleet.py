@@ -26,6 +26,7 @@ from federation.document_files import documents_of
 from federation.model.errors import InvalidRequest
 from federation.model.placement import SchedulingType
 from federation.model.resources import amount_of
+from federation.terminal import say
 from federation.v1 import resource_pb2
 
 TOLERATED_CLOCK_SECONDS = 5.0
@@ -132,12 +133,13 @@ def create_join_token(cluster: str, ttl: str, output: Format, *, token_only: boo
     seconds = _seconds(ttl)
     answer = connection().call(lambda api: api.create_join_token(cluster, ttl_seconds=seconds))
     if token_only:
-        click.echo(answer.token)
+        say(answer.token)
     elif output.is_document:
         show.print_document(document_from_message(answer), output)
     else:
-        click.echo(f"Run this where {cluster} can be reached, within {ttl}, once:\n", err=True)
-        click.echo(answer.command)
+        say(f"Run this where {cluster} can be reached, within {ttl}, once:", err=True)
+        say("", err=True)
+        say(answer.command)
 
 
 @click.command(epilog="Example: fedctl apply -f cluster.yaml")
@@ -147,7 +149,7 @@ def apply(paths: Sequence[str]) -> None:
     clusters = _clusters(documents_of(paths))
     for cluster in clusters:
         stored = connection().call(partial(Client.update_cluster, cluster=cluster))
-        click.echo(f"cluster/{stored.metadata.name} configured")
+        say(f"cluster/{stored.metadata.name} configured")
 
 
 def _clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster]:

@@ -9,6 +9,7 @@ import click
 
 from federation.cli import workloads
 from federation.cli.connection import connection
+from federation.terminal import say
 
 
 @click.command(epilog="Example: fedctl cordon member1")
@@ -16,7 +17,7 @@ from federation.cli.connection import connection
 def cordon(name: str) -> None:
     """Keep new replicas away from a cluster; what runs there stays."""
     connection().call(lambda api: api.cordon_cluster(name, cordoned=True))
-    click.echo(f"cluster/{name} cordoned")
+    say(f"cluster/{name} cordoned")
 
 
 @click.command(epilog="Example: fedctl uncordon member1")
@@ -24,7 +25,7 @@ def cordon(name: str) -> None:
 def uncordon(name: str) -> None:
     """Let new replicas into a cluster again."""
     connection().call(lambda api: api.cordon_cluster(name, cordoned=False))
-    click.echo(f"cluster/{name} uncordoned")
+    say(f"cluster/{name} uncordoned")
 
 
 @click.group(epilog="Example: fedctl delete cluster member1")
@@ -42,7 +43,7 @@ def delete_cluster(name: str, *, force: bool) -> None:
     are placed again when their bindings are scheduled next. Nothing in the cluster is touched.
     """
     connection().call(lambda api: api.delete_cluster(name, force=force))
-    click.echo(f"cluster/{name} deleted")
+    say(f"cluster/{name} deleted")
 
 
 delete.add_command(workloads.delete_binding)
@@ -58,8 +59,8 @@ def replace(name: str, uid: str) -> None:
     `kubectl get namespace kube-system -o jsonpath={.metadata.uid}` prints the uid.
     """
     connection().call(lambda api: api.replace_cluster(name, uid))
-    click.echo(f"cluster/{name} now belongs to {uid}")
-    click.echo(f"Let it join: fedctl join-token create --cluster {name}", err=True)
+    say(f"cluster/{name} now belongs to {uid}")
+    say(f"Let it join: fedctl join-token create --cluster {name}", err=True)
 
 
 @click.command(epilog="Example: fedctl revoke member1")
@@ -70,5 +71,5 @@ def revoke(name: str) -> None:
     The cluster stays known, and gets no new replicas once it is stale.
     """
     credentials = connection().call(lambda api: api.revoke_cluster(name))
-    click.echo(f"cluster/{name} revoked, credentials ended: {credentials}")
-    click.echo(f"To let it join again: fedctl join-token create --cluster {name}", err=True)
+    say(f"cluster/{name} revoked, credentials ended: {credentials}")
+    say(f"To let it join again: fedctl join-token create --cluster {name}", err=True)

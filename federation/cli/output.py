@@ -5,18 +5,17 @@ Must not know what is shown.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import click
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from federation.model.printable import printable
 from federation.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -24,6 +23,7 @@ from federation.model.resources import (
     MEMORY,
     STORAGE,
 )
+from federation.terminal import json_text, say_lines, styled, yaml_text
 
 # Piped output is for other programs: it is never cut to a width.
 UNLIMITED_COLUMNS = 100_000
@@ -68,7 +68,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         numeric = bool(kept) and all(_is_number(row[position]) for row in kept)
         table.add_column(column, justify="right" if numeric else "left", no_wrap=not _is_terminal())
     for row in kept:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
     _print(table)
 
 
@@ -78,22 +78,19 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=not _is_terminal())
     for name, value in facts:
-        table.add_row(Text(f"{name}:", style="bold"), Text(str(value)))
+        table.add_row(Text(printable(f"{name}:"), style="bold"), Text(printable(str(value))))
     _print(table)
 
 
 def print_document(value: object, output: Format) -> None:
     """A document, or several, as JSON or YAML."""
-    if output is Format.YAML:
-        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-    else:
-        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    click.echo(text, nl=False)
+    text = yaml_text(value) if output is Format.YAML else json_text(value, indent=2)
+    say_lines(text.removesuffix("\n"))
 
 
 def print_heading(text: str) -> None:
     """A line that stands out on a terminal, with an empty one before it."""
-    console().print(Text(f"\n{text}", style="bold"))
+    console().print(Text(f"\n{printable(text)}", style="bold"))
 
 
 def console() -> Console:
@@ -134,7 +131,7 @@ def _print(table: Table) -> None:
     with shown.capture() as capture:
         shown.print(table)
     for line in capture.get().splitlines():
-        click.echo(line.rstrip())
+        styled(line.rstrip())
 
 
 def _is_number(cell: object) -> bool:

@@ -14,6 +14,7 @@ from federation.cli.connection import connection
 from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.codec.written import document_from_message
+from federation.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
 
@@ -44,7 +45,7 @@ def release(name: str, clusters: Sequence[str], output: Format) -> None:
     if output.is_document:
         show.print_document([document_from_message(each) for each in held], output)
         return
-    click.echo(f"binding/{name} released")
+    say(f"binding/{name} released")
     print_reservations(held)
 
 
@@ -57,7 +58,7 @@ def renew(name: str, lease_seconds: int | None) -> None:
     answer = connection().call(
         lambda api: api.renew_lease(namespace, binding, lease_seconds=lease_seconds)
     )
-    click.echo(f"binding/{name} holds until {answer.lease_expire_time.ToJsonString()}")
+    say(f"binding/{name} holds until {answer.lease_expire_time.ToJsonString()}")
 
 
 def print_reservations(held: Iterable[scheduling_pb2.Reservation]) -> None:
@@ -112,4 +113,4 @@ def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
     if answer.reservations:
         print_reservations(answer.reservations)
     else:
-        click.echo("none")
+        say("none")

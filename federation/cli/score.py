@@ -22,6 +22,7 @@ from federation.cli.scoring_cases import answer_case, checked_configuration
 from federation.cli.scoring_objects import nodes_and_pod
 from federation.document_files import documents_of, read_text
 from federation.model.errors import InvalidRequest, Violation
+from federation.terminal import say
 
 EPILOG = """Examples:
 
@@ -105,7 +106,7 @@ def _score(
         named = (Violation(field=_in(config, each), rule=each.rule) for each in error.violations)
         raise InvalidRequest(named) from error
     for warning in configuration.warnings:
-        click.echo(f"warning: {config}: {warning}", err=True)
+        say(f"warning: {config}: {warning}", err=True)
     nodes, pod = nodes_and_pod(documents_of(paths), options["pod"])
     strategy = strategy_for(configuration, options["profile"] or pod.scheduler_name)
     if options["scale"] == DOCUMENTED_SCALE:

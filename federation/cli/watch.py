@@ -5,7 +5,6 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from federation.cli.connection import connection
 from federation.client import Client, WatchMessage
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
+from federation.terminal import json_text, say
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 
 E = TypeVar("E", scheduling_pb2.BindingEvent, clusters_pb2.ClusterEvent)
@@ -58,16 +58,16 @@ def _follow(
     try:
         for message in connection().iterate(opened):
             if message.relist:
-                click.echo("what is there:", err=True)
+                say("what is there:", err=True)
             for event in message.events:
                 if event.type != resource_pb2.EVENT_TYPE_BOOKMARK:
-                    click.echo(_json(event) if as_json else line(event))
+                    say(_json(event) if as_json else line(event))
     except KeyboardInterrupt:
         return
 
 
 def _json(event: Message) -> str:
-    return json.dumps(document_from_message(event), ensure_ascii=False)
+    return json_text(document_from_message(event))
 
 
 def _binding_line(event: scheduling_pb2.BindingEvent) -> str:

@@ -28,6 +28,7 @@ from federation.codec.written import document_from_message
 from federation.document_files import documents_of
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Certificate
+from federation.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
 DECISION_ID_LENGTH = 36
@@ -173,7 +174,7 @@ def delete_binding(name: str) -> None:
     """Forget a binding and free what was promised to it."""
     namespace, binding = named_binding(name)
     connection().call(lambda api: api.delete_binding(namespace, binding))
-    click.echo(f"binding/{name} deleted")
+    say(f"binding/{name} deleted")
 
 
 def _bindings(paths: Sequence[str]) -> list[resource_pb2.ResourceBinding]:

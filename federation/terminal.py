@@ -1,0 +1,88 @@
+"""What the programs print: the one place where it leaves them, and where it is made printable.
+
+Must not know what is printed. Names, reasons and errors come from agents, servers and files.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import textwrap
+from typing import Any
+
+import click
+import yaml
+
+from federation.model.errors import FederationError, InvalidRequest
+from federation.model.printable import is_printable, printable, printable_json, printable_lines
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """One line for a person, on standard output or standard error."""
+    click.echo(printable(text), err=err)
+
+
+def say_lines(text: str, *, err: bool = False) -> None:
+    """A text that has lines of its own; its parts may hold none that we did not put there."""
+    click.echo(printable_lines(text), err=err)
+
+
+def error_lines(error: FederationError) -> list[str]:
+    """One line for every rule that was broken, or for every line of another message."""
+    if isinstance(error, InvalidRequest):
+        return [printable(f"error: {each}") for each in error.violations]
+    return [f"error: {line}" for line in printable_lines(error.message).split("\n")]
+
+
+def styled(text: str) -> None:
+    """Lines whose escape codes are ours: what is not has been made printable before."""
+    click.echo(text)
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """A value as JSON, readable beyond ASCII."""
+    return printable_json(json.dumps(value, indent=indent, ensure_ascii=False))
+
+
+def yaml_text(value: object) -> str:
+    """A value as YAML, readable beyond ASCII; ends with a line end."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts that are not printable with escapes, and all others as they are."""
+
+    def analyze_scalar(self, scalar: str) -> Any:
+        # Every text is looked at before it is written, and these words are for it alone.
+        self.allow_unicode = all(map(is_printable, scalar.split("\n")))
+        return super().analyze_scalar(scalar)
+
+
+class Program(click.Group):
+    """A program, whose errors are printable: they repeat arguments, files and answers."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            code = super().main(*args, **{**options, "standalone_mode": False})
+        except click.ClickException as error:
+            shown = io.StringIO()
+            error.show(file=shown)
+            say_lines(shown.getvalue().rstrip("\n"), err=True)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            say("aborted", err=True)
+            sys.exit(1)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+class OneLineFormatter(logging.Formatter):
+    """A log record on one line, and what was raised below it, indented."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the library's name
+        return textwrap.indent(printable_lines(super().formatException(ei)), "  ")
