@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 from aiohttp import web
 
 from estimator.extender.extender import Extender
+from estimator.extender.http_log import HttpLog
 from estimator.extender.wire import error_answer
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
 
@@ -46,7 +48,11 @@ class ExtenderServer:
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_get("/healthz", _healthz)
         application.router.add_post("/{path:.*}", self._serve)
-        self._runner = web.AppRunner(application, access_log=None)
+        self._log = HttpLog(logger, time.monotonic)
+        # A compressed body would be read whole before anybody could say that it is too large.
+        self._runner = web.AppRunner(
+            application, access_log=None, logger=self._log, auto_decompress=False
+        )
 
     async def start(self) -> None:
         """Raises Unavailable when the port cannot be had."""
@@ -75,7 +81,7 @@ class ExtenderServer:
         except TimeoutError:
             return _json(error_answer("the body took too long to come"), status=408)
         except FederationError as error:
-            logger.info("extender: %s refused: %s", verb, error.message)
+            self._log.refused(f"{verb}: {error.message}")
             status = 200 if verb in ERROR_VERBS else 400
             return _json(error_answer(error.message), status=status)
 

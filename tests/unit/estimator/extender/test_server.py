@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp.http_exceptions import BadHttpMessage
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -19,6 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from estimator.agent import WatchedCluster
 from estimator.extender.extender import Extender
+from estimator.extender.http_log import LINES_A_PERIOD, PERIOD_SECONDS, HttpLog
 from estimator.extender.server import MAX_BODY_BYTES, ExtenderServer, server_tls
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed, Unavailable
@@ -124,6 +128,90 @@ async def test_wrong_body_is_an_error_the_caller_understands(
     assert status == 400
     assert answer["Error"]
     assert await is_well(server)
+
+
+POST = b"POST /filter HTTP/1.1\r\nHost: x\r\n"
+NO_REQUESTS = {
+    "another protocol": b"\x16\x03\x01\x02\x00\x01\xff\xfe\r\n\r\n",
+    "no method": b"G\xffT / HTTP/1.1\r\n\r\n",
+    "no version": b"GET / HTTP/9.9\r\n\r\n",
+    "no target": b"GET http://[::1/x HTTP/1.1\r\nHost: x\r\n\r\n",
+    "after a good one": b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n\x1b[2Jno\r\n\r\n",
+    "a line without end": b"a" * 200_000,
+    "a large header": POST + b"X-A: " + b"a" * 20_000 + b"\r\n\r\n",
+    "many headers": POST + b"X-A: b\r\n" * 5_000 + b"\r\n",
+    "no header": POST + b"X-A\xff: \x00b\r\n\r\n",
+    "no length": POST + b"Content-Length: abc\r\n\r\n",
+    "two lengths": POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "no chunk": POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+}
+
+
+async def sent(server: ExtenderServer, content: bytes) -> bytes:
+    """What comes back for these bytes until the server hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        writer.write(content)
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("content", NO_REQUESTS.values(), ids=NO_REQUESTS.keys())
+async def test_what_is_no_request_is_one_line(
+    server: ExtenderServer, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    answers = await sent(server, content)
+    assert b" 400 Bad Request\r\n" in answers
+    refused = [record for record in caplog.records if "refused" in record.getMessage()]
+    assert len(refused) == 1
+    assert refused[0].getMessage().isprintable()
+    assert not any(record.exc_info for record in caplog.records)
+    assert await is_well(server)
+
+
+async def test_half_a_request_is_not_worth_a_line(
+    server: ExtenderServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for half in (b"POST /filter HT", POST + b"X", POST + b"Content-Length: 100\r\n\r\nabc"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(half)
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+    assert await is_well(server)
+    assert caplog.records == []
+
+
+async def test_compressed_body_is_not_unpacked(server: ExtenderServer) -> None:
+    body = gzip.compress(b" " * (3 * MAX_BODY_BYTES))
+    head = b"Connection: close\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
+    answer = await sent(server, POST + head + body)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"not what an extender is sent" in answer
+
+
+async def test_many_that_are_no_requests_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    log = HttpLog(logging.getLogger("tests"), lambda: now)
+    for _ in range(LINES_A_PERIOD + 380):
+        log.error("Error handling request", exc_info=BadHttpMessage("no"))
+    assert len(caplog.records) == LINES_A_PERIOD
+    now = PERIOD_SECONDS
+    log.refused("filter: body: is required")
+    told = [record.getMessage() for record in caplog.records[LINES_A_PERIOD:]]
+    assert told == [
+        "extender: 380 more were refused",
+        "extender: refused: filter: body: is required",
+    ]
+
+
+async def test_our_own_fault_keeps_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    log = HttpLog(logging.getLogger("tests"), lambda: 0.0)
+    log.error("Error handling request from %s", "me", exc_info=KeyError("ours"))
+    (record,) = caplog.records
+    assert record.exc_info is not None
 
 
 async def test_body_that_is_too_large_is_refused(server: ExtenderServer) -> None:
