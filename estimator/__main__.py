@@ -240,7 +240,7 @@ def estimate(
     if cases is not None:
         if dump is not None or request is not None or selector:
             raise click.UsageError("--cases excludes --from, --request and --selector")
-        with cases.open(encoding="utf-8") as lines:
+        with cases.open("rb") as lines:
             for answer in answers(lines):
                 say(json_text(answer))
         return

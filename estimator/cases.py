@@ -14,6 +14,7 @@ import msgspec
 from estimator.estimation.exact import ExactEstimates
 from estimator.nodes import Node
 from estimator.snapshot import NodeTable, Snapshot, columns_of
+from estimator.unreadable import UNREADABLE
 from federation.model.cluster import Taint
 from federation.model.errors import InvalidRequest
 from federation.model.quantity import QuantityError, parse_quantity
@@ -67,7 +68,7 @@ class _Identified:
     id: Any = None
 
 
-def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def answers(lines: Iterable[str | bytes]) -> Iterator[dict[str, Any]]:
     """One answer a line, in order: replicas or sets, or an error; empty lines are skipped."""
     for line in lines:
         if not line.strip():
@@ -78,7 +79,7 @@ def answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             case = msgspec.json.decode(line, type=Case)
             key, number = _answer(case)
             answer[key] = number
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             answer["error"] = _error("", str(error))
         except InvalidRequest as error:
             first = error.violations[0]

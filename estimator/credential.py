@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from estimator.unreadable import UNREADABLE
 from federation.model.errors import PreconditionFailed
 
 
@@ -126,7 +127,7 @@ def load_credential(
         return None
     try:
         credential = msgspec.json.decode(content, type=Credential)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise PreconditionFailed(f"{store} cannot be read: {error}") from error
     if credential.cluster != cluster:
         raise PreconditionFailed(

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from estimator.unreadable import UNREADABLE
 from federation.model.errors import InvalidRequest
 
 T = TypeVar("T")
@@ -184,5 +185,5 @@ def _present(keys: Mapping[str, bytes], field: str) -> bytes:
 def _decoded(content: bytes | msgspec.Raw, kind: type[T], path: str) -> T:
     try:
         return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise InvalidRequest.of(path, f"is not what an extender is sent: {error}") from error

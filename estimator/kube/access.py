@@ -6,7 +6,7 @@ Must not use the client's models for nodes and pods: answers are taken as bytes.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import urllib3
@@ -16,11 +16,14 @@ from kubernetes.config.config_exception import ConfigException
 from yaml import YAMLError
 
 from estimator.kube.objects import Kinded, VersionInfo
+from estimator.unreadable import UNREADABLE
 from federation.model.errors import PreconditionFailed, Unavailable
 
 REQUEST_TIMEOUT_SECONDS: Final = 30.0
 # The loader takes for granted that the file is whole, and of the right shape.
 MISSHAPEN: Final = (ValueError, TypeError, LookupError, AttributeError)
+
+Content = TypeVar("Content")
 
 
 def connect(kubeconfig: Path | None) -> client.ApiClient:
@@ -59,8 +62,16 @@ def cluster_facts(api: client.ApiClient) -> tuple[str, str]:
     """
     namespace = _read(client.CoreV1Api(api).read_namespace, "kube-system")
     version = _read(client.VersionApi(api).get_code)
-    uid = msgspec.json.decode(namespace, type=Kinded).metadata.uid
-    return uid or "", msgspec.json.decode(version, type=VersionInfo).git_version
+    uid = decoded(namespace, Kinded).metadata.uid
+    return uid or "", decoded(version, VersionInfo).git_version
+
+
+def decoded(content: bytes, kind: type[Content]) -> Content:
+    """What an API server answered. Raises Unavailable for what none answers, as a proxy's page."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except UNREADABLE as error:
+        raise Unavailable(f"the API server's answer cannot be read: {error}") from error
 
 
 def _read(method: Any, *arguments: str) -> bytes:

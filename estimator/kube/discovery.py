@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import urllib3
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from estimator.kube.access import connect
+from estimator.kube.access import connect, decoded
 from estimator.kube.objects import RawObject
 from federation.model.errors import Unavailable
 
@@ -135,10 +134,8 @@ def _listed(method: Any, *arguments: str) -> Iterator[tuple[str, str]]:
 def _read(kind: type[Any], method: Any, *arguments: str) -> Any:
     try:
         answer = method(*arguments, _preload_content=False, _request_timeout=TIMEOUT_SECONDS)
-        return msgspec.json.decode(answer.data, type=kind)
+        return decoded(answer.data, kind)
     except ApiException as error:
         raise Unavailable(f"the API server answers {error.status} {error.reason}") from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise Unavailable(f"the API server cannot be reached: {error}") from error
-    except msgspec.DecodeError as error:
-        raise Unavailable(f"the API server's discovery cannot be read: {error}") from error

@@ -15,6 +15,7 @@ from estimator.kube.objects import Kinded, RawNode, RawObject, RawPod
 from estimator.kube.quotas import RawQuota, quota_from_raw
 from estimator.kube.translate import Untranslatable, node_from_raw, pod_from_raw
 from estimator.nodes import Node, Pod
+from estimator.unreadable import UNREADABLE
 
 
 class DumpError(ValueError):
@@ -47,7 +48,7 @@ def read_dump(content: bytes) -> Dump:
     """Read a v1 List. Raises DumpError naming the item that is wrong."""
     try:
         listed = _decode_list(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise DumpError(f"not what 'kubectl get nodes,pods -A -o json' prints: {error}") from error
     if listed.kind != "List":
         raise DumpError(
@@ -69,6 +70,6 @@ def read_dump(content: bytes) -> Dump:
                     quotas.append(quota_from_raw(_decode_quota(item)))
                 case "Namespace" if header.metadata.name == "kube-system":
                     cluster_uid = header.metadata.uid or ""
-        except (msgspec.DecodeError, Untranslatable) as error:
+        except (*UNREADABLE, Untranslatable) as error:
             raise DumpError(f"items[{position}]: {error}") from error
     return Dump(nodes=tuple(nodes), pods=tuple(pods), quotas=tuple(quotas), cluster_uid=cluster_uid)

@@ -24,6 +24,7 @@ from estimator.kube.objects import (
 from estimator.kube.origins import belonging_of
 from estimator.kube.shapes import pod_shape
 from estimator.kube.translate import Untranslatable, requirements, unix_seconds
+from estimator.unreadable import UNREADABLE
 from federation.model.cluster import TaintEffect
 from federation.model.quantity import QuantityError
 from federation.model.resources import MAX_AMOUNT
@@ -89,7 +90,7 @@ def read_incoming(content: bytes | msgspec.Raw) -> IncomingPod:
     """A pod out of its JSON. Raises Untranslatable."""
     try:
         return incoming_from_raw(_decode(content))
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Untranslatable(f"not a pod: {error}") from error
 
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import urllib3
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from estimator.kube.access import REQUEST_TIMEOUT_SECONDS, connect
+from estimator.kube.access import REQUEST_TIMEOUT_SECONDS, connect, decoded
 from federation.model.errors import PreconditionFailed, Unavailable
 
 KEY: Final = "credential.json"
@@ -69,8 +68,7 @@ class CredentialSecret:
                 return
 
     def _get(self) -> dict[str, Any]:
-        document: dict[str, Any] = msgspec.json.decode(self._call("read_namespaced_secret"))
-        return document
+        return decoded(self._call("read_namespaced_secret"), dict[str, Any])
 
     def _call(self, verb: str, *body: object) -> bytes:
         secret = self._secret

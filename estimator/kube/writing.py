@@ -20,10 +20,11 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from estimator.incoming import PodEvent
-from estimator.kube.access import connect
+from estimator.kube.access import connect, decoded
 from estimator.kube.objects import RawObject, RawPod, Status
 from estimator.kube.translate import unix_seconds
 from estimator.lease import Lease
+from estimator.unreadable import UNREADABLE
 from federation.model.errors import (
     Conflict,
     FederationError,
@@ -113,10 +114,9 @@ class KubeWrites:
 
     def _is_bound(self, namespace: str, name: str, uid: str, node: str) -> bool:
         try:
-            content = self._core("read_namespaced_pod", name, namespace)
+            pod = decoded(self._core("read_namespaced_pod", name, namespace), RawPod)
         except FederationError:
             return False
-        pod = msgspec.json.decode(content, type=RawPod)
         return pod.metadata.uid == uid and pod.spec.node_name == node
 
     def _tell(self, event: PodEvent) -> None:
@@ -155,7 +155,7 @@ class KubeWrites:
             content = self._coordination("read_namespaced_lease", LEASE_NAME, self._namespace)
         except NotFound:
             return None
-        raw = msgspec.json.decode(content, type=_RawLease)
+        raw = decoded(content, _RawLease)
         return Lease(
             holder=raw.spec.holder_identity or "",
             duration_seconds=float(raw.spec.lease_duration_seconds or 0),
@@ -241,7 +241,7 @@ def _message(error: ApiException) -> str:
     """What a Status says; proxies answer with something else."""
     try:
         return msgspec.json.decode(error.body or b"", type=Status).message
-    except (msgspec.DecodeError, TypeError):
+    except (*UNREADABLE, TypeError):
         return str(error.reason)
 
 

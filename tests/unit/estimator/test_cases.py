@@ -23,6 +23,14 @@ def test_a_wrong_line_does_not_stop_the_next() -> None:
     assert found[1] == {"id": ["x"], "replicas": 4}
 
 
+def test_a_line_of_other_bytes_does_not_stop_the_next() -> None:
+    good = json.dumps({"nodes": [NODE], "request": {"cpu": "1"}}).encode()
+    bad = good.replace(b'"a"', b'"\xff"')
+    wrong, right = answers([bad, good])
+    assert wrong["error"]["code"] == "INVALID_ARGUMENT"
+    assert right["replicas"] == 4
+
+
 def test_no_request_takes_pod_slots() -> None:
     assert answer(nodes=[NODE], request=None) == {"id": 7, "replicas": 10}
 

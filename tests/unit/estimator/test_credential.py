@@ -64,9 +64,10 @@ def test_a_foreign_credential_is_refused_by_name(
         load(path, cluster, endpoint)
 
 
-def test_a_file_that_is_something_else_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"not JSON", b'{"cluster": "\xff"}'])
+def test_a_file_that_is_something_else_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "credential"
-    path.write_text("not JSON")
+    path.write_bytes(content)
     with pytest.raises(PreconditionFailed, match=f"credential file {path} cannot be read"):
         load(path)
 

@@ -152,6 +152,6 @@ def test_a_server_that_cannot_tell_is_not_one_without_apis(tmp_path: Path, missi
 def test_an_answer_that_is_none_is_told(tmp_path: Path) -> None:
     with (
         serving({"/api": ["garbled"]}, tmp_path) as (kubeconfig, _),
-        pytest.raises(Unavailable, match="discovery cannot be read"),
+        pytest.raises(Unavailable, match="answer cannot be read"),
     ):
         served_apis(kubeconfig)

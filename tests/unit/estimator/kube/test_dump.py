@@ -43,6 +43,15 @@ def test_without_namespaces_the_cluster_is_not_named() -> None:
         (b'{"kind": "Node"}', "missing required field `items`"),
         (dump_of(kind="NodeList"), "kind is 'NodeList', not 'List'"),
         (dump_of(node("a"), {"kind": "Node"}), r"items\[1\]: .*`metadata`"),
+        (
+            dump_of(node("a"), node("b?")).replace(b"?", b"\xff"),
+            r"items\[1\]: .*invalid start byte",
+        ),
+        (dump_of(node("a"), {"kind": "Node", "metadata": [[]]}), r"items\[1\]: "),
+        (
+            dump_of({"kind": "Node", "spec": "?"}).replace(b'"?"', b"[" * 9_000 + b"]" * 9_000),
+            "maximum recursion depth",
+        ),
         (dump_of(pod("p", cpu="1Q")), r"items\[0\]: pod shop/p: '1Q' is not a quantity"),
     ],
 )

@@ -88,6 +88,17 @@ async def test_refusals(
     await bind(writes)
 
 
+async def test_answers_that_cannot_be_read(server: KubeApiServer, writes: KubeWrites) -> None:
+    server.faults.add(Answer(status=200, body=b'{"spec": {"holderIdentity": "\xff"}}'), times=1)
+    with pytest.raises(Unavailable, match="cannot be read"):
+        await writes.read_lease()
+    await bind(writes)
+    # Whether it was bound before cannot be read either: the first refusal stands.
+    server.faults.add(Answer(status=200, body=b"<html>"), verb="get")
+    with pytest.raises(Conflict):
+        await bind(writes)
+
+
 async def test_token_that_was_rotated_is_read_again(
     server: KubeApiServer, writes: KubeWrites, tmp_path: Path
 ) -> None:
