@@ -1,6 +1,6 @@
 # Needs make (GNU 3.81 or newer), git and any Python from 3.11 on; everything else goes into .venv.
 .SUFFIXES:
-.PHONY: help install check test demo bench accuracy chaos proto lock
+.PHONY: help install check test demo bench accuracy attack chaos proto lock
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -34,6 +34,9 @@ bench: install ## The measurements
 
 accuracy: install ## How true estimates from pools are; FULL=--full for a million pairs
 	@$(BIN)/python -m tests.accuracy $(FULL)
+
+attack: install ## A control plane attacked by strangers, callers and agents; 1 if others notice
+	@$(BIN)/python -m tests.attack $(NAMES)
 
 chaos: install ## Two minutes of kill -9 around; SECONDS, PLANES, CALLERS, SEED
 	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),120) --planes $(or $(PLANES),3) \

@@ -1,0 +1,98 @@
+"""Callers without a credential who send much, or often.
+
+Must not need anything that a stranger does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from tests.attack.attack import GOALS, Attack
+from tests.attack.target import Target, bearer
+
+MEBIBYTE = 1 << 20
+# A little less than what is refused by its size alone.
+PAYLOAD = bytes(4 * MEBIBYTE - 64)
+AT_ONCE = 300
+FLOOD_SECONDS = 10.0
+FLOOD_CALLERS = 50
+CALL_SECONDS = 60.0
+CHANNELS = 30
+
+GUARDED = "/federation.v1.Scheduling/Schedule"
+OPEN = "/federation.v1.Clusters/EnrollCluster"
+
+Metadata = Sequence[tuple[str, str]]
+
+
+def bad_token() -> Metadata:
+    """Well-formed: only the database can tell that there is no such credential."""
+    return bearer(f"{secrets.token_hex(8)}.{secrets.token_urlsafe(32)}")
+
+
+def big_calls_with_bad_tokens(target: Target, force: float) -> None:
+    asyncio.run(_big_calls(target, GUARDED, bad_token, int(AT_ONCE * force)))
+
+
+def big_calls_without_token(target: Target, force: float) -> None:
+    asyncio.run(_big_calls(target, GUARDED, tuple, int(AT_ONCE * force)))
+
+
+def big_enrolments(target: Target, force: float) -> None:
+    asyncio.run(_big_calls(target, OPEN, tuple, int(AT_ONCE * force)))
+
+
+async def _big_calls(
+    target: Target, path: str, metadata: Callable[[], Metadata], count: int
+) -> None:
+    """All at once, over several connections."""
+    channels = [target.aio_channel() for _ in range(CHANNELS)]
+    try:
+        calls = [
+            _refused(channels[number % CHANNELS], path, PAYLOAD, metadata())
+            for number in range(count)
+        ]
+        await asyncio.gather(*calls)
+    finally:
+        for channel in channels:
+            await channel.close()
+
+
+def flood_of_bad_tokens(target: Target, force: float) -> None:
+    asyncio.run(_flood(target, FLOOD_SECONDS * force))
+
+
+async def _flood(target: Target, seconds: float) -> None:
+    until = time.monotonic() + seconds
+
+    async def go_on(channel: grpc.aio.Channel) -> None:
+        while time.monotonic() < until:
+            await _refused(channel, GUARDED, b"", bad_token())
+
+    async with target.aio_channel() as channel:
+        await asyncio.gather(*(go_on(channel) for _ in range(FLOOD_CALLERS)))
+
+
+async def _refused(
+    channel: grpc.aio.Channel, path: str, payload: bytes, metadata: Metadata
+) -> None:
+    call: Any = channel.unary_unary(path)
+    try:
+        await call(payload, metadata=metadata, timeout=CALL_SECONDS)
+    except grpc.aio.AioRpcError:
+        return
+    raise AssertionError(f"{path} took a call that it must refuse")
+
+
+ATTACKS = (
+    Attack(name="big calls with bad tokens", run=big_calls_with_bad_tokens, goals=GOALS),
+    Attack(name="big calls without a token", run=big_calls_without_token, goals=GOALS),
+    Attack(name="big enrolments", run=big_enrolments, goals=GOALS),
+    Attack(name="flood of bad tokens", run=flood_of_bad_tokens, goals=GOALS),
+)

@@ -1,0 +1,13 @@
+"""All attacks. A module of attacks is added here, with its ``ATTACKS``.
+
+Must not contain an attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.attack import agents, credentials, web
+from tests.attack.attack import Attack
+
+ATTACKS: Sequence[Attack] = (*credentials.ATTACKS, *web.ATTACKS, *agents.ATTACKS)
