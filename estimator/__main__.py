@@ -29,6 +29,7 @@ from federation.model.pools.values import MAX_BUDGET, MIN_BUDGET
 from federation.model.resources import amounts_of
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from federation.terminal import OneLineFormatter, json_text, say, say_lines, yaml_text
+from federation.variables import unknown_variables
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 BUDGET = click.IntRange(MIN_BUDGET, MAX_BUDGET)
@@ -92,6 +93,8 @@ FILES = frozenset(
     }
 )
 
+PREFIX = "ESTIMATOR_"
+
 Command = Callable[..., None]
 
 
@@ -104,7 +107,7 @@ def agent_options(command: Command) -> Command:
     """The options of a running agent: flag, else ESTIMATOR_ variable, else --config's file."""
     for name, text in reversed(SETTINGS.items()):
         flag = "--" + name.replace("_", "-")
-        variable = f"ESTIMATOR_{name.upper()}"
+        variable = f"{PREFIX}{name.upper()}"
         if name in SWITCHES:
             option = click.option(flag, name, is_flag=True, envvar=variable, help=text)
         elif name == "endpoint":
@@ -301,6 +304,9 @@ def _print_report(document: dict[str, Any]) -> None:
 
 
 def _settings(values: dict[str, Any]) -> RunSettings:
+    known = (f"{PREFIX}{name.upper()}" for name in ("config", *SETTINGS))
+    for warning in unknown_variables(os.environ, PREFIX, known):
+        say(f"estimator: warning: {warning}", err=True)
     try:
         return run_settings(values, _state_directory())
     except InvalidRequest as error:

@@ -213,9 +213,13 @@ def read_config(path: Path, names: Collection[str]) -> dict[str, Any]:
     """Settings by option name from a YAML file. Raises InvalidRequest."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidRequest.of(str(path), f"cannot be read: {reason}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest.of(str(path), f"cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        # The library quotes the line, which may hold a token.
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise InvalidRequest.of(f"{path}{where}", "is not YAML that can be read") from error
     if document is None:
         return {}
     if not isinstance(document, dict):

@@ -37,7 +37,13 @@ from federation.logs import configure_logging
 from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
 from federation.scheduler.profile import Profiles
-from federation.settings import OPTIONS, LoadedSettings, check_serving, load_settings
+from federation.settings import (
+    CONFIG_VARIABLE,
+    OPTIONS,
+    LoadedSettings,
+    check_serving,
+    load_settings,
+)
 from federation.store.migrate import upgrade
 from federation.terminal import Program, error_lines, json_text, say, say_lines, yaml_text
 
@@ -46,7 +52,6 @@ REFUSED, USAGE = 1, 2
 COLLECT_AFTER = 100_000
 MOSTLY_GARBAGE = COLLECT_AFTER * 9 // 10
 INTERRUPTED = 128 + signal.SIGINT
-CONFIG_VARIABLE = "FEDERATION_CONFIG"
 
 Command = Callable[..., None]
 
@@ -73,6 +78,8 @@ def with_settings(command: Command) -> Command:
         flags = {option.name: given.pop(option.name) for option in OPTIONS}
         with told():
             loaded = _load(config, flags)
+        for warning in loaded.warnings:
+            say(f"warning: {warning}", err=True)
         command(loaded, **given)
 
     for option in reversed(OPTIONS):

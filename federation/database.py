@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from federation.database_url import masked_url
 from federation.files import make_private_directory
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
-from federation.settings import LoadedSettings, Settings, masked_url
+from federation.settings import LoadedSettings, Settings
 from federation.store.embedded import EmbeddedPostgres
 from federation.store.migrate import pending, upgrade
 from federation.store.postgres_binaries import find_binaries

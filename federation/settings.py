@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from federation.database_url import masked_url, parse_database_url
 from federation.model.errors import InvalidRequest, Violation
+from federation.variables import unknown_variables
 
 ENVIRONMENT_PREFIX = "FEDERATION_"
-MASK = "***"
-DRIVER = "postgresql+asyncpg"
+CONFIG_VARIABLE = "FEDERATION_CONFIG"
 
 
 class LogFormat(StrEnum):
@@ -98,7 +98,8 @@ class Settings:
 class Option:
     """How one setting is read: its name in the file, the text of its default, and its parser.
 
-    The flag is ``--name-with-dashes``, the variable ``FEDERATION_NAME``.
+    The flag is ``--name-with-dashes``, the variable ``FEDERATION_NAME``. What is ``secret`` is
+    not repeated in errors.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Option:
     default: str
     help: str
     switch: bool = False
+    secret: bool = False
 
     @property
     def flag(self) -> str:
@@ -133,6 +135,7 @@ class LoadedSettings:
 
     settings: Settings
     origins: Mapping[str, Origin]
+    warnings: Sequence[str] = ()
 
     def name_of(self, setting: str) -> str:
         """The setting as its author wrote it, the flag where nobody did: for error messages."""
@@ -159,14 +162,6 @@ def parse_address(text: str) -> Address:
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError("must be HOST:PORT")
     return Address(host=host, port=int(port))
-
-
-def parse_database_url(text: str) -> str:
-    """SQLAlchemy's address for asyncpg; the spellings that psql takes are taken too."""
-    scheme, separator, rest = text.partition("://")
-    if scheme not in {"postgresql", "postgres", DRIVER} or not separator or not rest:
-        raise ValueError("must be postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
-    return f"{DRIVER}://{rest}"
 
 
 def parse_switch(text: str) -> bool:
@@ -251,6 +246,7 @@ OPTIONS: Sequence[Option] = (
         name="database_url",
         parse=parse_database_url,
         default="",
+        secret=True,
         help="postgresql://USER:PASSWORD@HOST:PORT/DATABASE; empty: an embedded PostgreSQL.",
     ),
     Option(
@@ -341,8 +337,7 @@ def load_settings(
 
     ``document`` is the content of the file named ``source``; ``data_dir`` the default of that
     setting. Raises InvalidRequest with everything that is wrong, each under the name it was
-    written as. Other variables of our prefix are ignored: Kubernetes sets FEDERATION_PORT and the
-    like in every pod beside a service of that name.
+    written as. Other variables of our prefix are warned about.
     """
     names = [option.name for option in OPTIONS]
     violations = [
@@ -362,7 +357,12 @@ def load_settings(
     if violations:
         raise InvalidRequest(violations, reason="BAD_SETTINGS")
     values["data_dir"] = values["data_dir"] or data_dir
-    return LoadedSettings(settings=Settings(**values), origins=origins)
+    known = [CONFIG_VARIABLE, *(option.variable for option in OPTIONS)]
+    return LoadedSettings(
+        settings=Settings(**values),
+        origins=origins,
+        warnings=unknown_variables(environment, ENVIRONMENT_PREFIX, known),
+    )
 
 
 def check_serving(loaded: LoadedSettings) -> None:
@@ -387,20 +387,6 @@ def check_serving(loaded: LoadedSettings) -> None:
         violations.append(Violation(field=", ".join(missing), rule=rule))
     if violations:
         raise InvalidRequest(violations, reason="BAD_SETTINGS")
-
-
-def masked_url(url: str) -> str:
-    """A database URL without its password, wherever in it that is written."""
-    try:
-        parts = urlsplit(url)
-        user, at, place = parts.netloc.rpartition("@")
-        name, colon, _ = user.partition(":")
-        query = parse_qsl(parts.query, keep_blank_values=True)
-    except ValueError:
-        return MASK
-    shown = [(key, MASK if "pass" in key.lower() else value) for key, value in query]
-    hidden = f"{name}{colon}{MASK if colon else ''}{at}{place}"
-    return urlunsplit(parts._replace(netloc=hidden, query=urlencode(shown, safe="/*")))
 
 
 def _option(name: str) -> Option:
@@ -434,7 +420,9 @@ def _parsed(option: Option, text: str, origin: Origin) -> Any:
     try:
         return option.parse(text)
     except ValueError as error:
-        raise InvalidRequest.of(origin.name, f"{error}; it is {text!r}") from error
+        # An address may hold a password, also where somebody put it under another name.
+        written = "" if "://" in text or option.secret else f"; it is {text!r}"
+        raise InvalidRequest.of(origin.name, f"{error}{written}") from error
 
 
 def _shown(value: object) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from federation.database_url import masked_url
 from federation.model.errors import InvalidRequest
 from federation.settings import (
     OPTIONS,
@@ -12,7 +13,6 @@ from federation.settings import (
     Settings,
     check_serving,
     load_settings,
-    masked_url,
     parse_address,
 )
 
@@ -86,7 +86,30 @@ def test_everything_wrong_is_told_at_once_under_the_name_it_was_written_as() -> 
 
 
 def test_variables_that_kubernetes_sets_for_a_service_named_federation_do_no_harm() -> None:
-    load(environment={"FEDERATION_PORT": "tcp://10.0.0.1:7443", "FEDERATION_SERVICE_HOST": "x"})
+    environment = {
+        "FEDERATION_PORT": "tcp://10.0.0.1:7443",
+        "FEDERATION_SERVICE_HOST": "x",
+        "FEDERATION_SERVICE_PORT_API": "7443",
+        "FEDERATION_PORT_7443_TCP": "tcp://10.0.0.1:7443",
+        "FEDERATION_WEB_PORT_7080_TCP_ADDR": "10.0.0.1",
+    }
+    assert load(environment=environment).warnings == []
+
+
+def test_variables_that_mean_nothing_are_warned_about_with_a_near_name() -> None:
+    environment = {
+        "FEDERATION_DATABSE_URL": "postgresql://u:s3cret@h/d",
+        "FEDERATION_CONFIG": "f.yaml",
+        "FEDERATION_PORT": "7443",
+        "FEDCTL_CA": "x",
+    }
+    assert load(environment=environment).warnings == [
+        (
+            "FEDERATION_DATABSE_URL is no setting and does nothing; "
+            "did you mean FEDERATION_DATABASE_URL?"
+        ),
+        "FEDERATION_PORT is no setting and does nothing",
+    ]
 
 
 def test_file_values_may_be_numbers_and_booleans() -> None:
@@ -108,11 +131,41 @@ def test_the_usual_spellings_of_a_database_url_are_taken(scheme: str) -> None:
         ("postgresql+asyncpg://u:p%40ss@h/d", "postgresql+asyncpg://u:***@h/d"),
         ("postgresql+asyncpg://u@h/d?password=s3cret", "postgresql+asyncpg://u@h/d?password=***"),
         ("postgresql+asyncpg://u@/d?host=/run/pg", "postgresql+asyncpg://u@/d?host=/run/pg"),
-        ("postgresql://[broken", "***"),
+        ("postgresql://u:s3cret@[::1]:5432/d", "postgresql://u:***@[::1]:5432/d"),
+        ("postgresql:///d?host=/run/pg", "postgresql:///d?host=/run/pg"),
+        ("postgresql://[broken", "postgresql://***"),
+        ("postgresql://u:s3cret", "postgresql://***"),
+        ("host=h password=s3cret", "***"),
     ],
 )
 def test_passwords_are_masked_wherever_they_are_written(url: str, shown: str) -> None:
     assert masked_url(url) == shown
+
+
+# A password that is not percent-encoded ends a part of the address before its time.
+UNESCAPED = [f"postgresql://user:be{each}hind@host:5432/d?sslmode=require" for each in "/?#@: "]
+
+
+@pytest.mark.parametrize("url", [*UNESCAPED, "postgresql://user:p@host/d@behind"])
+def test_an_address_that_cannot_be_taken_apart_is_refused_and_not_shown(url: str) -> None:
+    assert masked_url(url) == "postgresql://***"
+    rule = violations_of(environment={"FEDERATION_DATABASE_URL": url})["FEDERATION_DATABASE_URL"]
+    assert "percent-encoded" in rule
+    assert "hind" not in rule
+
+
+@pytest.mark.parametrize("name", ["FEDERATION_DATABASE_URL", "FEDERATION_LISTEN"])
+@pytest.mark.parametrize("url", ["mysql://user:s3cret@host/d", "mysql+x://user:s3cret@h:1/d?a=b"])
+def test_an_address_of_another_kind_is_named_by_its_scheme_alone(name: str, url: str) -> None:
+    rule = violations_of(environment={name: url})[name]
+    assert "s3cret" not in rule
+    assert "user" not in rule
+    assert name == "FEDERATION_LISTEN" or f"begins with {url.partition(':')[0]}://" in rule
+
+
+def test_what_is_no_address_is_not_repeated_either() -> None:
+    rules = violations_of(environment={"FEDERATION_DATABASE_URL": "host=h password=s3cret"})
+    assert "s3cret" not in rules["FEDERATION_DATABASE_URL"]
 
 
 def test_shown_settings_hold_no_secret() -> None:

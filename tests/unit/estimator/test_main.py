@@ -107,3 +107,21 @@ def test_what_goes_wrong_is_one_line_and_a_code(
     assert said in told
     assert told.startswith("estimator: ")
     assert told.count("\n") == 1
+
+
+def test_a_variable_that_means_nothing_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ESTIMATOR_CLUSTR", "member1")
+    monkeypatch.setenv("ESTIMATOR_SERVICE_HOST", "10.0.0.1")
+    shown = CliRunner().invoke(cli, ["run"])
+    assert "ESTIMATOR_CLUSTR is no setting" in shown.stderr
+    assert "did you mean ESTIMATOR_CLUSTER?" in shown.stderr
+    assert "ESTIMATOR_SERVICE_HOST" not in shown.stderr
+
+
+def test_a_file_of_settings_that_cannot_be_read_is_not_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text("cluster: member1\njoin_token: 's3cret: [\n", encoding="utf-8")
+    shown = CliRunner().invoke(cli, ["run", "--config", str(path)])
+    assert shown.exit_code == 2
+    assert f"{path}, line" in shown.stderr
+    assert "s3cret" not in shown.stderr
