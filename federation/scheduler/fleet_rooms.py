@@ -5,7 +5,7 @@ Pure and immutable. Must not decide who gets room.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
 
@@ -40,8 +40,8 @@ class Site:
 
 
 @dataclass(slots=True, eq=False)
-class _Filled:
-    """The cells that best fit leaves, made when somebody asks, out of an earlier fleet's.
+class _KnownCells:
+    """Cells of all clusters, made when somebody asks, out of an earlier fleet's.
 
     ``known`` has those of an earlier fleet, and the clusters that changed since: one value, as
     several threads may read a fleet.
@@ -49,11 +49,22 @@ class _Filled:
 
     known: tuple[FleetCells, frozenset[int]] | None = None
 
-    def after(self, changed: Iterable[int]) -> _Filled:
+    def after(self, changed: Iterable[int]) -> _KnownCells:
         if self.known is None:
-            return _Filled()
+            return _KnownCells()
         cells, stale = self.known
-        return _Filled((cells, stale.union(changed)))
+        return _KnownCells((cells, stale.union(changed)))
+
+    def cells(self, size: int, pools_at: Callable[[int], Pools | None]) -> FleetCells:
+        """The cells of so many clusters, whose pools are asked for where they are not known."""
+        if self.known is None:
+            cells = FleetCells.of(pools_at(position) for position in range(size))
+        else:
+            cells, stale = self.known
+            if stale:
+                cells = cells.with_clusters({c: pools_at(c) for c in sorted(stale)})
+        self.known = cells, frozenset()
+        return cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,7 +83,8 @@ class FleetRooms:
     kinds: PoolKinds
     planned_c: BoolArray
     special_c: BoolArray
-    known_filled: _Filled
+    known_filled: _KnownCells
+    known_reported: _KnownCells
 
     @classmethod
     def of(cls, rooms: Iterable[Room | UnpackedRoom | None]) -> FleetRooms:
@@ -90,7 +102,8 @@ class FleetRooms:
             kinds=PoolKinds(),
             planned_c=np.zeros(size, dtype=np.bool_),
             special_c=np.zeros(size, dtype=np.bool_),
-            known_filled=_Filled(),
+            known_filled=_KnownCells(),
+            known_reported=_KnownCells(),
         )
 
     def with_rooms(self, changes: Mapping[int, Room | UnpackedRoom | None]) -> FleetRooms:
@@ -139,6 +152,7 @@ class FleetRooms:
             planned_c=planned_c,
             special_c=special_c,
             known_filled=self.known_filled.after(taken),
+            known_reported=self.known_reported.after(taken),
         )
 
     def with_promise(
@@ -165,6 +179,7 @@ class FleetRooms:
             planned_c=self.planned_c,
             special_c=self.special_c,
             known_filled=self.known_filled.after(promise.asks),
+            known_reported=self.known_reported,
         )
 
     def held(self, position: int) -> Held | None:
@@ -257,19 +272,23 @@ class FleetRooms:
     @property
     def filled(self) -> FleetCells:
         """The cells that best fit leaves; made of those of the fleet that this one comes from."""
-        known = self.known_filled.known
         rooms = self.rooms
-        if known is None:
-            cells = FleetCells.of(room.filled if room else None for room in rooms)
-        else:
-            cells, stale = known
-            changed = {position: rooms[position] for position in sorted(stale)}
-            if changed:
-                cells = cells.with_clusters(
-                    {c: room.filled if room else None for c, room in changed.items()}
-                )
-        self.known_filled.known = cells, frozenset()
-        return cells
+
+        def left(position: int) -> Pools | None:
+            room = rooms[position]
+            return room.filled if room else None
+
+        return self.known_filled.cells(len(self), left)
+
+    @property
+    def reported(self) -> FleetCells:
+        """The cells as reports have them, whatever is promised in them."""
+
+        def as_reported(position: int) -> Pools | None:
+            site = self.sites[position]
+            return site.pools if site else None
+
+        return self.known_reported.cells(len(self), as_reported)
 
     def __len__(self) -> int:
         return len(self.sites)

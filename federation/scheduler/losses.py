@@ -13,6 +13,7 @@ import numpy as np
 
 from federation.model.pools.bounds import fit_k, per_replica
 from federation.model.pools.matching import Verdict, pool_verdict
+from federation.model.pools.promised import prices
 from federation.model.pools.values import BoolArray, Int64Array, Pools
 from federation.model.quantity import divide_up
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -123,11 +124,7 @@ def _by_replica(own: Contender, rivals: Iterable[Contender]) -> int:
 
 
 def _by_amount(pools: Pools, own: Contender, rivals: Sequence[Contender]) -> int:
-    """Resource by resource: as many replicas as the amount that is taken can buy.
-
-    A node's first costs one more than what it has beyond them, each further one a whole request;
-    where the first is dear the later ones are cheaper than it, so all are for sale at once.
-    """
+    """Resource by resource: as many replicas as the amount that is taken can buy."""
     cells = pools.cells
     (holds_j,) = np.nonzero(own.fits_k)
     fit_j, count_j = own.fits_k[holds_j], cells.count_k[holds_j]
@@ -137,8 +134,8 @@ def _by_amount(pools: Pools, own: Contender, rivals: Sequence[Contender]) -> int
         if taken == 0:
             continue
         free_j = cells.min_rk[cells.resources.index(name), holds_j]
-        price_s = np.append(free_j - fit_j * amount + 1, amount)
-        count_s = np.append(count_j, int((count_j * (fit_j - 1)).sum()))
+        price_s = np.concatenate(prices(free_j, fit_j, amount))
+        count_s = np.concatenate([count_j, count_j * (fit_j - 1)])
         lost += _bought(price_s, count_s, taken)
     return lost
 

@@ -23,14 +23,23 @@ from federation.services.ports import AgentEstimates
 from federation.services.values import ExactQuestion
 
 NOTHING: Final[Mapping[str, Sequence[Outstanding]]] = MappingProxyType({})
+BESIDE: Final = (
+    "counted beside {waiting} promised replicas, put on the first nodes with room: "
+    "they are on no node yet"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExactAnswers:
-    """What agents said: a row of numbers a question (axis s) for the clusters asked (axis c)."""
+    """What agents said: a row of numbers a question (axis s) for the clusters asked (axis c).
+
+    Where something is promised whose pods are on no node yet, ``beside_promises_c``, an agent puts
+    it on the first nodes with room: others may choose other nodes, and nothing is proven.
+    """
 
     replicas_sc: npt.NDArray[np.int64]
     answered_c: npt.NDArray[np.bool_]
+    beside_promises_c: npt.NDArray[np.bool_]
     reasons: dict[int, str]
 
     def level(self, position: int) -> LevelAnswer:
@@ -39,7 +48,7 @@ class ExactAnswers:
             source=Source.EXACT,
             replicas_c=self.replicas_sc[position],
             answered_c=self.answered_c,
-            bound_c=np.full(len(self.answered_c), Bound.EXACT, dtype=np.int8),
+            bound_c=np.where(self.beside_promises_c, np.int8(Bound.NONE), np.int8(Bound.EXACT)),
             reasons=self.reasons,
         )
 
@@ -55,10 +64,11 @@ async def ask_agents(
 
     What is ``outstanding`` in a cluster comes first there.
     """
+    questions = [_beside(question, outstanding.get(each, ())) for each in clusters]
     answers = await asyncio.gather(
         *(
-            _ask(agents, each, _beside(question, outstanding.get(each, ())), timeout_seconds)
-            for each in clusters
+            _ask(agents, cluster, each, timeout_seconds)
+            for cluster, each in zip(clusters, questions, strict=True)
         )
     )
     asked = 1 if question.components else len(question.shapes)
@@ -67,10 +77,17 @@ async def ask_agents(
     for position, answer in enumerate(answers):
         if isinstance(answer, str):
             reasons[position] = answer
-        else:
-            replicas_sc[:, position] = answer
-    answered_c = np.array([not isinstance(answer, str) for answer in answers], dtype=np.bool_)
-    return ExactAnswers(replicas_sc=replicas_sc, answered_c=answered_c, reasons=reasons)
+            continue
+        replicas_sc[:, position] = answer
+        if assumed := questions[position].assumed:
+            waiting = sum(component.replicas for each in assumed for component in each)
+            reasons[position] = BESIDE.format(waiting=waiting)
+    return ExactAnswers(
+        replicas_sc=replicas_sc,
+        answered_c=np.array([not isinstance(answer, str) for answer in answers], dtype=np.bool_),
+        beside_promises_c=np.array([bool(each.assumed) for each in questions], dtype=np.bool_),
+        reasons=reasons,
+    )
 
 
 def _beside(question: ExactQuestion, outstanding: Sequence[Outstanding]) -> ExactQuestion:

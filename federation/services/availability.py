@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from federation.model.errors import InvalidRequest, Violation
-from federation.model.estimate import EstimateOptions, Estimates, Merge, Source, improved
+from federation.model.estimate import Bound, EstimateOptions, Estimates, Merge, Source, improved
 from federation.model.fleet_estimates import estimate_sets
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.deductions import with_all_waiting
@@ -21,9 +21,11 @@ from federation.services.known_estimates import KnownEstimates
 from federation.services.ports import AgentEstimates, Clock
 from federation.services.values import EstimateAnswer, ExactQuestion
 
-# Fewer than both take less than 5 ms: not worth a thread.
+# Fewer than all of these take less than 5 ms: not worth a thread.
 SHAPES_PER_THREAD = 50
 NUMBERS_PER_THREAD = 50_000
+# Beside promises a number takes three hundred times as long.
+PROMISED_PER_THREAD = 100
 # No agent is waited for longer, however long the caller would.
 EXACT_SECONDS = 3.0
 
@@ -55,7 +57,8 @@ class Availability:
         """
         snapshot, now = self._fleet.snapshot, self._clock.now()
         numbers = len(shapes) * len(clusters or snapshot.names)
-        if len(shapes) < SHAPES_PER_THREAD and numbers < NUMBERS_PER_THREAD:
+        is_quick = len(shapes) < SHAPES_PER_THREAD and numbers < NUMBERS_PER_THREAD
+        if is_quick and len(shapes) * len(snapshot.outstanding) < PROMISED_PER_THREAD:
             found = answer(snapshot, self._known, shapes, clusters, options, now)
         else:
             found = await asyncio.to_thread(
@@ -116,7 +119,7 @@ def answer(
 ) -> EstimateAnswer:
     """The same for a given instant; safe in any thread."""
     estimates = known.estimates_of_each(
-        snapshot.capacity, snapshot.cells, shapes, options, snapshot.outstanding
+        snapshot.capacity, snapshot.rooms.reported, shapes, options, snapshot.outstanding
     )
     return _answered(snapshot, tuple(estimates), clusters, now)
 
@@ -132,7 +135,10 @@ def answer_sets(
     left = with_all_waiting(snapshot.capacity, snapshot.outstanding)
     wanted = _positions(snapshot, clusters) if clusters else None
     estimates = estimate_sets(left, snapshot.cells, components, options, wanted)
-    return _answered(snapshot, (estimates,), clusters, now)
+    bound_c = estimates.bound_c.copy()
+    # The cells are as one placement of what is promised leaves them: another may leave less.
+    bound_c[list(snapshot.outstanding)] = Bound.NONE
+    return _answered(snapshot, (replace(estimates, bound_c=bound_c),), clusters, now)
 
 
 def _answered(

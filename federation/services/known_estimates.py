@@ -17,6 +17,7 @@ from federation.model.estimate import EstimateOptions, Estimates, Source
 from federation.model.fleet_estimates import improved_by_pools
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.level import PoolBounds, block_bounds, joined_bounds
+from federation.model.pools.promised import PromisedColumns, bounds_beside
 from federation.model.reservations import Outstanding
 from federation.model.summary import estimate_shapes
 from federation.model.workload import ReplicaRequirements
@@ -47,6 +48,7 @@ class _Answers:
     cells: FleetCells
     outstanding: PromisedByPosition
     left: FleetCapacity
+    promised: PromisedColumns
     by_question: dict[Hashable, Estimates] = field(default_factory=dict)
 
 
@@ -71,7 +73,7 @@ class KnownEstimates:
     ) -> Estimates:
         """The shape's estimates from reports; must not be written to.
 
-        ``cells`` are less what is ``outstanding`` already; totals and grade counts are not.
+        ``cells`` and ``capacity`` are as reports have them, whatever is ``outstanding`` there.
         """
         return self.estimates_of_each(capacity, cells, [requirements], options, outstanding)[0]
 
@@ -113,7 +115,13 @@ class KnownEstimates:
             or known.outstanding is not outstanding
         ):
             left = with_all_waiting(capacity, outstanding)
-            known = _Answers(capacity=capacity, cells=cells, outstanding=outstanding, left=left)
+            known = _Answers(
+                capacity=capacity,
+                cells=cells,
+                outstanding=outstanding,
+                left=left,
+                promised=PromisedColumns.of(outstanding),
+            )
             self._answers = known
         return known
 
@@ -128,7 +136,9 @@ class KnownEstimates:
         return [
             improved_by_pools(
                 partial(deducted_from, left, each, options, outstanding),
-                self._bounds_of(answers.cells, each),
+                bounds_beside(
+                    answers.cells, self._bounds_of(answers.cells, each), each, answers.promised
+                ),
                 options,
             )
             for each in shapes

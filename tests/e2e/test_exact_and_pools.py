@@ -14,13 +14,26 @@ from click.testing import CliRunner
 from federation.cli.__main__ import fedctl
 from federation.v1.estimates_pb2 import (
     ESTIMATE_BOUND_EXACT,
+    ESTIMATE_BOUND_LOWER,
+    ESTIMATE_BOUND_NONE,
     ESTIMATE_SOURCE_EXACT,
     ESTIMATE_SOURCE_MODELS,
     ESTIMATE_SOURCE_POOLS,
     EstimateComponentSetsRequest,
     EstimateReplicasRequest,
 )
-from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements, Toleration
+from federation.v1.resource_pb2 import (
+    Component,
+    NodeClaim,
+    ObjectMeta,
+    ObjectReference,
+    Placement,
+    ReplicaRequirements,
+    ResourceBinding,
+    ResourceBindingSpec,
+    Toleration,
+)
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
 from tests.control_planes import RunningControlPlane, running_control_plane
 from tests.e2e.test_agent import (
     DUMPS,
@@ -130,6 +143,38 @@ async def test_sets_are_packed_into_cells(member: RunningControlPlane) -> None:
     assert list(exact.sources) == [ESTIMATE_SOURCE_EXACT]
     # Equal components: whatever the order of the nodes, only whole sets are left over.
     assert 1 <= packed.sets[0] <= exact.sets[0]
+
+
+async def test_nothing_is_exact_beside_promises(member: RunningControlPlane) -> None:
+    """Their pods are on no node yet, and nobody knows where they will land."""
+    admin = member.admin
+    half = ReplicaRequirements(resource_request={"cpu": "500m"})
+    placed = await admin.call(
+        admin.scheduling.Schedule,
+        ScheduleRequest(
+            binding=ResourceBinding(
+                metadata=ObjectMeta(name="web", namespace="shop"),
+                spec=ResourceBindingSpec(
+                    resource=ObjectReference(api_version="apps/v1", kind="Deployment", name="web"),
+                    replicas=3,
+                    replica_requirements=half,
+                    placement=Placement(),
+                ),
+            )
+        ),
+    )
+    assert placed.decision.outcome == OUTCOME_SCHEDULED
+    big = ReplicaRequirements(resource_request={"cpu": "2", "memory": "1Gi"})
+    asked = EstimateReplicasRequest(shapes=[half, big], include_upper_bounds=True)
+    pools = await admin.call(admin.estimates.EstimateReplicas, asked)
+    assert set(pools.bounds) == {ESTIMATE_BOUND_LOWER}
+    asked.highest_source = ESTIMATE_SOURCE_EXACT
+    agent = await admin.call(admin.estimates.EstimateReplicas, asked)
+    assert set(agent.sources) == {ESTIMATE_SOURCE_EXACT}
+    assert set(agent.bounds) == {ESTIMATE_BOUND_NONE}
+    assert "3 promised replicas" in agent.notes[0].reason
+    bounds = zip(pools.replicas, agent.replicas, pools.upper_replicas, strict=True)
+    assert all(lower <= there <= upper for lower, there, upper in bounds)
 
 
 async def test_people_see_source_bound_and_age(member: RunningControlPlane) -> None:

@@ -24,17 +24,24 @@ class PoolBounds:
     """What surely fits and what can at most, by cluster (axis c), 0..MAX_REPLICAS.
 
     Both mean nothing where ``answered_c`` is false; ``reasons`` says why by cluster position.
+    ``beside_promises_c``: where something is promised whose pods are on no node yet, so that no
+    number is exact; None: nowhere.
     """
 
     lower_c: Int64Array
     upper_c: Int64Array
     answered_c: BoolArray
     reasons: dict[int, str]
+    beside_promises_c: BoolArray | None = None
 
 
 def answer_of(bounds: PoolBounds) -> LevelAnswer:
-    """LB+ of every cluster that can tell; bound EXACT where the upper bound says the same."""
+    """LB+ of every cluster that can tell; bound EXACT where the upper bound says the same, and
+    nothing is promised that may land on any node.
+    """
     is_exact_c = bounds.lower_c == bounds.upper_c
+    if bounds.beside_promises_c is not None:
+        is_exact_c &= ~bounds.beside_promises_c
     return LevelAnswer(
         source=Source.POOLS,
         replicas_c=bounds.lower_c,
@@ -75,7 +82,7 @@ def block_bounds(block: CellBlock, requirements: ReplicaRequirements) -> PoolBou
     """
     claim = requirements.node_claim
     demanded = per_replica(requirements.request)
-    verdict_k = _verdicts(block, claim)
+    verdict_k = block_verdicts(block, claim)
     unknown_c = _any_c(block, verdict_k, Verdict.UNKNOWN)
     return PoolBounds(
         lower_c=_totals(block, tighter_lower_k(block.cells, demanded), verdict_k),
@@ -85,7 +92,7 @@ def block_bounds(block: CellBlock, requirements: ReplicaRequirements) -> PoolBou
     )
 
 
-def _verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
+def block_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
     """The verdict on every cell; None where all suit, which nearly every question finds."""
     if claim is None and block.untainted:
         return None
