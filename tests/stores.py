@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.placement import Binding
 from federation.scheduler.decision import Outcome
+from federation.services.packed_traces import packed_traces
 from federation.services.ports import NewDecision, StoredBinding, Transaction
 from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.store.engine import create_engine
@@ -64,6 +65,7 @@ def new_decision(
         **({"id": str(uuid4()), "binding_id": None} | given),
         binding=binding,
         verdict=verdict,
+        trace=packed_traces([verdict])[0],
         placed=placed,
     )
 

@@ -30,6 +30,7 @@ from federation.model.errors import (
     Unavailable,
 )
 from federation.services.reporting import Reporting
+from federation.services.threads import READING_REPORTS
 from federation.services.values import AgentHello, Principal, WelcomeFacts
 from federation.v1.agents_pb2 import (
     Ack,
@@ -254,13 +255,13 @@ async def _report(session: Session, message: Report) -> CapacityReport:
     found = Violations()
     size_bytes = message.ByteSize()
     if size_bytes > MAX_REPORT_BYTES:
-        size_bytes -= await asyncio.to_thread(echo_bytes, message)
+        size_bytes -= await READING_REPORTS.run(echo_bytes, message)
     if size_bytes > MAX_REPORT_BYTES:
         rule = f"has {size_bytes} bytes beside its echoes: at most {MAX_REPORT_BYTES} are kept"
         found.add("report", rule)
     found.check()
     if size_bytes > THREAD_BYTES or len(message.echoes) > THREAD_ECHOES:
-        report = await asyncio.to_thread(report_from_message, message)
+        report = await READING_REPORTS.run(report_from_message, message)
     else:
         report = report_from_message(message)
     if report.epoch != session.epoch:

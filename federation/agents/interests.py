@@ -15,6 +15,7 @@ from federation.model.echoes import InterestUpdate, Owner, interest_of
 from federation.model.errors import NotFound
 from federation.model.ledger import ClusterLedger
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
+from federation.services.threads import TELLING_AGENTS
 from federation.v1.agents_pb2 import ConnectResponse
 
 # At most ten updates a second for each agent.
@@ -111,7 +112,7 @@ class Interests:
             # The stream of a cluster that was removed is about to end.
             return
         if changed is None or len(changed) > THREAD_BINDINGS:
-            messages = await asyncio.to_thread(self._messages, ledger, changed, feed.told)
+            messages = await TELLING_AGENTS.run(self._messages, ledger, changed, feed.told)
         else:
             messages = self._messages(ledger, changed, feed.told)
         feed.told = ledger.interest_version

@@ -5,7 +5,6 @@ Must not decide anything: reads the message, calls ``Availability``, writes the 
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from federation.codec.estimates import (
@@ -17,6 +16,7 @@ from federation.codec.estimates import (
 from federation.model.errors import LimitExceeded
 from federation.rpc.interceptors import Context, seconds_left
 from federation.services.availability import EXACT_SECONDS, Availability
+from federation.services.threads import ESTIMATING
 from federation.v1 import estimates_pb2 as messages
 from federation.v1.estimates_pb2_grpc import EstimatesServicer as Servicer
 
@@ -55,7 +55,7 @@ class EstimatesServicer(Servicer):
             include_cluster_names=request.include_cluster_names,
             include_upper_bounds=request.include_upper_bounds,
         )
-        return write() if numbers < NUMBERS_PER_THREAD else await asyncio.to_thread(write)
+        return write() if numbers < NUMBERS_PER_THREAD else await ESTIMATING.run(write)
 
     async def EstimateComponentSets(
         self, request: messages.EstimateComponentSetsRequest, context: Context

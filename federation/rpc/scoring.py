@@ -5,7 +5,6 @@ Must not compute scores: reads the message, calls the agent's pure scorer, write
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 from estimator.binpack.breakdown import ResourceScore
@@ -19,6 +18,7 @@ from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.model.pod_request import ContainerRequest, PodResources
 from federation.rpc.interceptors import Context
+from federation.services.threads import SCORING
 from federation.v1 import scoring_pb2 as messages
 from federation.v1.scoring_pb2_grpc import ScoringServicer as Servicer
 
@@ -33,15 +33,11 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 class ScoringServicer(Servicer):
     """Implements federation.v1.Scoring. A large request takes a second, so one at a time."""
 
-    def __init__(self) -> None:
-        self._turn = asyncio.Semaphore(1)
-
     async def ScoreNodes(
         self, request: messages.ScoreNodesRequest, context: Context
     ) -> messages.ScoreNodesResponse:
         _check_limits(request)
-        async with self._turn:
-            return await asyncio.to_thread(_scored, request)
+        return await SCORING.run(_scored, request)
 
 
 def _check_limits(request: messages.ScoreNodesRequest) -> None:

@@ -21,6 +21,7 @@ from federation.model.ledger import ClusterLedger
 from federation.model.placement import binding_key
 from federation.model.reservations import PromiseCertificate, Share
 from federation.services.deciding import other_uid
+from federation.services.duties import Begin
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
 from federation.services.journal import BindingChanged, ClusterShares, StoredReservations
@@ -144,12 +145,13 @@ class Amending:
             fields = {"binding": key, "cluster": cluster, "decision": decision}
             logger.warning("planned promise is careful now", extra={"fields": fields})
 
-    async def expire_leases(self, tx: Transaction) -> int:
+    async def expire_leases(self, begin: Begin) -> int:
         """End the promises whose leases have run out; how many bindings had any.
 
-        ``tx`` only reads who that is: each is ended in a transaction of its own.
+        Each is ended in a transaction of its own, once that which finds them is over.
         """
-        expired = await tx.reservations.expired(EXPIRED_AT_ONCE)
+        async with begin() as tx:
+            expired = await tx.reservations.expired(EXPIRED_AT_ONCE)
         for namespace, name in expired:
             with suppress(NotFound, Conflict):
                 if await self._amend(namespace, name, "", _let_go_when_expired):

@@ -5,7 +5,6 @@ Must not wait for the store, nor longer for agents than the caller does.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from federation.services.fleet import FleetOwner
 from federation.services.fleet_snapshot import FleetSnapshot, age_seconds, sequences
 from federation.services.known_estimates import KnownEstimates
 from federation.services.ports import AgentEstimates, Clock
+from federation.services.threads import ESTIMATING
 from federation.services.values import EstimateAnswer, ExactQuestion
 
 # Fewer than all of these take less than 5 ms: not worth a thread.
@@ -61,7 +61,7 @@ class Availability:
         if is_quick and len(shapes) * len(snapshot.outstanding) < PROMISED_PER_THREAD:
             found = answer(snapshot, self._known, shapes, clusters, options, now)
         else:
-            found = await asyncio.to_thread(
+            found = await ESTIMATING.run(
                 answer, snapshot, self._known, shapes, clusters, options, now
             )
         if options.highest < Source.EXACT:
@@ -78,7 +78,7 @@ class Availability:
     ) -> EstimateAnswer:
         """Whole sets of one workload's components, as ``estimate`` otherwise."""
         snapshot, now = self._fleet.snapshot, self._clock.now()
-        found = await asyncio.to_thread(answer_sets, snapshot, components, clusters, options, now)
+        found = await ESTIMATING.run(answer_sets, snapshot, components, clusters, options, now)
         if options.highest < Source.EXACT:
             return found
         question = ExactQuestion(components=tuple(components))

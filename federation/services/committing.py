@@ -1,18 +1,17 @@
 """Decisions in batches: read together, decided one after the other, committed in one transaction.
 
 Must not hold the store while it decides, unless others kept winning; must not answer before the
-commit. Belongs to one event loop; deciding runs in one thread of its own.
+commit. Belongs to one event loop; deciding runs in one thread of its own, and what has to be
+decided under locks in threads that nothing else keeps busy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, Unavailable
@@ -24,18 +23,17 @@ from federation.services.fleet import FleetOwner
 from federation.services.following import Following
 from federation.services.journal_ports import Holding
 from federation.services.once import answer_of, kept_answer
+from federation.services.packed_traces import packed_off_loop, packed_traces
 from federation.services.ports import Clock, Peers, Store, StoredBinding, Transaction
 from federation.services.promising import Working
 from federation.services.rechecking import lock_groups, unchanged
+from federation.services.threads import PREVIEWING, UNDER_LOCKS, Threads
 from federation.services.values import DecisionRecord, Once, Scheduled
 from federation.services.waiting import Batch, Request, Waiting, marks_of
 from federation.services.writing import Key, Written, lock_clusters, write
 
 # Where others promise in the same clusters, a transaction had better be worth the wait for it.
 GATHERING_SECONDS = 0.012
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class _Known(NamedTuple):
@@ -79,7 +77,7 @@ class Committing:
         self._waiting = Waiting()
         self._worker: asyncio.Task[None] | None = None
         self._has_rivals = False
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="deciding")
+        self._thread = Threads("deciding", workers=1, most_waiting=2)
 
     def submit(
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
@@ -105,7 +103,8 @@ class Committing:
             draft = await self._draft(
                 read, binding, (await _find_known(read, [key])).get(key), adopt=adopt
             )
-        (decided,) = await self._decide(self.working(), [draft])
+        now = self._clock.now()
+        (decided,) = await PREVIEWING.run(decide_all, self.working(), [draft], now)
         if isinstance(decided, FederationError):
             raise decided
         return decided
@@ -133,7 +132,7 @@ class Committing:
         )
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
 
     async def _work(self) -> None:
         """Decide one batch after the other, each while the one before it is committed.
@@ -173,8 +172,9 @@ class Committing:
             decided = await self._decide(working, drafts)
             if not await _arrived(before):
                 working, now = self.working(), self._clock.now()
-                decided = await self._in_thread(decide_rest, working, drafts, decided, now)
-            to_write = await self._answer_unwritten(batch, drafts, decided)
+                decided = await self._thread.run(decide_rest, working, drafts, decided, now)
+            await self._answer_unwritten(batch, drafts, decided)
+            to_write = _to_write(batch, decided)
         except Exception as error:  # noqa: BLE001 - each caller gets it
             await _arrived(before)
             await self._failed(batch, error)
@@ -218,6 +218,7 @@ class Committing:
         Whether everything was written as it was.
         """
         touched = frozenset[str]().union(*(each.touched for each in decided))
+        traces = await packed_off_loop([each.verdict for each in decided])
         with self._following.appending() as own:
             async with self._store.transaction() as tx:
                 await lock_groups(tx, decided)
@@ -228,9 +229,8 @@ class Committing:
                 is_news = bool(moved) or len(kept) < len(decided)
                 if is_news:
                     working = self.working()
-                    packed = await self._in_thread(pack_again, working, kept)
-                    kept = [each for each in packed if each is not None]
-                written = await self._write(tx, batch, kept)
+                    kept, traces = await UNDER_LOCKS.run(_packed_again, working, kept)
+                written = await self._write(tx, batch, kept, traces)
                 own.announce(written.entries, written.changes)
             self._finish(batch, kept, written, working)
         late = batch.keys() - {each.key for each in kept}
@@ -245,14 +245,15 @@ class Committing:
             async with self._store.transaction() as tx:
                 await lock_clusters(tx, self._fleet, self._following, self._fleet.snapshot.names)
                 working = self.working()
-                decided = await self._answer_unwritten(
-                    batch, drafts, await self._decide(working, drafts)
-                )
-                if len(await unchanged(tx, decided)) < len(decided):
+                decided = await UNDER_LOCKS.run(decide_all, working, drafts, self._clock.now())
+                to_write = _to_write(batch, decided)
+                if len(await unchanged(tx, to_write)) < len(to_write):
                     raise Conflict("The binding was changed meanwhile.")
-                written = await self._write(tx, batch, decided)
+                traces = await packed_off_loop([each.verdict for each in to_write], UNDER_LOCKS)
+                written = await self._write(tx, batch, to_write, traces)
                 own.announce(written.entries, written.changes)
-            self._finish(batch, decided, written, working)
+            self._finish(batch, to_write, written, working)
+        await self._answer_unwritten(batch, drafts, decided)
 
     async def _read(self, batch: Batch) -> list[Draft]:
         """What the store knows of the bindings; who cannot be decided about is told why."""
@@ -296,26 +297,22 @@ class Committing:
     async def _decide(
         self, working: Working, drafts: Sequence[Draft]
     ) -> list[Decided | FederationError]:
-        seconds, decided = await self._in_thread(_timed, working, drafts, self._clock.now())
+        seconds, decided = await self._thread.run(_timed, working, drafts, self._clock.now())
         self._waiting.took(seconds, len(drafts))
         return decided
 
     async def _answer_unwritten(
         self, batch: Batch, drafts: Sequence[Draft], decided: Sequence[Decided | FederationError]
-    ) -> list[Decided]:
-        """Answer those that there is no decision to write for; the others are left."""
-        left = []
+    ) -> None:
+        """Answer those that there is no decision to write for."""
         for draft, each in zip(drafts, decided, strict=True):
             request = batch[draft.key]
             if isinstance(each, FederationError):
                 request.fail(each)
             elif (standing := each.standing) is not None:
                 await self._answer(request, Scheduled(record=standing, binding=draft.candidate))
-            elif draft.known or request.wait or each.considered.is_placed:
-                left.append(each)
-            else:
+            elif not _is_stored(each, request):
                 request.succeed(Scheduled(record=self.unstored(each), binding=None))
-        return left
 
     async def _answer(self, request: Request, scheduled: Scheduled) -> None:
         """Answer with what was decided before, and with the same when asked again."""
@@ -328,8 +325,10 @@ class Committing:
                     scheduled = await answer_of(tx, known, once)
         request.succeed(scheduled)
 
-    async def _write(self, tx: Transaction, batch: Batch, decided: Sequence[Decided]) -> Written:
-        written = await write(tx, [each.ready for each in decided])
+    async def _write(
+        self, tx: Transaction, batch: Batch, decided: Sequence[Decided], traces: Sequence[bytes]
+    ) -> Written:
+        written = await write(tx, [each.ready for each in decided], traces)
         given = [(once, key) for key in written.answers if (once := batch[key].once) is not None]
         # In one order everywhere, so that two batches never wait for each other.
         for once, key in sorted(given, key=lambda each: (each[0].caller, each[0].key)):
@@ -344,10 +343,6 @@ class Committing:
         self._fleet.adopt(working.snapshot, working.after, written.changes)
         for each in decided:
             batch[each.key].succeed(written.answers[each.key])
-
-    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
 
 
 async def _find_known(read: Transaction, keys: Collection[Key]) -> Mapping[Key, _Known]:
@@ -368,6 +363,31 @@ def _timed(
     # Kept there for the event loop, which must not be held up by the ledgers of all clusters.
     _ = working.after
     return time.thread_time() - started, decided
+
+
+def _packed_again(
+    working: Working, decided: Sequence[Decided]
+) -> tuple[list[Decided], list[bytes]]:
+    """Those that find room on a newer fleet, and their packed traces."""
+    packed = [each for each in pack_again(working, decided) if each is not None]
+    _ = working.after
+    return packed, packed_traces([each.verdict for each in packed])
+
+
+def _to_write(batch: Batch, decided: Sequence[Decided | FederationError]) -> list[Decided]:
+    """Those that there is a decision to write for."""
+    return [
+        each
+        for each in decided
+        if isinstance(each, Decided) and each.standing is None and _is_stored(each, batch[each.key])
+    ]
+
+
+def _is_stored(decided: Decided, request: Request) -> bool:
+    """Whether a decision that says something new is kept: not one about a binding that is nowhere
+    and does not want to wait.
+    """
+    return bool(decided.draft.known or request.wait or decided.considered.is_placed)
 
 
 async def _arrived(ahead: _Ahead | None) -> bool:

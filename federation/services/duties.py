@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from federation.model.errors import FederationError
 from federation.services.ports import Clock, Store, Transaction
@@ -24,16 +26,23 @@ PRUNED_AT_ONCE = 1000
 logger = logging.getLogger(__name__)
 
 
+Begin: TypeAlias = Callable[[], AbstractAsyncContextManager[Transaction]]
+
+
+class DutyLost(Exception):
+    """Another control plane has the duty now."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duty:
-    """Work in small pieces: ``work`` does one in a transaction and says how much it was.
+    """Work in small pieces: ``work`` does one and says how much it was.
 
-    It is called again as long as that was as much as it does ``at_once``, and then after
-    ``every_seconds``.
+    What it is given begins a transaction, for whoever has the duty still. It is called again as
+    long as it did as much as it does ``at_once``, and then after ``every_seconds``.
     """
 
     name: str
-    work: Callable[[Transaction], Awaitable[int]]
+    work: Callable[[Begin], Awaitable[int]]
     at_once: int = 1
     every_seconds: float = 0.0
 
@@ -116,15 +125,33 @@ class Duties:
         """Piece by piece, no longer than until the lease has to be renewed."""
         stop_at = self._clock.now() + self._lease_seconds / ROUNDS_PER_LEASE
         while self._clock.now() < stop_at:
-            async with self._store.transaction() as tx:
-                if not await tx.duties.check(duty.name, self._tokens[duty.name]):
-                    del self._tokens[duty.name]
-                    logger.warning("duty lost", extra={"fields": {"duty": duty.name}})
-                    return
-                done = await duty.work(tx)
+            try:
+                done = await duty.work(partial(self._begin, duty))
+            except DutyLost:
+                del self._tokens[duty.name]
+                logger.warning("duty lost", extra={"fields": {"duty": duty.name}})
+                return
             if done < duty.at_once:
                 self._due_at[duty.name] = self._clock.now() + duty.every_seconds
                 return
+
+    @asynccontextmanager
+    async def _begin(self, duty: Duty) -> AsyncIterator[Transaction]:
+        """A transaction of a duty. Raises DutyLost."""
+        async with self._store.transaction() as tx:
+            if not await tx.duties.check(duty.name, self._tokens[duty.name]):
+                raise DutyLost
+            yield tx
+
+
+def in_one(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begin], Awaitable[int]]:
+    """Work that needs one transaction for all it does."""
+
+    async def do(begin: Begin) -> int:
+        async with begin() as tx:
+            return await work(tx)
+
+    return do
 
 
 async def _prune_journal(tx: Transaction) -> int:
@@ -141,7 +168,7 @@ async def _prune_credentials(tx: Transaction) -> int:
 
 _pruning = partial(Duty, at_once=PRUNED_AT_ONCE, every_seconds=PRUNE_EVERY_SECONDS)
 PRUNING = (
-    _pruning(name="prune journal", work=_prune_journal),
-    _pruning(name="prune requests", work=_prune_requests),
-    _pruning(name="prune credentials", work=_prune_credentials),
+    _pruning(name="prune journal", work=in_one(_prune_journal)),
+    _pruning(name="prune requests", work=in_one(_prune_requests)),
+    _pruning(name="prune credentials", work=in_one(_prune_credentials)),
 )

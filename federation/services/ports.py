@@ -124,16 +124,16 @@ class StoredBinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPreview:
-    """What a preview's token will commit: ``binding`` as it was decided, on ``base``.
+    """What a preview's token will commit: the binding as it was decided, on ``base``.
 
-    ``base`` is the binding as stored at the time, None when it was new.
+    ``base`` is the binding as stored at the time, None when it was new. ``body`` is what
+    ``packed_preview`` makes of the rest.
     """
 
     id: str
     secret_hash: bytes
     base: StoredBinding | None
-    binding: Binding
-    verdict: Verdict
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +157,14 @@ class NewDecision:
     """A decision that is to be kept under ``id``, a UUID, with its binding as it was decided.
 
     ``binding_id`` is None for a new binding. ``placed`` False leaves the binding where it was.
+    ``trace`` is what ``packed_traces`` makes of the verdict.
     """
 
     id: str
     binding_id: int | None
     binding: Binding
     verdict: Verdict
+    trace: bytes
     placed: bool
     observed_affinity: str = ""
 

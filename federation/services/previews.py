@@ -16,10 +16,13 @@ from federation.services.committing import Committing
 from federation.services.deciding import PLACED, asks_the_same
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
+from federation.services.packed_previews import packed_preview
+from federation.services.packed_traces import packed_off_loop
 from federation.services.ports import NewPreview, Store, StoredBinding, StoredPreview, Transaction
 from federation.services.promising import Kept, Working
 from federation.services.scheduling import Scheduling
 from federation.services.secrets import make_secret, parse_secret
+from federation.services.threads import PACKING, UNDER_LOCKS
 from federation.services.values import Previewed, Scheduled
 from federation.services.writing import Ready, lock_clusters, write
 
@@ -58,8 +61,7 @@ class Previews:
             id=made.id,
             secret_hash=made.hash,
             base=considered.known,
-            binding=considered.candidate,
-            verdict=considered.verdict,
+            body=await PACKING.run(packed_preview, considered.candidate, considered.verdict),
         )
         async with self._store.transaction() as tx:
             expires_at = await tx.previews.add(preview, PREVIEW_SECONDS)
@@ -88,7 +90,7 @@ class Previews:
             if preview.decision_id:
                 return await _committed(tx, preview)
             ready, working = await self._ready(tx, preview)
-            written = await write(tx, [ready])
+            written = await write(tx, [ready], await packed_off_loop([ready.verdict], UNDER_LOCKS))
             scheduled = written.answers[ready.key]
             await tx.previews.settle(preview.id, scheduled.record.id)
         self._fleet.adopt(working.snapshot, working.after, written.changes)

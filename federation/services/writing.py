@@ -44,8 +44,7 @@ class Ready:
     def is_placed(self) -> bool:
         return self.verdict.decision.outcome in PLACED
 
-    @property
-    def new(self) -> NewDecision:
+    def new(self, trace: bytes) -> NewDecision:
         placed, known = self.is_placed, self.known
         group = self.verdict.decision.trace.affinity_group
         return NewDecision(
@@ -53,6 +52,7 @@ class Ready:
             binding_id=known.id if known else None,
             binding=self.candidate,
             verdict=self.verdict,
+            trace=trace,
             placed=placed,
             observed_affinity=group if placed else known.observed_affinity if known else "",
         )
@@ -103,15 +103,18 @@ async def lock_clusters(
     return gone | moved.keys()
 
 
-async def write(tx: Transaction, ready: Sequence[Ready]) -> Written:
-    """Write decisions, each with its binding and reservations. The ledgers involved are locked.
+async def write(tx: Transaction, ready: Sequence[Ready], traces: Sequence[bytes]) -> Written:
+    """Write decisions, each with its packed trace, its binding and its reservations. The ledgers
+    involved are locked.
 
     Raises Conflict when somebody took the name of a new binding meanwhile: nothing may be kept
     then.
     """
     if not ready:
         return Written()
-    settled = await tx.decisions.add_all([each.new for each in ready])
+    settled = await tx.decisions.add_all(
+        [each.new(trace) for each, trace in zip(ready, traces, strict=True)]
+    )
     if len(settled.bindings) < len(ready):
         raise Conflict("A binding of that name was made meanwhile: try again.")
     await _write_reservations(tx, ready)

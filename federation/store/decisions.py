@@ -5,7 +5,6 @@ Must not change a decision once it is stored.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,9 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.workload import TargetCluster
 from federation.services.ports import NewDecision, Settled, StoredBinding
-from federation.services.values import DecisionRecord, NodePlan, Verdict
+from federation.services.values import DecisionRecord, NodePlan
 from federation.store.bindings import groups_of
-from federation.store.packed_traces import packed_traces
 from federation.store.rows import (
     binding_spec,
     json_text,
@@ -29,10 +27,6 @@ from federation.store.rows import (
 )
 from federation.store.tables import decision as table
 from federation.store.tables import node_plan
-
-# A trace over fewer clusters is packed in less than 5 ms: not worth a thread.
-CLUSTERS_PER_THREAD = 500
-
 
 # Bindings and decisions name each other: both are there when the statement ends. A new binding has
 # the version that it would have if it had been added before it was decided.
@@ -109,7 +103,7 @@ class DecisionStatements:
             ADD,
             {
                 "rows": json_text([_row(each) for each in given.values()]),
-                "traces": await _packed([each.verdict for each in given.values()]),
+                "traces": [each.trace for each in given.values()],
             },
         )
         at, bindings = 0.0, {}
@@ -194,13 +188,6 @@ def _stored(
         decision_id=new.id,
         observed_affinity=new.observed_affinity,
     )
-
-
-async def _packed(verdicts: Sequence[Verdict]) -> list[bytes]:
-    clusters = sum(len(each.decision.trace.clusters) for each in verdicts)
-    if clusters < CLUSTERS_PER_THREAD:
-        return packed_traces(verdicts)
-    return await asyncio.to_thread(packed_traces, verdicts)
 
 
 def _uuid(decision_id: str) -> UUID | None:

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from federation.model.errors import Conflict, FederationError, InvalidRequest, Unavailable
+from federation.store import lost_peers
 
 POOL_SIZE = 16
 POOL_WAIT_SECONDS = 5.0
@@ -33,10 +34,10 @@ SERVER_SETTINGS = {
     "application_name": "fedsched",
     "statement_timeout": "10s",
     "lock_timeout": "3s",
-    "idle_in_transaction_session_timeout": "30s",
     # A decision that was acknowledged is never lost.
     "synchronous_commit": "on",
     "timezone": "UTC",
+    **lost_peers.SERVER_SETTINGS,
 }
 
 UNREACHABLE = "The database cannot be reached now; try again later."
@@ -92,7 +93,12 @@ def create_engine(url: str) -> AsyncEngine:
         json_deserializer=msgspec.json.decode,
     )
     _leave_out_the_dead(engine)
+    event.listen(engine.sync_engine.pool, "connect", _connected)
     return engine
+
+
+def _connected(connection: Any, _: ConnectionPoolEntry) -> None:
+    connection.run_async(lost_peers.notice_lost_server)
 
 
 def _leave_out_the_dead(engine: AsyncEngine) -> None:

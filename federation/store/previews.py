@@ -5,7 +5,6 @@ Must not decide whether a preview may still be committed, but by its time.
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from uuid import UUID
 
@@ -13,8 +12,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.services.ports import NewPreview, StoredPreview
-from federation.store.decisions import CLUSTERS_PER_THREAD
-from federation.store.rows import packed_preview, preview_of
+from federation.store.rows import preview_of
 from federation.store.tables import preview as table
 
 
@@ -33,7 +31,7 @@ class PreviewStatements:
                 secret_hash=preview.secret_hash,
                 binding_id=preview.base.id if preview.base else None,
                 binding_generation=preview.base.binding.generation if preview.base else None,
-                body=await _packed(preview),
+                body=preview.body,
                 expires_at=func.now() + timedelta(seconds=ttl_seconds),
             )
             .returning(table.c.expires_at)
@@ -53,9 +51,3 @@ class PreviewStatements:
     async def settle(self, preview_id: str, decision_id: str) -> None:
         statement = update(table).where(table.c.id == preview_id)
         await self._connection.execute(statement.values(decision_id=UUID(decision_id)))
-
-
-async def _packed(preview: NewPreview) -> bytes:
-    if len(preview.verdict.decision.trace.clusters) < CLUSTERS_PER_THREAD:
-        return packed_preview(preview)
-    return await asyncio.to_thread(packed_preview, preview)

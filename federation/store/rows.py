@@ -5,7 +5,6 @@ Must not talk to the database. What has a column of its own is not repeated in a
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
@@ -18,17 +17,10 @@ from federation.model.grades import DEFAULT_MODEL
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.plain import from_plain
-from federation.services.ports import NewPreview, StoredBinding, StoredCluster, StoredPreview
-from federation.services.values import (
-    AgentFacts,
-    ClusterPromise,
-    DecisionRecord,
-    NodePlan,
-    ReportEvidence,
-    Verdict,
-)
-from federation.store.packed_traces import TRACE_COMPRESSION, unpacked_trace
+from federation.services.packed_previews import unpacked_preview
+from federation.services.packed_traces import unpacked_trace
+from federation.services.ports import StoredBinding, StoredCluster, StoredPreview
+from federation.services.values import AgentFacts, DecisionRecord, NodePlan
 
 Document = dict[str, Any]
 
@@ -127,30 +119,15 @@ def record_of(row: Row[Any], plans: tuple[NodePlan, ...]) -> DecisionRecord:
     )
 
 
-def packed_preview(preview: NewPreview) -> bytes:
-    """The binding, the decision and its evidence as compressed JSON."""
-    plain = {
-        "binding": document_of(preview.binding),
-        "decision": preview.verdict.decision.to_plain(),
-        "evidence": preview.verdict.evidence,
-        "promises": preview.verdict.promises,
-    }
-    return zlib.compress(msgspec.json.encode(plain), TRACE_COMPRESSION)
-
-
 def preview_of(row: Row[Any]) -> StoredPreview:
-    plain = msgspec.json.decode(zlib.decompress(row.body))
+    binding, verdict = unpacked_preview(row.body)
     return StoredPreview(
         id=row.id,
         secret_hash=row.secret_hash,
         binding_id=row.binding_id,
         binding_generation=row.binding_generation,
-        binding=msgspec.convert(plain["binding"], Binding),
-        verdict=Verdict(
-            decision=from_plain(Decision, plain["decision"]),
-            evidence=msgspec.convert(plain["evidence"], ReportEvidence),
-            promises=_promises_of(plain),
-        ),
+        binding=binding,
+        verdict=verdict,
         decision_id=str(row.decision_id or ""),
     )
 
@@ -161,11 +138,6 @@ def node_plan_of(body: Any) -> NodePlan:
 
 def unix_seconds(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()
-
-
-def _promises_of(plain: Document) -> tuple[ClusterPromise, ...]:
-    """None in what was stored before promises were made."""
-    return msgspec.convert(plain.get("promises", ()), tuple[ClusterPromise, ...])
 
 
 def _without(value: object, columns: tuple[str, ...]) -> Document:

@@ -15,6 +15,7 @@ from contextlib import suppress
 import asyncpg
 
 from federation.store.engine import CONNECT_SECONDS, CONNECTION_ERRORS, driver_target
+from federation.store.lost_peers import notice_lost_server
 
 CHANNEL = "fedsched_journal"
 # Appends within this time are announced to other control planes together.
@@ -83,6 +84,7 @@ class JournalSignal:
 
         try:
             with suppress(*CONNECTION_ERRORS):
+                await notice_lost_server(connection)
                 await connection.add_listener(CHANNEL, hear)
                 # What was appended before we listened was not told.
                 self._told.set()

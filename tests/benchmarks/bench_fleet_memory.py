@@ -28,6 +28,7 @@ from federation.model.reservations import Reservation
 from federation.model.shapes import Echo
 from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
 from federation.services.journal import StoredReservations
+from federation.services.packed_traces import packed_traces
 from federation.services.ports import NamedReport, NewDecision, Transaction
 from federation.services.values import AgentFacts, ReportEvidence, Verdict
 from federation.store.engine import create_engine
@@ -115,7 +116,8 @@ async def put_bindings(tx: Transaction, given: Sequence[Binding]) -> list[Stored
                 id=each,
                 binding_id=None,
                 binding=binding,
-                verdict=verdict(binding),
+                verdict=(made := verdict(binding)),
+                trace=packed_traces([made])[0],
                 placed=True,
             )
             for each, binding in decided

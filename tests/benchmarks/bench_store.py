@@ -26,6 +26,7 @@ from federation.services.journal import (
     Position,
     StoredReservations,
 )
+from federation.services.packed_traces import packed_traces
 from federation.services.ports import NewDecision
 from federation.services.values import AgentFacts, ClusterPromise, ReportEvidence, Verdict
 from federation.store.embedded import EmbeddedPostgres
@@ -129,6 +130,7 @@ def reserved(given: Binding, decision: str) -> StoredReservations:
 async def batch(tx: PostgresTransaction, given: list[Binding], watch: Stopwatch) -> None:
     targets = [each.name for each in given[0].clusters]
     made = verdict(targets)
+    (trace,) = packed_traces([made])
     ids = [str(uuid4()) for _ in given]
     keys = [(each.namespace, each.name) for each in given]
     async with watch.of("bindings.lock_all"):
@@ -143,6 +145,7 @@ async def batch(tx: PostgresTransaction, given: list[Binding], watch: Stopwatch)
                     binding_id=known[key].id if known else None,
                     binding=replace(each, generation=2) if known else each,
                     verdict=made,
+                    trace=trace,
                     placed=True,
                 )
                 for id_, key, each in zip(ids, keys, given, strict=True)

@@ -188,8 +188,7 @@ class Federation:
             "UPDATE reservation SET lease_expires_at = now() - interval '1 second' "
             "WHERE lease_expires_at IS NOT NULL"
         )
-        async with self.store.transaction() as tx:
-            await self._any().amending.expire_leases(tx)
+        await self._any().amending.expire_leases(self.store.transaction)
         left = "SELECT count(*) FROM reservation WHERE lease_expires_at IS NOT NULL"
         assert await self.database.fetchval(left) == 0
 

@@ -8,6 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.services.packed_previews import packed_preview
 from federation.services.ports import NewPreview, StoredBinding, StoredPreview
 from federation.services.values import ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore
@@ -19,6 +20,7 @@ VERDICT = Verdict(
     decision=make_decision(("a", 4), ("b", 2)),
     evidence=ReportEvidence(sequences=(7, 0, 3), age_seconds=(0.25, 0.0, 1.5)),
 )
+BINDING = replace(FULL, generation=4, fresh=True)
 
 
 def preview(preview_id: str = "p", *, base: StoredBinding | None = None) -> NewPreview:
@@ -26,8 +28,7 @@ def preview(preview_id: str = "p", *, base: StoredBinding | None = None) -> NewP
         id=preview_id,
         secret_hash=b"s" * 32,
         base=base,
-        binding=replace(FULL, generation=4, fresh=True),
-        verdict=VERDICT,
+        body=packed_preview(BINDING, VERDICT),
     )
 
 
@@ -47,7 +48,7 @@ async def test_a_preview_comes_back_as_it_was_put(store: PostgresStore) -> None:
     await keep(store, preview(base=base))
     kept = await found(store)
     assert kept is not None
-    assert kept.binding == preview().binding
+    assert kept.binding == BINDING
     assert kept.verdict.decision.to_plain() == VERDICT.decision.to_plain()
     assert kept.verdict.evidence == VERDICT.evidence
     assert (kept.binding_id, kept.binding_generation) == (base.id, 3)

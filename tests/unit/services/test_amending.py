@@ -218,17 +218,14 @@ async def test_a_lease_that_ran_out_ends_once_and_frees_its_room(
     amending: Amending, scheduling: Scheduling, store: PostgresStore, engine: AsyncEngine
 ) -> None:
     await apply(scheduling, LEASED)
-    async with store.transaction() as tx:
-        assert await amending.expire_leases(tx) == 0
+    assert await amending.expire_leases(store.transaction) == 0
     await run_out(engine)
     assert not await room(scheduling, "a")
-    async with store.transaction() as tx:
-        assert await amending.expire_leases(tx) == 1
+    assert await amending.expire_leases(store.transaction) == 1
     assert await held(store) == {}
     assert await room(scheduling, "a")
     known = await versions(store)
-    async with store.transaction() as tx:
-        assert await amending.expire_leases(tx) == 0
+    assert await amending.expire_leases(store.transaction) == 0
     assert await versions(store) == known
 
 
@@ -244,8 +241,7 @@ async def test_a_lease_that_was_taken_anew_meanwhile_is_not_ended(
     await run_out(engine)
     meddled.meddle = lambda: apply(one.deciders.scheduling, LEASED)
     with caplog.at_level(logging.INFO):
-        async with store.transaction() as tx:
-            await other.deciders.amending.expire_leases(tx)
+        await other.deciders.amending.expire_leases(store.transaction)
     assert await held(store) == {"a": 6, "b": 3, "c": 3}
     assert "lease ran out" not in caplog.messages
 

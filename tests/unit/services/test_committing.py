@@ -116,8 +116,7 @@ async def test_who_schedules_after_its_lease_ran_out_has_one_again(
     await run_out(engine)
     again = await apply(deciders.scheduling, leased)
     assert again.record.id != first.record.id
-    async with store.transaction() as tx:
-        assert await deciders.amending.expire_leases(tx) == 0
+    assert await deciders.amending.expire_leases(store.transaction) == 0
     assert await held(store) == {"a": 2}
 
 

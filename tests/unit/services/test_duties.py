@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.errors import Conflict
-from federation.services.duties import PRUNING, Duties, Duty
+from federation.services.duties import PRUNING, Duties, Duty, in_one
 from federation.services.journal import ClusterChanged, Position
 from federation.services.ports import Clock, Transaction
 from federation.services.replicas import Replicas
@@ -37,7 +37,7 @@ class Work:
             self.done.append(replica)
             return 1
 
-        return Duty(name="work", work=do, every_seconds=every_seconds)
+        return Duty(name="work", work=in_one(do), every_seconds=every_seconds)
 
 
 def duties(store: PostgresStore, clock: Clock, replica: str, *given: Duty) -> Duties:
@@ -96,7 +96,7 @@ async def test_a_holder_that_slept_over_its_lease_writes_nothing(
         await other.do_round()
         return 0
 
-    a = duties(store, clock, "a", Duty(name="nap", work=sleep), work.by("a"))
+    a = duties(store, clock, "a", Duty(name="nap", work=in_one(sleep)), work.by("a"))
     work.pieces = 1
     await a.do_round()
     assert work.done == ["b"]
@@ -116,7 +116,7 @@ async def test_while_a_piece_is_done_nobody_can_take_over(
         return 0
 
     work = Work()
-    a = duties(store, clock, "a", Duty(name="work", work=do))
+    a = duties(store, clock, "a", Duty(name="work", work=in_one(do)))
     b = duties(store, clock, "b", work.by("b"))
     doing = asyncio.create_task(a.do_round())
     await begun.wait()
@@ -153,7 +153,7 @@ async def test_work_that_fails_is_tried_again_and_keeps_none_from_being_done(
         return 0
 
     other = Work()
-    a = duties(store, clock, "a", Duty(name="failing", work=do), other.by("other"))
+    a = duties(store, clock, "a", Duty(name="failing", work=in_one(do)), other.by("other"))
     await a.do_round()
     assert await written(store) == ["other"]
     await a.do_round()
@@ -168,7 +168,7 @@ async def test_work_that_did_less_than_it_can_is_not_asked_again_at_once(
     async def do(_: Transaction) -> int:
         return done.pop(0)
 
-    await duties(store, clock, "a", Duty(name="work", work=do, at_once=3)).do_round()
+    await duties(store, clock, "a", Duty(name="work", work=in_one(do), at_once=3)).do_round()
     assert done == [3]
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from federation.model.reservations import PromiseCertificate
 from federation.scheduler.arrays import filled, read_only
 from federation.scheduler.decision import Decision
+from federation.services.packed_traces import packed_traces, unpacked_trace
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
-from federation.store.packed_traces import packed_traces, unpacked_trace
 from tests.decisions import make_decision
 
 ONE = ReportEvidence(sequences=(3, 4, 0), age_seconds=(0.25, 8.0, 0.0))

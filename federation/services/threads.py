@@ -1,0 +1,63 @@
+"""Threads by kind of work: so many of each, and so much that may wait for one.
+
+Must not know what is done there. Work of one kind never waits behind that of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+from federation.model.errors import LimitExceeded
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Threads:
+    """Threads for one kind of work; they start when there is some."""
+
+    def __init__(self, kind: str, *, workers: int, most_waiting: int) -> None:
+        self._kind = kind
+        self._most = workers + most_waiting
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix=kind)
+        self._lock = threading.Lock()
+        self._under_way = 0
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the work comes to. Raises LimitExceeded when too much waits already.
+
+        Who is cancelled does not wait any longer; work that has begun goes on to its end.
+        """
+        with self._lock:
+            if self._under_way >= self._most:
+                raise LimitExceeded(f"Too much {self._kind} waits for its turn; try again later.")
+            self._under_way += 1
+        future = self._executor.submit(partial(work, *args, **kwargs))
+        future.add_done_callback(self._ended)
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """What waits is given up."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _ended(self, _: Future[T]) -> None:
+        with self._lock:
+            self._under_way -= 1
+
+
+# Batches are decided one after the other; previews must not be in their way.
+PREVIEWING: Final = Threads("previewing", workers=1, most_waiting=200)
+# Before a transaction begins: what is to be written may be large.
+PACKING: Final = Threads("packing", workers=2, most_waiting=1000)
+# What has to be decided under locks: nobody else's work is in its way.
+UNDER_LOCKS: Final = Threads("deciding under locks", workers=2, most_waiting=100)
+ESTIMATING: Final = Threads("estimating", workers=2, most_waiting=100)
+SCORING: Final = Threads("scoring", workers=1, most_waiting=20)
+# Reports of agents that all came back at once, and what they are told then.
+READING_REPORTS: Final = Threads("reading of reports", workers=2, most_waiting=20_000)
+TELLING_AGENTS: Final = Threads("telling of agents", workers=1, most_waiting=20_000)

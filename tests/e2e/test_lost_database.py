@@ -1,0 +1,160 @@
+"""A control plane whose connection to the database falls silent, while others go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import make_url
+
+from federation.v1.resource_pb2 import (
+    ObjectMeta,
+    ObjectReference,
+    Placement,
+    ReplicaRequirements,
+    ResourceBinding,
+    ResourceBindingSpec,
+)
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
+from tests.control_planes import RunningControlPlane, heartbeat, report, running_control_plane
+
+# Generous bounds on hanging: 30 s of held locks were the fault.
+ANSWERED_SECONDS = 15.0
+BACK_SECONDS = 60.0
+COMMIT = b"COMMIT"
+
+
+class Proxy:
+    """Passes bytes between control planes and the database, until it falls silent."""
+
+    def __init__(self, database_url: str) -> None:
+        self._url = make_url(database_url)
+        self._writers: list[asyncio.StreamWriter] = []
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self.silent_at_commit = False
+        self.fell_silent = asyncio.Event()
+        self.url = ""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Proxy]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        dialled = self._url.set(host="127.0.0.1", port=port)
+        self.url = dialled.difference_update_query(["host", "port"]).render_as_string(
+            hide_password=False
+        )
+        try:
+            yield self
+        finally:
+            self.back()
+            server.close()
+            for writer in self._writers:
+                writer.close()
+            await server.wait_closed()
+
+    def fall_silent(self) -> None:
+        self._passing.clear()
+        self.fell_silent.set()
+
+    def back(self) -> None:
+        """What was under way is lost; who dials again gets through."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+        self._passing.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host = str(self._url.query.get("host") or self._url.host)
+        port = int(str(self._url.query.get("port") or self._url.port or 5432))
+        if host.startswith("/"):
+            to, back = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+        else:
+            to, back = await asyncio.open_connection(host, port)
+        self._writers += [writer, back]
+        with suppress(OSError):
+            await asyncio.gather(self._pass_on(reader, back), self._pass_on(to, writer))
+        back.close()
+        writer.close()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if self.silent_at_commit and COMMIT in data:
+                self.silent_at_commit = False
+                self.fall_silent()
+            await self._passing.wait()
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+def scheduled(running: RunningControlPlane, name: str) -> Any:
+    binding = ResourceBinding(
+        metadata=ObjectMeta(namespace="shop", name=name),
+        spec=ResourceBindingSpec(
+            resource=ObjectReference(api_version="apps/v1", kind="Deployment", name=name),
+            replicas=1,
+            replica_requirements=ReplicaRequirements(resource_request={"cpu": "100m"}),
+            placement=Placement(),
+        ),
+    )
+    request = ScheduleRequest(binding=binding)
+    return running.admin.scheduling.Schedule(
+        request, timeout=BACK_SECONDS, metadata=running.admin.metadata
+    )
+
+
+@asynccontextmanager
+async def beating(running: RunningControlPlane) -> AsyncIterator[None]:
+    """The agent of member1, which is heard all the time."""
+    async with running.connected("member1", report=report()) as stream:
+
+        async def beat() -> None:
+            while True:
+                await stream.say(heartbeat=heartbeat(1, "hash-1-1"))
+                await asyncio.sleep(0.3)
+
+        async def listen() -> None:
+            while await stream.next() is not None:
+                pass
+
+        tasks = [asyncio.create_task(beat()), asyncio.create_task(listen())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def two_planes(
+    database_url: str, tmp_path: Path
+) -> AsyncIterator[tuple[RunningControlPlane, RunningControlPlane, Proxy]]:
+    """One behind a proxy, and one that the agent is connected to; both know the cluster."""
+    often = {"heartbeat_seconds": "1"}
+    async with (
+        Proxy(database_url).running() as proxy,
+        running_control_plane(database_url, tmp_path / "there", **often) as there,
+        beating(there),
+        running_control_plane(proxy.url, tmp_path / "there", **often) as here,
+    ):
+        while (await scheduled(here, "first")).decision.outcome != OUTCOME_SCHEDULED:
+            pass
+        yield here, there, proxy
+
+
+async def test_a_plane_that_is_cut_off_in_a_commit_does_not_hold_up_the_others(
+    fresh_database_url: str, tmp_path: Path
+) -> None:
+    async with two_planes(fresh_database_url, tmp_path) as (here, there, proxy):
+        proxy.silent_at_commit = True
+        lost = asyncio.ensure_future(scheduled(here, "lost"))
+        await proxy.fell_silent.wait()
+        async with asyncio.timeout(ANSWERED_SECONDS):
+            answer = await scheduled(there, "other")
+        assert answer.decision.outcome == OUTCOME_SCHEDULED
+        lost.cancel()
