@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from federation.agents.interests import interest_of
 from federation.model.echoes import (
     Interest,
     Lookout,
     Owner,
     PodSighting,
     PodState,
-    interest_of,
     reservation_of,
 )
 from federation.model.ledger import ClusterLedger

@@ -11,9 +11,10 @@ from typing import Protocol
 
 from federation.agents.sessions import Session
 from federation.codec.interests import interest_messages
-from federation.model.echoes import InterestUpdate, Owner, interest_of
+from federation.model.echoes import Interest, InterestUpdate, Owner, SoughtShape
 from federation.model.errors import NotFound
 from federation.model.ledger import ClusterLedger
+from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.threads import TELLING_AGENTS
 from federation.v1.agents_pb2 import ConnectResponse
@@ -136,3 +137,36 @@ class Interests:
             removed=tuple(sorted(set(changed or ()) - held)),
         )
         return [ConnectResponse(interest=each) for each in interest_messages(update, told)]
+
+
+def interest_of(ledger: ClusterLedger, binding: str, owner: Owner | None, uid: str) -> Interest:
+    """What to look for on behalf of a binding that holds something in the cluster."""
+    held = _newest_first(ledger.of_binding(binding))
+    return Interest(binding=binding, uid=uid, owner=owner, shapes=tuple(map(_sought, held)))
+
+
+def _newest_first(held: Sequence[Reservation]) -> list[Reservation]:
+    """By component in the order of the binding, and in each the newest shape first."""
+    by_component: dict[str, list[Reservation]] = {}
+    for each in held:
+        by_component.setdefault(each.component, []).insert(0, each)
+    return [each for found in by_component.values() for each in found]
+
+
+def _sought(reservation: Reservation) -> SoughtShape:
+    is_planned = reservation.certificate is PromiseCertificate.PLANNED and reservation.replicas
+    return SoughtShape(
+        component=reservation.component,
+        shape=reservation.shape,
+        decisions=reservation.decisions,
+        planned=_share(reservation) if is_planned else None,
+    )
+
+
+def _share(reservation: Reservation) -> Share:
+    return Share(
+        component=reservation.component,
+        requirements=reservation.requirements,
+        replicas=reservation.replicas,
+        certificate=reservation.certificate,
+    )

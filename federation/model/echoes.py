@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
-from federation.model.ledger import ClusterLedger
-from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.reservations import Share
 from federation.model.shapes import ReservationKey, Shape, request_shape
 
 BINDING_LABEL: Final = "fedsched.io/binding"
@@ -163,12 +162,6 @@ class Lookout:
         return None
 
 
-def interest_of(ledger: ClusterLedger, binding: str, owner: Owner | None, uid: str) -> Interest:
-    """What to look for on behalf of a binding that holds something in the cluster."""
-    held = _newest_first(ledger.of_binding(binding))
-    return Interest(binding=binding, uid=uid, owner=owner, shapes=tuple(map(_sought, held)))
-
-
 def reservation_of(lookout: Lookout, pod: PodSighting) -> ReservationKey | None:
     """The reservation that a pod stands for; None: none that is looked for.
 
@@ -205,33 +198,6 @@ def _component_of(pod: PodSighting, asked: Shape, shapes: Sequence[SoughtShape])
         if each.shape == asked:
             return each.component
     return shapes[0].component
-
-
-def _newest_first(held: Sequence[Reservation]) -> list[Reservation]:
-    """By component in the order of the binding, and in each the newest shape first."""
-    by_component: dict[str, list[Reservation]] = {}
-    for each in held:
-        by_component.setdefault(each.component, []).insert(0, each)
-    return [each for found in by_component.values() for each in found]
-
-
-def _sought(reservation: Reservation) -> SoughtShape:
-    is_planned = reservation.certificate is PromiseCertificate.PLANNED and reservation.replicas
-    return SoughtShape(
-        component=reservation.component,
-        shape=reservation.shape,
-        decisions=reservation.decisions,
-        planned=_share(reservation) if is_planned else None,
-    )
-
-
-def _share(reservation: Reservation) -> Share:
-    return Share(
-        component=reservation.component,
-        requirements=reservation.requirements,
-        replicas=reservation.replicas,
-        certificate=reservation.certificate,
-    )
 
 
 def _first(interests: Mapping[str, Interest]) -> Interest:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
-from federation.model.pools.packing import pack, room_by_segment, smallest_first
+from federation.model.pools.cell_order import smallest_first
+from federation.model.pools.packing import pack, room_by_segment
 from federation.model.pools.residues import (
     Residues,
     View,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_in_k, per_replica
+from federation.model.pools.cell_order import size_k
 from federation.model.pools.residues import (
     AMOUNTS,
     COUNT,
@@ -24,10 +25,8 @@ from federation.model.pools.residues import (
     Residues,
     View,
     apart,
-    size_k,
-    weight_r1,
 )
-from federation.model.pools.values import BoolArray, Cells, Int64Array
+from federation.model.pools.values import BoolArray, Int64Array
 from federation.model.resources import is_extended
 
 # Sizes have 30 bits; one more says whether there are devices nobody asked for.
@@ -183,18 +182,6 @@ def packed_in_place(
         left=residues.with_used(residues.used_s + added_s),
         room_s=room_s - placed_s if is_counted else None,
     )
-
-
-def smallest_first(cells: Cells, demanded: Mapping[str, int]) -> npt.NDArray[np.intp]:
-    """Positions of the cells, those with devices nobody asked for last, else by free amounts.
-
-    Amounts are compared as shares of the cluster's; equal ones keep their order.
-    """
-    is_spare_k = np.zeros(len(cells), dtype=np.bool_)
-    for name, min_k in zip(cells.resources, cells.min_rk, strict=True):
-        if is_extended(name) and name not in demanded:
-            is_spare_k |= min_k > 0
-    return np.lexsort((size_k(cells.min_rk, weight_r1(cells)), is_spare_k))
 
 
 def _turns(

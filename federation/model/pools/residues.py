@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from federation.model.pools.cell_order import size_k, weight_r1
 from federation.model.pools.values import BoolArray, Cells, Int64Array, Pools
 from federation.model.resources import MAX_AMOUNT
 
@@ -135,21 +136,6 @@ def _in_both_views(
         used_s=used_c.repeat(VIEWS),
         weight_rc=weight_rc,
     )
-
-
-def weight_r1(cells: Cells) -> npt.NDArray[np.float64]:
-    """What makes shares of what the cells hold in all; all shares of a node are at most 1."""
-    total_r = (cells.min_rk.astype(np.float64) * cells.count_k).sum(axis=1)
-    weight_r: npt.NDArray[np.float64] = 1.0 / (np.maximum(total_r, 1.0) * max(len(total_r), 1))
-    return weight_r[:, np.newaxis]
-
-
-def size_k(amount_rk: Int64Array, weight_rk: npt.NDArray[np.float64]) -> Int64Array:
-    """Free amounts as one number below 2**30 that is larger where more is free."""
-    size = np.add.reduce(amount_rk * weight_rk, axis=0).astype(np.float32)
-    # The bits of floats that are not negative are in the order of the floats.
-    size_k: Int64Array = size.view(np.int32).astype(np.int64)
-    return size_k
 
 
 def gathered(sources: Sequence[tuple[Residues, npt.ArrayLike]]) -> Residues:

@@ -12,8 +12,8 @@ from typing import Final
 
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import per_replica
+from federation.model.pools.cell_order import smallest_first
 from federation.model.pools.matching import Verdict, keys_not_carried, pool_verdict
-from federation.model.pools.packing import smallest_first
 from federation.model.pools.values import Pools
 from federation.model.workload import Component
 
