@@ -4,19 +4,21 @@
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
-# Runs a script with the first of them that is there, runs, and is new enough.
+# Runs the first of them that is there, that runs, and that is new enough.
 RUN_PYTHON = for python in $(PYTHONS); do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 	exec $$python $(1); fi; done; \
 	echo "fedsched needs Python 3.11 or newer, and none of these is: $(PYTHONS)"; \
 	echo "Debian, Ubuntu: apt install python3 python3-venv    macOS: brew install python"; \
 	exit 1
+INSTALL = $(BIN)/python -m tools.install $(1) --check 2>/dev/null || { \
+	$(call RUN_PYTHON,-m tools.install $(1)); }
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 install: ## Make .venv with everything that developing needs
-	@$(call RUN_PYTHON,tools/install.py dev)
+	@$(call INSTALL,dev)
 
 check: install ## Format, lint, types, import floors, stubs, protos, sizes, suppressions, locks
 	@$(BIN)/python -m tools.check
@@ -26,7 +28,7 @@ test: install ## All tests
 	@$(BIN)/python -m pytest -q -n 4 --dist loadfile
 
 demo: ## A control plane and a fleet on this machine, to look at
-	@$(call RUN_PYTHON,tools/install.py demo)
+	@$(call INSTALL,demo)
 	@$(BIN)/federation demo
 
 bench: install ## The measurements
@@ -45,5 +47,5 @@ chaos: install ## Two minutes of kill -9 around; SECONDS, PLANES, CALLERS, SEED
 proto: install ## Generate the stubs from proto/
 	@$(BIN)/python -m tools.update_proto
 
-lock: ## Resolve both lock files again; UPGRADE=--upgrade for the newest of everything
-	@$(call RUN_PYTHON,tools/lock.py $(UPGRADE))
+lock: ## Resolve the lock files again; UPGRADE=--upgrade for the newest of everything
+	@$(call RUN_PYTHON,-m tools.lock $(UPGRADE))

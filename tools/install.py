@@ -1,125 +1,224 @@
-"""Make .venv and install a lock file into it: ``install.py dev`` or ``install.py demo``.
+"""Make .venv and install a lock file into it: ``-m tools.install dev`` or ``… demo``.
 
 Runs before anything is installed: standard library only.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import time
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from tools.progress import Failed, run, say
+from tools.uv_settings import pip_settings, uv_variables
+
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-PYTHON = VENV / "bin" / "python"
-STAMPS = VENV / "installed"
 LOCKS = {"demo": ROOT / "requirements.lock", "dev": ROOT / "requirements-dev.lock"}
-LINES_SHOWN = 15
-EVERY = 10
+UV_LOCK = ROOT / "requirements-uv.lock"
+# uv has no wheel for some machines, and pip can do without it.
+UV_OPTIONS = ("--only-binary=:all:", "--require-hashes", "--no-deps")
+INTERRUPTED = 128 + signal.SIGINT
 
-
-def say(message: str) -> None:
-    print(f"fedsched: {message}", flush=True)
+Arguments = Sequence[str | os.PathLike[str]]
 
 
 def key_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
-def stamp_of(kind: str) -> Path:
-    """Present when this lock file, as it is now, is in .venv."""
-    return STAMPS / f"{kind}-{key_of(LOCKS[kind])}"
+def pins(lock: Path) -> int:
+    return len(re.findall(r"^[a-z0-9]\S*==", lock.read_text(encoding="utf-8"), re.MULTILINE))
 
 
-def package_stamp() -> Path:
-    """Present when the package itself is; the entry points stand in pyproject.toml."""
-    return STAMPS / f"package-{key_of(ROOT / 'pyproject.toml')}"
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment, and the notes in it of what it holds."""
 
+    folder: Path
 
-def works(python: Path) -> bool:
-    """Whether .venv is whole: a Python that was upgraded away leaves a dead link behind."""
-    try:
-        asked = subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False)
-    except OSError:
-        return False
-    return asked.returncode == 0
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
 
+    @property
+    def log(self) -> Path:
+        return self.folder / "install.log"
 
-def make_venv() -> None:
-    if works(PYTHON):
-        return
-    if find_spec("ensurepip") is None or find_spec("venv") is None:
-        version = sysconfig.get_python_version()
-        raise SystemExit(
-            f"fedsched: this Python ({sys.executable}) cannot make virtual environments.\n"
-            f"  Debian, Ubuntu: apt install python{version}-venv\n"
-            f"  or name another Python: make install PYTHON=/path/to/python3"
+    @property
+    def unfinished(self) -> Path:
+        """Present while something is installed: what was killed then may be half there."""
+        return self.folder / "installed" / "unfinished"
+
+    def lock_stamp(self, kind: str) -> Path:
+        """Present when this lock file, as it is now, is installed."""
+        return self.folder / "installed" / f"{kind}-{key_of(LOCKS[kind])}"
+
+    def package_stamp(self) -> Path:
+        """Present when the package itself is; the entry points stand in pyproject.toml."""
+        return self.folder / "installed" / f"package-{key_of(ROOT / 'pyproject.toml')}"
+
+    def has_lock(self, kind: str) -> bool:
+        # What the tests need contains what the demo needs.
+        return self.python.exists() and (
+            self.lock_stamp(kind).exists() or self.lock_stamp("dev").exists()
         )
-    say(f"making .venv with Python {sys.version.split()[0]}")
-    subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=True)
+
+    def has_everything(self, kind: str) -> bool:
+        return (
+            self.has_lock(kind)
+            and self.package_stamp().exists()
+            and not self.unfinished.exists()
+        )
+
+    def packages(self) -> int:
+        return len(list(self.folder.glob("lib/python*/site-packages/*.dist-info")))
+
+    def works(self) -> bool:
+        """Whether it is whole: a Python that was upgraded away leaves a dead link behind."""
+        if self.unfinished.exists():
+            return False
+        try:
+            asked = subprocess.run(
+                [self.python, "-m", "pip", "--version"], capture_output=True, check=False
+            )
+        except OSError:
+            return False
+        return asked.returncode == 0
+
+    def make(self) -> None:
+        if find_spec("ensurepip") is None or find_spec("venv") is None:
+            version = sysconfig.get_python_version()
+            raise SystemExit(
+                f"fedsched: this Python ({sys.executable}) cannot make virtual environments.\n"
+                f"  Debian, Ubuntu: apt install python{version}-venv\n"
+                f"  or name another Python: make install PYTHON=/path/to/python3"
+            )
+        say(f"making {self.folder.name} with Python {sys.version.split()[0]}")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.unfinished.parent.mkdir(parents=True)
+        self.unfinished.touch()
+        run([sys.executable, "-m", "venv", self.folder], log=self.log)
+
+    def install(
+        self, *arguments: str | os.PathLike[str], packages: int, with_uv: bool
+    ) -> None:
+        """Installs with uv, or with pip where uv cannot."""
+        before = self.packages()
+
+        def progress() -> str:
+            return f"{self.packages() - before} of {packages} packages in place"
+
+        if with_uv:
+            uv: Arguments = (self.folder / "bin" / "uv", "pip", "install", "--python", self.python)
+            try:
+                run([*uv, *arguments], log=self.log, environment=self._for_uv(), progress=progress)
+            except Failed as failed:
+                say(f"uv could not install them, pip is tried instead. uv said:\n{failed}")
+            else:
+                return
+        # What is imported is compiled then: the rest, most of it, need not be.
+        run([*self._pip(), "--no-compile", *arguments], log=self.log, progress=progress)
+
+    def fetch_uv(self) -> bool:
+        """Whether uv is there now."""
+        try:
+            run([*self._pip(), *UV_OPTIONS, "--requirement", UV_LOCK], log=self.log)
+        except Failed as failed:
+            last = str(failed).rpartition("\n")[2]
+            say(f"pip installs, which takes longer: uv cannot be had here ({last})")
+            return False
+        return True
+
+    def _for_uv(self) -> dict[str, str]:
+        listed = subprocess.run(
+            [self.python, "-m", "pip", "config", "list"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        )
+        return uv_variables(pip_settings(listed.stdout), os.environ)
+
+    def _pip(self) -> Arguments:
+        quiet = ("--no-input", "--disable-pip-version-check")
+        return (self.python, "-m", "pip", "install", *quiet)
 
 
-def pip(*arguments: str | os.PathLike[str], packages: int) -> None:
-    """Run pip install, and say now and then how far it is."""
-    command: list[str | os.PathLike[str]] = [
-        PYTHON,
-        "-m",
-        "pip",
-        "install",
-        "--no-input",
-        "--disable-pip-version-check",
-    ]
-    lines: list[str] = []
-    seen = 0
-    with subprocess.Popen(
-        [*command, *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None  # noqa: S101 - for the type checker
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith(("Collecting ", "Processing ", "Requirement already satisfied")):
-                seen += 1
-                if seen % EVERY == 0:
-                    say(f"  {seen} of about {packages} packages fetched")
-            elif line.startswith("Installing collected packages"):
-                say("  unpacking")
-    if process.returncode != 0:
-        sys.stderr.writelines(lines[-LINES_SHOWN:])
-        raise SystemExit("fedsched: pip failed, see above")
+@contextmanager
+def alone() -> Iterator[None]:
+    """Two at once would write into one environment: the second waits, and finds it done."""
+    place = os.open(ROOT, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another installation runs here: waiting for it")
+            fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
 
 
-def install(kind: str) -> None:
-    # What the tests need contains what the demo needs.
-    wanted = [stamp_of(kind), stamp_of("dev")]
-    locked = PYTHON.exists() and any(stamp.exists() for stamp in wanted)
-    if locked and package_stamp().exists():
+def install(kind: str, environment: Environment) -> None:
+    if environment.has_everything(kind):
         return
     started = time.monotonic()
-    if not locked:
-        make_venv()
+    if not environment.works():
+        environment.make()
+    environment.unfinished.parent.mkdir(exist_ok=True)
+    environment.unfinished.touch()
+    with_uv = environment.fetch_uv()
+    if not environment.has_lock(kind):
         lock = LOCKS[kind]
-        packages = len(re.findall(r"^[a-z0-9]\S*==", lock.read_text(), re.MULTILINE))
-        say(f"installing {packages} packages from {lock.name} (a minute or two)")
-        pip("--require-hashes", "--no-deps", "-r", lock, packages=packages)
-        STAMPS.mkdir(exist_ok=True)
-        stamp_of(kind).touch()
+        say(f"installing {pins(lock)} packages from {lock.name}")
+        environment.install(
+            *("--require-hashes", "--no-deps", "--requirement", lock),
+            packages=pins(lock),
+            with_uv=with_uv,
+        )
+        environment.lock_stamp(kind).touch()
     say("installing fedsched itself, as it stands here")
-    pip("--no-deps", "--no-build-isolation", "--editable", ".", packages=1)
-    package_stamp().touch()
+    environment.install(
+        *("--no-deps", "--no-build-isolation", "--editable", ROOT), packages=1, with_uv=with_uv
+    )
+    environment.package_stamp().touch()
+    environment.unfinished.unlink()
     say(f"ready in {time.monotonic() - started:.0f} s")
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = ArgumentParser(prog="install")
+    parser.add_argument("kind", choices=sorted(LOCKS))
+    parser.add_argument("--into", type=Path, default=ROOT / ".venv", metavar="FOLDER")
+    parser.add_argument("--check", action="store_true", help="say by the status whether it is done")
+    chosen = parser.parse_args(arguments)
+    environment = Environment(chosen.into.absolute())
+    if chosen.check:
+        raise SystemExit(not environment.has_everything(chosen.kind))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with alone():
+            install(chosen.kind, environment)
+    except Failed as failed:
+        raise SystemExit(f"{failed}\nfedsched: the installation failed, see above") from None
+    except KeyboardInterrupt:
+        say("interrupted; the same command starts over")
+        raise SystemExit(INTERRUPTED) from None
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1] not in LOCKS:
-        raise SystemExit(f"usage: install.py {'|'.join(LOCKS)}")
-    install(sys.argv[1])
+    main()

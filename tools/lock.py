@@ -1,4 +1,4 @@
-"""Compile both lock files: hashes, markers for every platform, no address of any index.
+"""Compile the lock files: hashes, markers for every platform, no address of any index.
 
 Runs before anything is installed: standard library only; uv comes into a throw-away environment.
 """
@@ -16,8 +16,12 @@ EXTRAS = {
     "requirements.lock": ("control-plane", "embedded", "estimator", "cli", "build"),
     "requirements-dev.lock": ("dev",),
 }
+# The installer itself, before there is anything else.
+GROUPS = {"requirements-uv.lock": "installer"}
 OPTIONS = (
     "--universal",
+    # One version of everything for all Pythons: what is tested on one is what runs on the others.
+    "--fork-strategy=fewest",
     "--python-version=3.11",
     "--generate-hashes",
     "--no-emit-index-url",
@@ -40,11 +44,15 @@ KEPT_VARIABLES = (
 
 def compile_locks(uv: Path, options: list[str]) -> None:
     clean = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    for lock, extras in EXTRAS.items():
+    wanted = {
+        lock: ["pyproject.toml", *(f"--extra={extra}" for extra in extras)]
+        for lock, extras in EXTRAS.items()
+    }
+    wanted |= {lock: [f"--group={group}"] for lock, group in GROUPS.items()}
+    for lock, sources in wanted.items():
         print(f"fedsched: resolving {lock}", flush=True)
-        wanted = [f"--extra={extra}" for extra in extras]
         subprocess.run(
-            [uv, "pip", "compile", "pyproject.toml", *wanted, *OPTIONS, *options, "-o", lock],
+            [uv, "pip", "compile", *sources, *OPTIONS, *options, "-o", lock],
             cwd=ROOT,
             env={**clean, "UV_NO_CONFIG": "1"},
             stdout=subprocess.DEVNULL,

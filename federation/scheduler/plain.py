@@ -53,7 +53,17 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+@cache
+def _meant(hint: Any) -> Any:
+    """What a name that a ``type`` statement made stands for: ``NDArray`` is one in newer numpys."""
+    while (alias := getattr(get_origin(hint) or hint, "__value__", None)) is not None:
+        arguments = get_args(hint)
+        hint = alias[arguments] if arguments else alias
+    return hint
+
+
 def _build(hint: Any, plain: Any) -> Any:
+    hint = _meant(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is np.ndarray:
         return np.array(plain, dtype=get_args(arguments[1])[0])
