@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.lock import EXTRAS
+from tools.lock import EXTRAS, GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent
 PIN = re.compile(
@@ -26,7 +26,7 @@ Versions = dict[str, set[str]]
 
 
 def pinned(lock: str) -> Versions:
-    """The versions of each package; more than one where Python's version decides."""
+    """The versions of each package; more than one where a marker decides."""
     versions: Versions = {}
     for pin in PIN.finditer(lock):
         versions.setdefault(canonicalize_name(pin["name"]), set()).add(pin["version"])
@@ -55,6 +55,9 @@ def violations(name: str, lock: str, requirements: Iterable[Requirement]) -> Ite
         if pin["hash"] is None:
             yield f"{name}: {pin['name']} has no hash"
     versions = pinned(lock)
+    for package, several in versions.items():
+        if len(several) > 1:
+            yield f"{name} pins {package} at {', '.join(sorted(several))}: one is for all Pythons"
     for requirement in requirements:
         found = versions.get(canonicalize_name(requirement.name))
         if found is None:
@@ -63,20 +66,26 @@ def violations(name: str, lock: str, requirements: Iterable[Requirement]) -> Ite
             yield f"{name} pins {requirement.name} at {', '.join(found)}: run `make lock`"
 
 
+def disagreements(locks: Iterable[Versions]) -> Iterator[str]:
+    versions: Versions = {}
+    for lock in locks:
+        for name, found in lock.items():
+            if versions.setdefault(name, found) != found:
+                yield f"the lock files disagree about {name}: run `make lock`"
+
+
 def main() -> int:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    locks = {name: (ROOT / name).read_text(encoding="utf-8") for name in EXTRAS}
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = {name: list(required(document["project"], extras)) for name, extras in EXTRAS.items()}
+    groups = document["dependency-groups"]
+    wanted |= {name: list(map(Requirement, groups[group])) for name, group in GROUPS.items()}
+    locks = {name: (ROOT / name).read_text(encoding="utf-8") for name in wanted}
     found = [
         violation
-        for name, extras in EXTRAS.items()
-        for violation in violations(name, locks[name], required(project, extras))
+        for name, requirements in wanted.items()
+        for violation in violations(name, locks[name], requirements)
     ]
-    shipped, developed = (pinned(lock) for lock in locks.values())
-    found += [
-        f"the lock files disagree about {name}: run `make lock`"
-        for name in sorted(shipped.keys() & developed.keys())
-        if shipped[name] != developed[name]
-    ]
+    found += disagreements(pinned(lock) for lock in locks.values())
     print("\n".join(found))
     return 1 if found else 0
 
