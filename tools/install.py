@@ -16,12 +16,13 @@ import sys
 import sysconfig
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from federation.interruptions import Interruptions
 from tools.progress import Failed, run, say
 from tools.uv_settings import pip_settings, uv_variables
 
@@ -48,6 +49,7 @@ class Environment:
     """A virtual environment, and the notes in it of what it holds."""
 
     folder: Path
+    interruptions: Interruptions
 
     @property
     def python(self) -> Path:
@@ -78,9 +80,7 @@ class Environment:
 
     def has_everything(self, kind: str) -> bool:
         return (
-            self.has_lock(kind)
-            and self.package_stamp().exists()
-            and not self.unfinished.exists()
+            self.has_lock(kind) and self.package_stamp().exists() and not self.unfinished.exists()
         )
 
     def packages(self) -> int:
@@ -110,11 +110,9 @@ class Environment:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.unfinished.parent.mkdir(parents=True)
         self.unfinished.touch()
-        run([sys.executable, "-m", "venv", self.folder], log=self.log)
+        self._run([sys.executable, "-m", "venv", self.folder])
 
-    def install(
-        self, *arguments: str | os.PathLike[str], packages: int, with_uv: bool
-    ) -> None:
+    def install(self, *arguments: str | os.PathLike[str], packages: int, with_uv: bool) -> None:
         """Installs with uv, or with pip where uv cannot."""
         before = self.packages()
 
@@ -124,18 +122,18 @@ class Environment:
         if with_uv:
             uv: Arguments = (self.folder / "bin" / "uv", "pip", "install", "--python", self.python)
             try:
-                run([*uv, *arguments], log=self.log, environment=self._for_uv(), progress=progress)
+                self._run([*uv, *arguments], environment=self._for_uv(), progress=progress)
             except Failed as failed:
                 say(f"uv could not install them, pip is tried instead. uv said:\n{failed}")
             else:
                 return
         # What is imported is compiled then: the rest, most of it, need not be.
-        run([*self._pip(), "--no-compile", *arguments], log=self.log, progress=progress)
+        self._run([*self._pip(), "--no-compile", *arguments], progress=progress)
 
     def fetch_uv(self) -> bool:
         """Whether uv is there now."""
         try:
-            run([*self._pip(), *UV_OPTIONS, "--requirement", UV_LOCK], log=self.log)
+            self._run([*self._pip(), *UV_OPTIONS, "--requirement", UV_LOCK])
         except Failed as failed:
             last = str(failed).rpartition("\n")[2]
             say(f"pip installs, which takes longer: uv cannot be had here ({last})")
@@ -151,6 +149,20 @@ class Environment:
             check=False,
         )
         return uv_variables(pip_settings(listed.stdout), os.environ)
+
+    def _run(
+        self,
+        command: Arguments,
+        environment: Mapping[str, str] | None = None,
+        progress: Callable[[], str] = str,
+    ) -> None:
+        run(
+            command,
+            log=self.log,
+            interruptions=self.interruptions,
+            environment=environment,
+            progress=progress,
+        )
 
     def _pip(self) -> Arguments:
         quiet = ("--no-input", "--disable-pip-version-check")
@@ -205,13 +217,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--into", type=Path, default=ROOT / ".venv", metavar="FOLDER")
     parser.add_argument("--check", action="store_true", help="say by the status whether it is done")
     chosen = parser.parse_args(arguments)
-    environment = Environment(chosen.into.absolute())
+    interruptions = Interruptions()
+    environment = Environment(chosen.into.absolute(), interruptions)
     if chosen.check:
         raise SystemExit(not environment.has_everything(chosen.kind))
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interruptions.arrive)
     try:
-        with alone():
+        with interruptions.allowed(), alone():
             install(chosen.kind, environment)
     except Failed as failed:
         raise SystemExit(f"{failed}\nfedsched: the installation failed, see above") from None
