@@ -6,6 +6,7 @@ Must not compute estimates: ``federation.model`` or the server does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from federation.codec.written import enum_word
 from federation.document_files import documents_of
 from federation.model.capacity import FleetCapacity
 from federation.model.cluster import ClusterState
-from federation.model.estimate import Bound, EstimateOptions
+from federation.model.estimate import BLIND_UP_TO, Bound, EstimateOptions, Source
 from federation.model.summary import estimate_replicas
 from federation.model.workload import ReplicaRequirements
 from federation.v1 import estimates_pb2
@@ -81,6 +82,8 @@ def estimate(
             "source": options["source"],
         }
     )
+    named = inputs.SOURCES.get(options["source"] or "", Source.EXACT)
+    read = replace(read, ignore_claims=named <= BLIND_UP_TO)
     if paths:
         if clusters:
             raise click.UsageError("--clusters chooses among the control plane's, not a file's")
@@ -100,7 +103,8 @@ def answer_case(case: Case) -> dict[str, Any]:
     requirements = inputs.requirements_of(case.get("request"), case.get("nodeClaim"))
     components = inputs.components_of(case.get("components"), "components")
     assumed = inputs.workloads_of(case.get("assumed"), "assumed")
-    options = inputs.estimate_options(options_at(case))
+    # Cases are compared with Karmada's estimators, which count without node claims.
+    options = replace(inputs.estimate_options(options_at(case)), ignore_claims=True)
     if not components and not assumed:
         rows = offline_rows(states, requirements, options)
         return {"estimates": [{name: row[name] for name in CASE_COLUMNS} for row in rows]}
@@ -142,6 +146,7 @@ def offline_rows(
             "replicas": None if unknown else replicas,
             "source": source_word(source),
             "bound": bound_word(bound),
+            "ignoresNodeClaim": requirements.chooses_nodes and 0 < source <= BLIND_UP_TO,
             "note": estimates.reasons.get(position, ""),
         }
         for position, (state, replicas, source, bound, unknown) in enumerate(columns)
@@ -185,6 +190,7 @@ def _online_rows(
             "source": enum_word(sources.DESCRIPTOR, table.sources[0][position]) or "unknown",
             "bound": enum_word(bounds.DESCRIPTOR, table.bounds[0][position]),
             "atMost": table.upper_replicas[0][position],
+            "ignoresNodeClaim": table.ignores_node_claim[0][position],
             "note": table.notes[0][position],
             "ageSeconds": table.age_seconds[position],
             "sequence": table.sequences[position],
@@ -200,16 +206,19 @@ def _show(rows: Sequence[Row], output: Format) -> None:
     columns = {"CLUSTER": "cluster", "REPLICAS": "replicas", "SOURCE": "source", "BOUND": "bound"}
     if rows and "ageSeconds" in rows[0]:
         columns |= {"AT MOST": "atMost", "AGE": "ageSeconds"}
-    if output is Format.WIDE:
-        columns |= (
-            {"SEQUENCE": "sequence", "NOTE": "note"} if "AGE" in columns else {"NOTE": "note"}
-        )
+    if output is Format.WIDE and "AGE" in columns:
+        columns |= {"SEQUENCE": "sequence"}
+    if output is Format.WIDE or any(row["replicas"] is None for row in rows):
+        columns |= {"NOTE": "note"}
     show.print_table(
-        list(columns), [[_cell(name, row[name]) for name in columns.values()] for row in rows]
+        list(columns), [[_cell(name, row) for name in columns.values()] for row in rows]
     )
 
 
-def _cell(name: str, value: Any) -> object:
+def _cell(name: str, row: Row) -> object:
+    value = row[name]
     if value is None:
         return "-" if name == "atMost" else "unknown"
+    if name == "source" and row["ignoresNodeClaim"]:
+        return f"{value}, ignores the node claim"
     return show.age(value) if name == "ageSeconds" else value

@@ -76,8 +76,9 @@ class Target:
 class EstimateTable:
     """An estimate answer unpacked: ``replicas[shape][cluster]`` is None where unknown.
 
-    ``sources``, ``bounds``, ``notes`` and ``upper_replicas`` (no more than these fit; None where
-    nothing is proven) have the same shape; ages and sequences are per cluster.
+    ``sources``, ``bounds``, ``notes``, ``upper_replicas`` (no more than these fit; None where
+    nothing is proven) and ``ignores_node_claim`` (the level could not see which nodes the shape
+    chooses) have the same shape; ages and sequences are per cluster.
     """
 
     clusters: Sequence[str]
@@ -86,6 +87,7 @@ class EstimateTable:
     bounds: Sequence[Sequence[estimates_pb2.EstimateBound.ValueType]]
     notes: Sequence[Sequence[str]]
     upper_replicas: Sequence[Sequence[int | None]]
+    ignores_node_claim: Sequence[Sequence[bool]]
     age_seconds: Sequence[float]
     sequences: Sequence[int]
     fleet_generation: str
@@ -100,6 +102,9 @@ class EstimateTable:
         for position in answer.unknown:
             flat[position] = None
         upper = [None if number < 0 else number for number in answer.upper_replicas]
+        ignores = [False] * len(flat)
+        for position in answer.ignores_node_claim:
+            ignores[position] = True
         notes = [""] * len(flat)
         for note in answer.notes:
             notes[note.position] = note.reason
@@ -110,6 +115,7 @@ class EstimateTable:
             bounds=[answer.bounds[at : at + width] for at in starts],
             notes=[notes[at : at + width] for at in starts],
             upper_replicas=[upper[at : at + width] for at in starts],
+            ignores_node_claim=[ignores[at : at + width] for at in starts],
             age_seconds=list(answer.age_seconds),
             sequences=list(answer.sequences),
             fleet_generation=answer.fleet_generation,

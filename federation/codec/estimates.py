@@ -19,6 +19,7 @@ from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.codec.written import enum_word
 from federation.model.estimate import (
+    BLIND_UP_TO,
     Bound,
     EstimateOptions,
     Estimates,
@@ -40,6 +41,10 @@ _SOURCES: Final = {
     estimates_pb2.ESTIMATE_SOURCE_POOLS: Source.POOLS,
     estimates_pb2.ESTIMATE_SOURCE_EXACT: Source.EXACT,
 }
+# Who names one of these takes its answer without the node claim.
+_BLIND: Final = frozenset(
+    {estimates_pb2.ESTIMATE_SOURCE_SUMMARY, estimates_pb2.ESTIMATE_SOURCE_MODELS}
+)
 _RULES: Final = {
     estimates_pb2.MODEL_RULE_UNSPECIFIED: EstimateOptions().model_rule,
     estimates_pb2.MODEL_RULE_DOCUMENTED: ModelRule.DOCUMENTED,
@@ -69,7 +74,10 @@ Value = TypeVar("Value")
 
 
 class EstimateView(Protocol):
-    """An answer: one Estimates a shape, and what is known of each cluster's report (axis c)."""
+    """An answer: one Estimates a shape, and what is known of each cluster's report (axis c).
+
+    ``choosing`` says of each shape whether it chooses its nodes by their labels or names.
+    """
 
     @property
     def fleet_generation(self) -> str: ...
@@ -77,6 +85,8 @@ class EstimateView(Protocol):
     def names(self) -> Sequence[str]: ...
     @property
     def estimates(self) -> Sequence[Estimates]: ...
+    @property
+    def choosing(self) -> Sequence[bool]: ...
     @property
     def age_seconds_c(self) -> npt.NDArray[np.float64]: ...
     @property
@@ -121,7 +131,7 @@ def components_from_message(
         replace(each, requirements=replace(each.requirements, namespace=namespace))
         for each in components
     )
-    return within, EstimateOptions(highest=highest)
+    return within, EstimateOptions(highest=highest, ignore_claims=request.highest_source in _BLIND)
 
 
 def read_estimate_options(
@@ -134,6 +144,7 @@ def read_estimate_options(
         model_rule=_choice(message.model_rule, _RULES, f"{prefix}modelRule", found),
         merge=_choice(message.merge, _MERGES, f"{prefix}merge", found),
         highest=_choice(message.highest_source, _SOURCES, f"{prefix}highestSource", found),
+        ignore_claims=message.highest_source in _BLIND,
     )
 
 
@@ -166,6 +177,9 @@ def estimates_to_message(
         if include_upper_bounds:
             upper_c = np.full(width, -1) if estimates.upper_c is None else estimates.upper_c
             message.upper_replicas.extend(np.minimum(upper_c, ranges.MAX_REPLICAS).tolist())
+        if answer.choosing[shape]:
+            blind_c = (estimates.source_c > Source.NONE) & (estimates.source_c <= BLIND_UP_TO)
+            message.ignores_node_claim.extend((first + np.flatnonzero(blind_c)).tolist())
         for position in sorted(estimates.reasons)[: MAX_NOTES - len(message.notes)]:
             message.notes.add(position=first + position, reason=estimates.reasons[position])
     return message
@@ -186,6 +200,7 @@ def sets_to_message(
         sequences=packed.sequences,
         clusters=packed.clusters,
         notes=packed.notes,
+        ignores_node_claim=packed.ignores_node_claim,
     )
 
 

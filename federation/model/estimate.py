@@ -6,7 +6,7 @@ Pure. Must not know how reports travel or are stored, nor how a level arrives at
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Final
 
@@ -54,12 +54,20 @@ class Merge(StrEnum):
 class EstimateOptions:
     """``highest`` is the highest level that may answer; what it cannot answer falls to the next.
 
-    Up to ``pools`` all is in memory; ``exact`` means that agents are asked.
+    Up to ``pools`` all is in memory; ``exact`` means that agents are asked. ``ignore_claims``:
+    levels that cannot see nodes answer requests that choose theirs all the same.
     """
 
     model_rule: ModelRule = ModelRule.DOCUMENTED
     merge: Merge = Merge.QUALITY
     highest: Source = Source.POOLS
+    ignore_claims: bool = False
+
+
+# Levels up to this one know totals and counts of nodes, not their labels.
+BLIND_UP_TO: Final = Source.MODELS
+IGNORES_CLAIM: Final = "the node selector and affinity are ignored"
+CANNOT_SEE_NODES: Final = "models and summary cannot see node selectors and affinity"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,6 +144,16 @@ def unknown(size: int) -> Estimates:
         bound_c=np.zeros(size, dtype=np.int8),
         reasons={},
     )
+
+
+def ignoring_claims(estimates: Estimates) -> Estimates:
+    """The same for a request that chooses its nodes, saying which levels did not heed that."""
+    blind_c = (estimates.source_c > Source.NONE) & (estimates.source_c <= BLIND_UP_TO)
+    reasons = dict(estimates.reasons)
+    for position in np.flatnonzero(blind_c).tolist():
+        said = reasons.get(position)
+        reasons[position] = f"{said}; {IGNORES_CLAIM}" if said else IGNORES_CLAIM
+    return replace(estimates, reasons=reasons)
 
 
 def improved(estimates: Estimates, answer: LevelAnswer, rule: Merge) -> Estimates:

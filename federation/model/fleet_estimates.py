@@ -27,7 +27,7 @@ from federation.model.estimate import (
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.pools.level import PoolBounds, answer_of
 from federation.model.pools.sets import SetEstimate, sets_that_fit
-from federation.model.summary import positive_amounts, summary_level
+from federation.model.summary import positive_amounts, summary_level, without_nodes
 from federation.model.workload import Component
 
 
@@ -59,6 +59,8 @@ def estimate_sets(
     takes milliseconds a cluster: only those at the ``wanted`` positions are packed, None: all.
     """
     summary = summary_level(capacity, positive_amounts(shape_of_set(components)))
+    if not options.ignore_claims and any(each.requirements.chooses_nodes for each in components):
+        summary = without_nodes(summary)
     # A set without replicas asks for nothing, which only pod slots limit.
     if options.highest < Source.POOLS or not any(each.replicas for each in components):
         return merge([summary], options.merge)

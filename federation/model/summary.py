@@ -6,7 +6,7 @@ Pure, whole-array. Must not look at nodes, selectors or pools: these two levels 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from federation.model.capacity import FleetCapacity
 from federation.model.estimate import (
+    CANNOT_SEE_NODES,
     MAX_REPLICAS,
     EstimateOptions,
     Estimates,
@@ -48,6 +49,8 @@ def estimate_shapes(
 
     Estimates may share arrays, which are not to be written to.
     """
+    if not options.ignore_claims and any(each.chooses_nodes for each in shapes):
+        return _seen(capacity, shapes, options)
     requests = [positive_amounts(each) for each in shapes]
     if options.highest < Source.MODELS:
         return [merge([summary_level(capacity, each)], options.merge) for each in requests]
@@ -62,6 +65,26 @@ def estimate_shapes(
             together = _graded_or_summed(capacity, [requests[each] for each in some], options)
             found.update(zip(some, together, strict=True))
     return [found[position] for position in range(len(shapes))]
+
+
+def _seen(
+    capacity: FleetCapacity, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
+) -> list[Estimates]:
+    """Unknown for shapes that choose their nodes, which these levels cannot see."""
+    others = [each for each in shapes if not each.chooses_nodes]
+    answered = iter(estimate_shapes(capacity, others, options))
+    unseen = merge([without_nodes(summary_level(capacity, {}))], options.merge)
+    return [unseen if each.chooses_nodes else next(answered) for each in shapes]
+
+
+def without_nodes(answer: LevelAnswer) -> LevelAnswer:
+    """What a level that cannot see nodes says where a request chooses its own: nothing."""
+    reported = np.flatnonzero(answer.answered_c).tolist()
+    return replace(
+        answer,
+        answered_c=np.zeros_like(answer.answered_c),
+        reasons={**answer.reasons, **dict.fromkeys(reported, CANNOT_SEE_NODES)},
+    )
 
 
 def _graded_or_summed(

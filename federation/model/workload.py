@@ -67,6 +67,11 @@ class NodeClaim:
     tolerations: tuple[Toleration, ...] = ()
 
     @property
+    def chooses_nodes(self) -> bool:
+        """Whether it leaves nodes out by their labels or names."""
+        return bool(self.node_selector) or self.required_terms is not None
+
+    @property
     def label_keys(self) -> frozenset[str]:
         """The labels of nodes that it looks at."""
         terms = self.required_terms or ()
@@ -83,6 +88,11 @@ class ReplicaRequirements:
     node_claim: NodeClaim | None = None
     namespace: str = ""
     priority_class_name: str = ""
+
+    @property
+    def chooses_nodes(self) -> bool:
+        """Whether its node claim leaves nodes out by their labels or names."""
+        return self.node_claim is not None and self.node_claim.chooses_nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from federation.model.capacity import FleetCapacity
 from federation.model.cluster import ClusterState
-from federation.model.estimate import EstimateOptions, Estimates, Source
+from federation.model.estimate import EstimateOptions, Estimates, Source, ignoring_claims
 from federation.model.resources import PODS
 from federation.model.summary import estimate_replicas
 from federation.model.workload import ReplicaRequirements
@@ -23,7 +23,8 @@ class Outstanding:
 
     def __init__(self, capacity: FleetCapacity, options: EstimateOptions) -> None:
         self._capacity = capacity
-        self._options = options
+        # A simulation has nothing better where a cluster comes without pools.
+        self._options = replace(options, ignore_claims=True)
         self._taken: defaultdict[int, list[Taken]] = defaultdict(list)
 
     def available(self, shape: Shape) -> Estimates:
@@ -37,7 +38,8 @@ class Outstanding:
             return estimate_replicas(self._capacity, ReplicaRequirements(request=request), options)
         estimates = estimate_replicas(self._capacity, shape.requirements, self._options)
         rule = self._options.model_rule
-        return less_in_models(self._capacity, estimates, shape.requirements, rule, self._taken)
+        left = less_in_models(self._capacity, estimates, shape.requirements, rule, self._taken)
+        return ignoring_claims(left) if shape.requirements.chooses_nodes else left
 
     def take(self, units_c: Mapping[int, int], shape: Shape) -> None:
         """Deducts units from clusters, for every later question."""

@@ -121,7 +121,8 @@ def answer(
     estimates = known.estimates_of_each(
         snapshot.capacity, snapshot.rooms.reported, shapes, options, snapshot.outstanding
     )
-    return _answered(snapshot, tuple(estimates), clusters, now)
+    choosing = [each.chooses_nodes for each in shapes]
+    return _answered(snapshot, tuple(estimates), choosing, clusters, now)
 
 
 def answer_sets(
@@ -138,12 +139,14 @@ def answer_sets(
     bound_c = estimates.bound_c.copy()
     # The cells are as one placement of what is promised leaves them: another may leave less.
     bound_c[list(snapshot.outstanding)] = Bound.NONE
-    return _answered(snapshot, (replace(estimates, bound_c=bound_c),), clusters, now)
+    choosing = [any(each.requirements.chooses_nodes for each in components)]
+    return _answered(snapshot, (replace(estimates, bound_c=bound_c),), choosing, clusters, now)
 
 
 def _answered(
     snapshot: FleetSnapshot,
     estimates: tuple[Estimates, ...],
+    choosing: Sequence[bool],
     clusters: Sequence[str] | None,
     now: float,
 ) -> EstimateAnswer:
@@ -157,6 +160,7 @@ def _answered(
         fleet_generation=snapshot.generation,
         names=names,
         estimates=estimates,
+        choosing=tuple(choosing),
         age_seconds_c=age_seconds(states, now),
         sequence_c=sequences(states),
     )

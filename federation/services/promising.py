@@ -13,7 +13,13 @@ from typing import TypeAlias
 import numpy as np
 
 from federation.model.component_sets import shape_of
-from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
+from federation.model.estimate import (
+    Bound,
+    EstimateOptions,
+    Estimates,
+    Source,
+    ignoring_claims,
+)
 from federation.model.ledger import ClusterLedger, LedgerInWork
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate, Reservation, Share
@@ -150,12 +156,14 @@ class Working:
         if not self._allow_unproven or told_c.all():
             return estimates
         lesser = self._lesser(binding)
-        return Estimates(
+        found = Estimates(
             replicas_c=np.where(told_c, estimates.replicas_c, lesser.replicas_c),
             source_c=np.where(told_c, estimates.source_c, lesser.source_c),
             bound_c=np.where(told_c, estimates.bound_c, lesser.bound_c),
             reasons=reasons,
         )
+        choosing = any(each.chooses_nodes for each in _requirements(binding))
+        return ignoring_claims(found) if choosing else found
 
     def wish(
         self,
@@ -293,7 +301,7 @@ class Working:
         return deducted(
             self.snapshot.capacity,
             shape_of(binding),
-            EstimateOptions(highest=highest),
+            EstimateOptions(highest=highest, ignore_claims=True),
             outstanding,
         )
 

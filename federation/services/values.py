@@ -187,12 +187,14 @@ class ClusterPage:
 class EstimateAnswer:
     """Estimates of every shape for the clusters ``names`` (axis c).
 
+    ``choosing`` says of each shape whether it chooses its nodes by their labels or names.
     ``age_seconds_c`` and ``sequence_c`` are the report's, 0 where a cluster has none.
     """
 
     fleet_generation: str
     names: tuple[str, ...]
     estimates: tuple[Estimates, ...]
+    choosing: tuple[bool, ...]
     age_seconds_c: npt.NDArray[np.float64]
     sequence_c: npt.NDArray[np.int64]
 

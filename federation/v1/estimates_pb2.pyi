@@ -178,6 +178,7 @@ class EstimateReplicasResponse(_message.Message):
     CLUSTERS_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     UPPER_REPLICAS_FIELD_NUMBER: _builtins.int
+    IGNORES_NODE_CLAIM_FIELD_NUMBER: _builtins.int
     fleet_generation: _builtins.str
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -207,6 +208,12 @@ class EstimateReplicasResponse(_message.Message):
     def upper_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Per (shape, cluster), when asked for: no more than this fit, -1 where nothing is known."""
 
+    @_builtins.property
+    def ignores_node_claim(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Positions in replicas whose level cannot see the node selector and affinity of the shape, and
+        ignored them. MODELS and SUMMARY do so only where they were asked for by name.
+        """
+
     def __init__(
         self,
         *,
@@ -220,10 +227,11 @@ class EstimateReplicasResponse(_message.Message):
         clusters: _abc.Iterable[_builtins.str] | None = ...,
         notes: _abc.Iterable[Global___EstimateNote] | None = ...,
         upper_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        ignores_node_claim: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "bounds", b"bounds", "clusters", b"clusters", "fleet_generation", b"fleet_generation", "notes", b"notes", "replicas", b"replicas", "sequences", b"sequences", "sources", b"sources", "unknown", b"unknown", "upper_replicas", b"upper_replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "bounds", b"bounds", "clusters", b"clusters", "fleet_generation", b"fleet_generation", "ignores_node_claim", b"ignores_node_claim", "notes", b"notes", "replicas", b"replicas", "sequences", b"sequences", "sources", b"sources", "unknown", b"unknown", "upper_replicas", b"upper_replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -307,6 +315,7 @@ class EstimateComponentSetsResponse(_message.Message):
     SEQUENCES_FIELD_NUMBER: _builtins.int
     CLUSTERS_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
+    IGNORES_NODE_CLAIM_FIELD_NUMBER: _builtins.int
     fleet_generation: _builtins.str
     @_builtins.property
     def sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -324,6 +333,8 @@ class EstimateComponentSetsResponse(_message.Message):
     def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___EstimateNote]: ...
+    @_builtins.property
+    def ignores_node_claim(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -336,10 +347,11 @@ class EstimateComponentSetsResponse(_message.Message):
         sequences: _abc.Iterable[_builtins.int] | None = ...,
         clusters: _abc.Iterable[_builtins.str] | None = ...,
         notes: _abc.Iterable[Global___EstimateNote] | None = ...,
+        ignores_node_claim: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "bounds", b"bounds", "clusters", b"clusters", "fleet_generation", b"fleet_generation", "notes", b"notes", "sequences", b"sequences", "sets", b"sets", "sources", b"sources", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "bounds", b"bounds", "clusters", b"clusters", "fleet_generation", b"fleet_generation", "ignores_node_claim", b"ignores_node_claim", "notes", b"notes", "sequences", b"sequences", "sets", b"sets", "sources", b"sources", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -113,10 +113,15 @@ async def test_exact_is_the_truth_and_pools_never_more(member: RunningControlPla
     assert list(exact.replicas) == [shape["replicas"] for shape in shapes]
     assert exact.upper_replicas == exact.replicas
     pools = await ask()
+    models = await ask(highest_source=ESTIMATE_SOURCE_MODELS)
+    assert [each in models.ignores_node_claim for each in range(len(shapes))] == [
+        bool(shape["node_selector"]) for shape in shapes
+    ]
+    assert not pools.ignores_node_claim
     answered = 0
     for position, shape in enumerate(shapes):
         if pools.sources[position] != ESTIMATE_SOURCE_POOLS:
-            assert pools.sources[position] == ESTIMATE_SOURCE_MODELS
+            assert position in pools.unknown
             assert "do not tell nodes apart by" in pools.notes[0].reason
             continue
         # Each of the few nodes is a cell: on nodes that are capacity nothing is lost.

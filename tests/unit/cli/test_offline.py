@@ -76,6 +76,25 @@ def workload(tmp_path: Path) -> str:
     return str(file)
 
 
+def test_selectors_are_not_ignored_in_silence(fleet: str) -> None:
+    asked = ["estimate", "--request", "cpu=1", "--selector", "disk=nosuch", "--from", fleet]
+    lines = run(*asked).output.splitlines()
+    assert lines[1].split()[1:4] == ["unknown", "unknown", "none"]
+    assert lines[1].endswith("models and summary cannot see node selectors and affinity")
+    (row, *_) = json.loads(run(*asked, "-o", "json").output)
+    assert (row["replicas"], row["ignoresNodeClaim"]) == (None, False)
+    for source in ("models", "summary"):
+        named = run(*asked, "--source", source)
+        assert f"{source}, ignores the node claim" in named.output.splitlines()[1]
+        (row, *_) = json.loads(run(*asked, "--source", source, "-o", "json").output)
+        assert row["replicas"] > 0
+        assert row["ignoresNodeClaim"] is True
+    (row, *_) = json.loads(
+        run(*asked[:3], "--from", fleet, "--source", "models", "-o", "json").output
+    )
+    assert row["ignoresNodeClaim"] is False
+
+
 @pytest.mark.parametrize(
     ("request_text", "rule", "replicas"),
     [

@@ -10,6 +10,7 @@ import pytest
 
 from federation.codec.estimates import (
     bound_word,
+    components_from_message,
     estimates_to_message,
     shapes_from_message,
     source_word,
@@ -35,8 +36,31 @@ def test_options_are_read() -> None:
         merge=estimates_pb2.ESTIMATE_MERGE_MINIMUM,
     )
     assert shapes_from_message(request)[1] == EstimateOptions(
-        model_rule=ModelRule.SIMULATED, merge=Merge.MINIMUM, highest=Source.SUMMARY
+        model_rule=ModelRule.SIMULATED,
+        merge=Merge.MINIMUM,
+        highest=Source.SUMMARY,
+        ignore_claims=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "ignores"),
+    [
+        (estimates_pb2.ESTIMATE_SOURCE_UNSPECIFIED, False),
+        (estimates_pb2.ESTIMATE_SOURCE_MODELS, True),
+        (estimates_pb2.ESTIMATE_SOURCE_POOLS, False),
+        (estimates_pb2.ESTIMATE_SOURCE_EXACT, False),
+    ],
+)
+def test_claims_are_ignored_for_who_names_a_level_that_cannot_see_nodes(
+    source: estimates_pb2.EstimateSource.ValueType, *, ignores: bool
+) -> None:
+    shapes = estimates_pb2.EstimateReplicasRequest(shapes=[SHAPE], highest_source=source)
+    assert shapes_from_message(shapes)[1].ignore_claims is ignores
+    sets = estimates_pb2.EstimateComponentSetsRequest(
+        components=[resource_pb2.Component(name="a", replicas=1)], highest_source=source
+    )
+    assert components_from_message(sets)[1].ignore_claims is ignores
 
 
 def test_every_broken_rule_is_told() -> None:
@@ -64,6 +88,7 @@ class Answer:
     fleet_generation: str
     names: tuple[str, ...]
     estimates: tuple[Estimates, ...]
+    choosing: tuple[bool, ...]
     age_seconds_c: npt.NDArray[np.float64]
     sequence_c: npt.NDArray[np.int64]
 
@@ -81,13 +106,22 @@ def test_answers_are_packed_shape_after_shape() -> None:
         bound_c=np.array([Bound.NONE, Bound.NONE], dtype=np.int8),
         reasons={0: "no report"},
     )
-    answer = Answer("g1", ("a", "b"), (first, second), np.array([1.5, 0.0]), np.array([4, 0]))
+    answer = Answer(
+        fleet_generation="g1",
+        names=("a", "b"),
+        estimates=(first, second),
+        choosing=(False, True),
+        age_seconds_c=np.array([1.5, 0.0]),
+        sequence_c=np.array([4, 0]),
+    )
     message = estimates_to_message(answer, include_cluster_names=True)
     assert list(message.replicas) == [7, 2**31 - 1, 0, 3]
     assert list(message.unknown) == [2]
     assert list(message.sources) == [2, 4, 0, 1]
     assert list(message.bounds) == [1, 3, 1, 1]
     assert [(note.position, note.reason) for note in message.notes] == [(2, "no report")]
+    # Only the second shape chooses its nodes, and only one of its levels cannot see them.
+    assert list(message.ignores_node_claim) == [3]
     assert list(message.clusters) == ["a", "b"]
     assert list(message.age_seconds) == [1.5, 0.0]
     assert not estimates_to_message(answer, include_cluster_names=False).clusters

@@ -16,6 +16,7 @@ from federation.model.cluster import (
     ResourceSummary,
 )
 from federation.model.estimate import (
+    CANNOT_SEE_NODES,
     MAX_REPLICAS,
     Bound,
     EstimateOptions,
@@ -26,7 +27,12 @@ from federation.model.estimate import (
 from federation.model.grades import DEFAULT_MODEL, ResourceModel, model_hash
 from federation.model.resources import MAX_AMOUNT
 from federation.model.summary import NUMBERS_AT_ONCE, estimate_replicas, estimate_shapes
-from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.model.workload import (
+    NodeClaim,
+    ReplicaRequirements,
+    Toleration,
+    TolerationOperator,
+)
 
 GIB = 1 << 30
 AMPLE = {"cpu": 10**9, "memory": 10**15, "pods": 10_000}
@@ -205,14 +211,36 @@ def test_a_level_nobody_asked_for_gives_no_reason() -> None:
     assert estimate(states, {"cpu": 1}, highest=Source.SUMMARY).reasons == {}
 
 
-def test_a_node_claim_changes_nothing_here_and_proves_nothing() -> None:
-    requirements = ReplicaRequirements(
-        request={"cpu": 3000}, node_claim=NodeClaim(node_selector={"zone": "a"})
+@pytest.mark.parametrize("highest", [Source.SUMMARY, Source.MODELS, Source.POOLS])
+@pytest.mark.parametrize(
+    "claim", [NodeClaim(node_selector={"zone": "a"}), NodeClaim(required_terms=())]
+)
+def test_who_cannot_see_nodes_does_not_answer_for_chosen_ones(
+    claim: NodeClaim, highest: Source
+) -> None:
+    requirements = ReplicaRequirements(request={"cpu": 3000}, node_claim=claim)
+    plain = ReplicaRequirements(request={"cpu": 3000})
+    options = EstimateOptions(highest=highest)
+    capacity = FleetCapacity.of([*MEMBERS, replace(MEMBERS[0], report=None)])
+    found, other = estimate_shapes(capacity, [requirements, plain], options)
+    assert found.unknown_c.all()
+    assert found.reasons == {
+        **dict.fromkeys(range(3), CANNOT_SEE_NODES),
+        3: "the cluster has not reported yet",
+    }
+    assert (
+        other.replicas_c.tolist() == estimate_replicas(capacity, plain, options).replicas_c.tolist()
     )
-    estimates = estimate_replicas(FleetCapacity.of(MEMBERS), requirements, EstimateOptions())
-    plain = estimate(MEMBERS, {"cpu": 3000})
-    assert estimates.replicas_c.tolist() == plain.replicas_c.tolist()
-    assert estimates.bound_c.tolist() == [Bound.NONE] * 3
+    (told,) = estimate_shapes(capacity, [requirements], replace(options, ignore_claims=True))
+    assert told.replicas_c.tolist() == other.replicas_c.tolist()
+    assert told.bound_c.tolist() == [Bound.NONE] * 4
+
+
+def test_tolerations_choose_no_nodes() -> None:
+    claim = NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),))
+    requirements = ReplicaRequirements(request={"cpu": 3000}, node_claim=claim)
+    found = estimate_replicas(FleetCapacity.of(MEMBERS), requirements, EstimateOptions())
+    assert found.replicas_c.tolist() == estimate(MEMBERS, {"cpu": 3000}).replicas_c.tolist()
 
 
 def test_more_shapes_than_go_at_once_are_answered_in_their_order() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from federation.model.cluster import ReportedPool, ReportedPools
 from federation.model.errors import InvalidRequest
-from federation.model.estimate import Bound, EstimateOptions, ModelRule, Source
+from federation.model.estimate import CANNOT_SEE_NODES, Bound, EstimateOptions, ModelRule, Source
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
 from federation.services.availability import Availability
 from federation.services.fleet import FleetOwner
@@ -143,12 +143,17 @@ async def test_pools_answer_before_models_and_prove_both_ends(
     assert found.upper_c.tolist() == [-1, 12]
     by_zone = replace(SMALL, node_claim=NodeClaim(node_selector={"zone": "a"}))
     (found,) = (await availability.estimate([by_zone], ["pooled"], EstimateOptions())).estimates
-    assert found.source_c.tolist() == [Source.MODELS]
-    assert found.reasons == {0: "the cluster's pools do not tell nodes apart by zone"}
+    assert found.source_c.tolist() == [Source.NONE]
+    assert found.reasons == {
+        0: f"the cluster's pools do not tell nodes apart by zone; {CANNOT_SEE_NODES}"
+    }
     components = [Component(name="a", replicas=2, requirements=SMALL)]
     (found,) = (await availability.estimate_sets(components, None, EstimateOptions())).estimates
     assert found.source_c.tolist() == [Source.SUMMARY, Source.POOLS]
     assert found.replicas_c[1] == 3
+    chosen = [Component(name="a", replicas=2, requirements=by_zone)]
+    (found,) = (await availability.estimate_sets(chosen, None, EstimateOptions())).estimates
+    assert found.source_c.tolist() == [Source.NONE, Source.NONE]
     named = ["pooled", "plain", "pooled"]
     (found,) = (await availability.estimate_sets(components, named, EstimateOptions())).estimates
     assert found.source_c.tolist() == [Source.POOLS, Source.SUMMARY, Source.POOLS]
