@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from federation.codec import ranges
+from federation.codec import ranges, texts
 from federation.codec.clusters import enablements_from_messages
 from federation.codec.components import component_messages
 from federation.codec.models import model_to_messages
@@ -45,7 +45,6 @@ MAX_VERSION_CHARACTERS = 128
 # What an agent says is part of every list of clusters, and an answer holds 4 MiB.
 MAX_HELLO_BYTES = 1024 * 1024
 MAX_TEXT_CHARACTERS = 1000
-MAX_NODE_NAME_CHARACTERS = 253
 MAX_SCORE = 100
 
 
@@ -66,8 +65,8 @@ def hello_from_message(message: Hello) -> AgentHello:
         "hello.kubernetesVersion": message.kubernetes_version,
     }
     for field, version in versions.items():
-        if len(version) > MAX_VERSION_CHARACTERS:
-            found.add(field, f"must have at most {MAX_VERSION_CHARACTERS} characters")
+        texts.word(version, field, found, most=MAX_VERSION_CHARACTERS)
+    _check_enablements(message, found)
     agent_time = ranges.optional_seconds(message, "agent_time", "hello.agentTime", found)
     found.check()
     return AgentHello(
@@ -78,6 +77,17 @@ def hello_from_message(message: Hello) -> AgentHello:
         api_enablements=enablements_from_messages(message.api_enablements),
         agent_time=agent_time,
     )
+
+
+def _check_enablements(message: Hello, found: Violations) -> None:
+    """What a cluster serves is told to people too."""
+    for number, each in enumerate(message.api_enablements):
+        path = f"hello.apiEnablements[{number}]"
+        texts.word(each.group_version, f"{path}.groupVersion", found)
+        for position, resource in enumerate(each.resources):
+            texts.word(resource.kind, f"{path}.resources[{position}].kind", found)
+        if found:
+            return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,9 +224,8 @@ def _check_shares(order: PlaceOrder, message: PlaceReply, found: Violations) -> 
     placed: Counter[str] = Counter()
     for number, node in enumerate(message.nodes):
         path = f"placeReply.nodes[{number}]"
-        if not 1 <= len(node.node) <= MAX_NODE_NAME_CHARACTERS:
-            rule = f"must have 1 to {MAX_NODE_NAME_CHARACTERS} characters"
-            found.add(f"{path}.node", rule)
+        ranges.required(node.node, f"{path}.node", found)
+        texts.word(node.node, f"{path}.node", found)
         if node.replicas < 1:
             found.add(f"{path}.replicas", "must be at least 1")
         if not 0 <= node.score <= MAX_SCORE:

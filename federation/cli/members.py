@@ -8,7 +8,10 @@ from __future__ import annotations
 import click
 
 from federation.cli import workloads
+from federation.cli.confirmation import confirm, yes_option
 from federation.cli.connection import connection
+from federation.codec import ranges, texts
+from federation.codec.violations import Violations
 from federation.terminal import say
 
 
@@ -52,12 +55,22 @@ delete.add_command(workloads.delete_binding)
 @click.command(epilog="Example: fedctl replace member1 --uid 8f6f4a2e-0c0b-4d52-9f0e-2f3f5c1d7a90")
 @click.argument("name")
 @click.option("--uid", required=True, help="uid of the new cluster's namespace kube-system.")
-def replace(name: str, uid: str) -> None:
+@yes_option
+def replace(name: str, uid: str, *, yes: bool) -> None:
     """Give a name to another Kubernetes cluster, such as one that was built anew.
 
     The old cluster's credentials and report are gone; the new one joins with a token of its own.
     `kubectl get namespace kube-system -o jsonpath={.metadata.uid}` prints the uid.
     """
+    found = Violations()
+    ranges.cluster_name(name, "NAME", found)
+    texts.uid(uid, "--uid", found)
+    found.check()
+    confirm(
+        f"This ends what is known as {name}: its agent's credentials and stream, its report, and "
+        f"everything that is promised there. The name then belongs to the cluster with uid {uid}.",
+        yes=yes,
+    )
     connection().call(lambda api: api.replace_cluster(name, uid))
     say(f"cluster/{name} now belongs to {uid}")
     say(f"Let it join: fedctl join-token create --cluster {name}", err=True)

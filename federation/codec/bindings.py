@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from federation.codec import ranges
+from federation.codec import ranges, texts
 from federation.codec.components import component_messages, read_components
 from federation.codec.placements import placement_to_message, read_placement
 from federation.codec.requirements import read_requirements, requirements_to_message
@@ -105,7 +105,7 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
     metadata, there = message.metadata, joined(path, "metadata")
     # In the order in which what is wrong is told: the spec, the metadata, the times.
     return Binding(
-        resource=_resource(spec.resource),
+        resource=_resource(spec.resource, f"{here}.resource", found),
         replicas=ranges.replicas(spec.replicas, f"{here}.replicas", found),
         requirements=read_requirements(
             spec.replica_requirements, f"{here}.replicaRequirements", found
@@ -132,9 +132,9 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         ),
         namespace=ranges.namespace_name(metadata.namespace, f"{there}.namespace", found),
         name=ranges.object_name(metadata.name, f"{there}.name", found),
-        uid=metadata.uid,
-        labels=dict(metadata.labels),
-        annotations=dict(metadata.annotations),
+        uid=texts.word(metadata.uid, f"{there}.uid", found),
+        labels=texts.label_map(metadata.labels, f"{there}.labels", found),
+        annotations=texts.annotation_map(metadata.annotations, f"{there}.annotations", found),
         generation=metadata.generation or 1,
         resource_version=ranges.revision(
             metadata.resource_version, f"{there}.resourceVersion", found
@@ -169,13 +169,15 @@ def _placement(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violati
     return Placement()
 
 
-def _resource(message: resource_pb2.ObjectReference) -> ObjectReference:
+def _resource(
+    message: resource_pb2.ObjectReference, path: str, found: Violations
+) -> ObjectReference:
     return ObjectReference(
-        api_version=message.api_version,
-        kind=message.kind,
-        namespace=message.namespace,
-        name=message.name,
-        uid=message.uid,
+        api_version=texts.word(message.api_version, f"{path}.apiVersion", found),
+        kind=texts.word(message.kind, f"{path}.kind", found),
+        namespace=texts.word(message.namespace, f"{path}.namespace", found),
+        name=texts.word(message.name, f"{path}.name", found),
+        uid=texts.word(message.uid, f"{path}.uid", found),
     )
 
 

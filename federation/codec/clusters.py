@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, Protocol
 
-from federation.codec import ranges, selectors
+from federation.codec import ranges, selectors, texts
 from federation.codec.models import (
     grade_count_messages,
     model_to_messages,
@@ -175,12 +175,12 @@ def _read_cluster(message: resource_pb2.Cluster, path: str, found: Violations) -
         found.add(f"{there}.zone", "cannot be combined with zones")
     return Cluster(
         name=ranges.cluster_name(metadata.name, f"{here}.name", found),
-        uid=metadata.uid,
-        labels=dict(metadata.labels),
-        annotations=dict(metadata.annotations),
-        provider=spec.provider,
-        region=spec.region,
-        zones=tuple(spec.zones) or ((spec.zone,) if spec.zone else ()),
+        uid=texts.word(metadata.uid, f"{here}.uid", found),
+        labels=texts.label_map(metadata.labels, f"{here}.labels", found),
+        annotations=texts.annotation_map(metadata.annotations, f"{here}.annotations", found),
+        provider=texts.word(spec.provider, f"{there}.provider", found),
+        region=texts.word(spec.region, f"{there}.region", found),
+        zones=texts.words(spec.zones, f"{there}.zones", found) or _zone(spec.zone, there, found),
         taints=selectors.taints(spec.taints, f"{there}.taints", found),
         model=read_model(spec.resource_models, f"{there}.resourceModels", found),
         modeling_enabled=not spec.resource_modeling_disabled,
@@ -189,6 +189,10 @@ def _read_cluster(message: resource_pb2.Cluster, path: str, found: Violations) -
             metadata.resource_version, f"{here}.resourceVersion", found
         ),
     )
+
+
+def _zone(zone: str, path: str, found: Violations) -> tuple[str, ...]:
+    return (texts.word(zone, f"{path}.zone", found),) if zone else ()
 
 
 def _report(

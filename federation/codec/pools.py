@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from federation.codec import ranges, selectors
+from federation.codec import ranges, selectors, texts
 from federation.codec.violations import Violations
 from federation.model.cluster import ReportedPool, ReportedPools
 from federation.model.pools.values import MAX_BUDGET
@@ -71,7 +71,7 @@ def _pool(
         found.add(f"{path}.labels", f"hold keys that labelKeys lack: {', '.join(foreign)}")
     return ReportedPool(
         taints=selectors.taints(message.taints, f"{path}.taints", found),
-        labels=dict(message.labels),
+        labels=texts.label_map(message.labels, f"{path}.labels", found),
     )
 
 

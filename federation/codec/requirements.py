@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from federation.codec import ranges, selectors
+from federation.codec import ranges, selectors, texts
 from federation.codec.remembered import Remembered
 from federation.codec.violations import Violations, joined
 from federation.model.errors import InvalidRequest
@@ -43,7 +43,9 @@ def _read(
         if message.HasField("node_claim")
         else None,
         namespace=ranges.namespace_name(message.namespace, joined(path, "namespace"), found),
-        priority_class_name=message.priority_class_name,
+        priority_class_name=texts.word(
+            message.priority_class_name, joined(path, "priorityClassName"), found
+        ),
     )
 
 
@@ -81,7 +83,7 @@ def _node_claim(message: resource_pb2.NodeClaim, path: str, found: Violations) -
     if message.HasField("hard_node_affinity"):
         terms = selectors.node_terms(message.hard_node_affinity, f"{path}.hardNodeAffinity", found)
     return NodeClaim(
-        node_selector=dict(message.node_selector),
+        node_selector=texts.label_map(message.node_selector, f"{path}.nodeSelector", found),
         required_terms=terms,
         tolerations=selectors.tolerations(message.tolerations, f"{path}.tolerations", found),
     )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from federation.codec import ranges
+from federation.codec import ranges, texts
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.cluster import Taint, TaintEffect
@@ -88,12 +88,13 @@ def taints(
     for position, message in enumerate(messages):
         here = f"{path}[{position}]"
         effect = ranges.optional_word(message.effect, TaintEffect, f"{here}.effect", found)
-        ranges.required(message.key, f"{here}.key", found)
         ranges.required(message.effect, f"{here}.effect", found)
         read.append(
             Taint(
-                key=message.key,
-                value=message.value,
+                key=texts.label_key(message.key, f"{here}.key", found)
+                if message.key
+                else ranges.required(message.key, f"{here}.key", found),
+                value=texts.label_value(message.value, f"{here}.value", found),
                 effect=effect or TaintEffect.NO_SCHEDULE,
                 time_added=ranges.optional_seconds(
                     message, "time_added", f"{here}.timeAdded", found

@@ -5,6 +5,7 @@ Must not decide anything: reads the message, calls ``Registration``, writes the 
 
 from __future__ import annotations
 
+from federation.codec import texts
 from federation.codec.clusters import cluster_from_message, cluster_to_message
 from federation.codec.ranges import required, size
 from federation.codec.strict import refuse_nul
@@ -67,6 +68,15 @@ class ClustersServicer(Servicer):
         found = Violations()
         refuse_nul(request, "", found)
         size(request, "", found, most_bytes=MAX_ENROLLMENT_BYTES)
+        texts.uid(request.cluster_uid, "clusterUid", found)
+        for field, text in (
+            ("kubernetesVersion", request.kubernetes_version),
+            ("agentVersion", request.agent_version),
+            ("provider", request.provider),
+            ("region", request.region),
+        ):
+            texts.word(text, field, found)
+        texts.words(request.zones, "zones", found)
         found.check()
         issued = await self._registration.enroll(
             Enrollment(
@@ -144,7 +154,7 @@ class ClustersServicer(Servicer):
         found = Violations()
         refuse_nul(request, "", found)
         required(request.name, "name", found)
-        required(request.cluster_uid, "clusterUid", found)
+        texts.uid(request.cluster_uid, "clusterUid", found)
         found.check()
         view = await self._membership.replace(request.name, request.cluster_uid)
         return messages.ReplaceClusterResponse(cluster=self._message(view))

@@ -131,7 +131,7 @@ async def test_a_name_goes_to_another_cluster_by_replace_only(
             assert code == 1
             assert "ReplaceCluster" in said
         uid = said.split("this one, with '")[1].split("'")[0]
-        assert uid in await told(plane, "replace", "member1", "--uid", uid)
+        assert uid in await told(plane, "replace", "member1", "--uid", uid, "--yes")
         code, said = await agent.end()
         assert code == 1
         assert "was replaced" in said.splitlines()[-1]

@@ -177,8 +177,8 @@ def free(summary: ResourceSummary, name: str) -> int:
             "is there already",
         ),
         (
-            resource_pb2.Cluster(metadata={"name": "m", "labels": {"a": "b\0"}}),
-            "metadata.labels[a]",
+            resource_pb2.Cluster(metadata={"name": "m", "annotations": {"a": "b\0"}}),
+            "metadata.annotations[a]",
             "NUL",
         ),
         (
