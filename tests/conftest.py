@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,22 @@ examples.register_profiles()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if settings.get_current_profile_name() == examples.EXPLORE:
         examples.explore_further(items)
+
+
+def pytest_report_teststatus(
+    report: pytest.TestReport, config: pytest.Config
+) -> tuple[str, str, str] | None:
+    """Names a test that fails when it does, also where each one is a letter otherwise."""
+    if not report.failed or config.get_verbosity() > 0:
+        return None
+    if report.when == "call":
+        return "failed", f"\nFAILED {report.nodeid}\n", "FAILED"
+    return "error", f"\nERROR {report.nodeid}\n", "ERROR"
+
+
+def pytest_keyboard_interrupt() -> None:
+    """Ctrl-C ends the tests; pressed again, it must not end the ending, which has the summary."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")
