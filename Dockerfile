@@ -14,7 +14,7 @@ FROM python:3.13-slim
 COPY --from=build /opt/fedsched /opt/fedsched
 ENV PATH=/opt/fedsched/bin:$PATH PYTHONUNBUFFERED=1
 # Fresh named volumes take their owner from these folders.
-RUN mkdir -p /var/lib/fedsched /certs /join && chown 65532:65532 /var/lib/fedsched /certs /join
+RUN install -d -o 65532 -g 65532 /var/lib/fedsched /authority /trust /serving /join
 USER 65532:65532
 WORKDIR /var/lib/fedsched
 CMD ["federation", "serve"]

@@ -22,7 +22,9 @@ from federation.cli.__main__ import fedctl
 from federation.settings import OPTIONS, check_serving, load_settings
 
 ROOT = Path(__file__).parents[2]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+# With the default of every variable, as Compose puts it in.
+COMPOSE: dict[str, Any] = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", TEXT))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PROGRAMS: dict[str, click.Group] = {
     "federation": federation,
@@ -142,7 +144,7 @@ def test_mounted_folders_are_there_and_volumes_are_declared() -> None:
 
 def test_paths_in_commands_lie_in_mounted_folders() -> None:
     for name, service in SERVICES.items():
-        mounts = {mount.split(":")[1]: mount.split(":")[0] for mount in service.get("volumes", ())}
+        mounts = volumes_at(service)
         for command in commands_of(service):
             for word in command:
                 path = word.partition("=")[2] if word.startswith("--") else word
@@ -158,3 +160,22 @@ def test_health_checks_in_python_are_python() -> None:
         test = service.get("healthcheck", {}).get("test", [])
         if "-c" in test:
             ast.parse(test[test.index("-c") + 1])
+
+
+def volumes_at(service: dict[str, Any]) -> dict[str, str]:
+    """The volume that is mounted at each path."""
+    return {mount.split(":")[1]: mount.split(":")[0] for mount in service.get("volumes", ())}
+
+
+def holders(volume: str) -> set[str]:
+    return {name for name, service in SERVICES.items() if volume in volumes_at(service).values()}
+
+
+def test_private_keys_are_mounted_where_they_are_used_alone() -> None:
+    authority = parsed(
+        next(command for command in commands_of(SERVICES["certs"]) if command[0] == "federation")
+    ).params["directory"]
+    serving = parsed(SERVICES["control-plane"]["command"]).params["tls_key"]
+    assert holders(volumes_at(SERVICES["certs"])[str(authority)]) == {"certs"}
+    key_volume = volumes_at(SERVICES["control-plane"])[str(Path(serving).parent)]
+    assert holders(key_volume) == {"certs", "control-plane"}
