@@ -9,6 +9,13 @@ from federation.cli import output as show
 from federation.model.placement import binding_key
 from federation.v1 import estimates_pb2, scheduling_pb2
 
+_LIMITED = {
+    "min": "raised to the least replicas asked for",
+    "max": "held to the most replicas asked for",
+    "room": "no more fits",
+    "others": "others are at their limits",
+}
+
 
 def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -> None:
     """Outcome and shares."""
@@ -110,6 +117,8 @@ def why(cluster: scheduling_pb2.ClusterTrace) -> str:
         return "passed every filter, not selected"
     if cluster.availability_unknown and cluster.estimate_note:
         return f"selected; {cluster.estimate_note}"
+    if cluster.limited_by:
+        return f"selected; {_LIMITED.get(cluster.limited_by, cluster.limited_by)}"
     if cluster.tied:
         return "selected; holds a remainder seat, won by the tie order"
     if cluster.remainder_seat:

@@ -15,6 +15,7 @@ from federation.codec.timestamps import timestamp_from_seconds
 from federation.model.estimate import Source
 from federation.model.reservations import PromiseCertificate
 from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.division import Limit
 from federation.scheduler.trace import DivisionTrace, Trace
 from federation.v1 import scheduling_pb2
 
@@ -27,6 +28,10 @@ _OUTCOMES: Final = {
     Outcome.UNSCHEDULABLE: scheduling_pb2.OUTCOME_UNSCHEDULABLE,
     Outcome.NO_FIT: scheduling_pb2.OUTCOME_NO_FIT,
 }
+
+
+# As people write them.
+_LIMITS: Final = {limit: limit.name.lower() if limit else "" for limit in Limit}
 
 
 class NodeShareView(Protocol):
@@ -240,13 +245,14 @@ def _cluster_traces(trace: Trace) -> list[scheduling_pb2.ClusterTrace]:
         division.share_c.tolist(),
         (division.remainder_c > 0).tolist(),
         division.tied_c.tolist(),
+        division.limit_c.tolist(),
         filtering.tier_c.tolist(),
         strict=True,
     )
     written = []
     for position, column in enumerate(columns):
         name, refusal, score, available, source, bound = column[:6]
-        selected, previous, weight, quota, share, remainder_seat, tied, tier = column[6:]
+        selected, previous, weight, quota, share, remainder_seat, tied, limit, tier = column[6:]
         refused = filtering.refusals[refusal] if refusal >= 0 else None
         written.append(
             scheduling_pb2.ClusterTrace(
@@ -267,6 +273,7 @@ def _cluster_traces(trace: Trace) -> list[scheduling_pb2.ClusterTrace]:
                 replicas=share,
                 remainder_seat=remainder_seat,
                 tied=tied,
+                limited_by=_LIMITS[limit],
                 tier=tier,
             )
         )

@@ -15,6 +15,8 @@ from federation.scheduler.arrays import BoolArray, FloatArray, IntArray, UintArr
 # A bisected quotient is only trusted this far (relative); the seats in between are compared by
 # their real float64 quotients. Far above rounding (1e-16), far below a seat's width (1e-10).
 _MARGIN = 1e-12
+# Products stay below this: int64 holds twice as much.
+_SAFE = 2.0**62
 
 TieKeys = Callable[[IntArray], UintArray]
 
@@ -23,19 +25,43 @@ TieKeys = Callable[[IntArray], UintArray]
 class Apportionment:
     """The seats of each party, axis k.
 
-    ``quotas_k`` are the exact proportional shares, ``tied_k`` marks parties whose last seat was
-    won against an equal claim, by the tie order alone.
+    ``quotas`` are the proportional shares, ``tied_k`` marks parties whose last seat was won against
+    an equal claim, by the tie order alone.
     """
 
     seats_k: IntArray
-    quotas_k: FloatArray
+    quotas: Quotas
     tied_k: BoolArray
 
     @property
     def remainder_k(self) -> IntArray:
         """Seats above the whole part of the quota (at least 0)."""
-        # Quotas are not negative: the whole part is what truncation leaves.
-        return np.maximum(self.seats_k - self.quotas_k.astype(np.int64), 0)
+        above_k: IntArray = np.maximum(self.seats_k - self.quotas.whole_k, 0)
+        return above_k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Quotas:
+    """Proportional shares: whole seats, exactly, and whether there is more to each; as floats."""
+
+    whole_k: IntArray
+    has_rest_k: BoolArray
+    as_float_k: FloatArray
+
+    @classmethod
+    def of(cls, weights_k: IntArray, seats: int) -> Quotas:
+        total = int(weights_k.sum())
+        most = float(weights_k.max(initial=0)) * seats
+        if total <= 0 or not seats:
+            none_k = np.zeros_like(weights_k)
+            return cls(whole_k=none_k, has_rest_k=none_k > 0, as_float_k=none_k.astype(np.float64))
+        # Beyond int64 the whole numbers of Python go on.
+        product_k = (weights_k.astype(object) if most >= _SAFE else weights_k) * seats
+        return cls(
+            whole_k=(product_k // total).astype(np.int64),
+            has_rest_k=(product_k % total).astype(np.bool_),
+            as_float_k=(product_k / total).astype(np.float64),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +99,7 @@ def apportion(
     floors = int(floor_k.sum())
     wanted = seats - floors
     total_weight = float(weights_k.sum(dtype=np.float64))
-    quotas_k: FloatArray = weights_k * np.float64(seats / total_weight if total_weight else 0.0)
+    quotas = Quotas.of(weights_k, seats)
     room_k = (weights_k > 0) * wanted
     if ceiling_k is not None:
         room_k = np.minimum(np.maximum(ceiling_k - floor_k, 0), room_k)
@@ -82,13 +108,13 @@ def apportion(
         # All get what they have room for, or one gets everything: nobody competes.
         return Apportionment(
             seats_k=floor_k + np.minimum(room_k, wanted),
-            quotas_k=quotas_k,
+            quotas=quotas,
             tied_k=np.zeros(len(weights_k), np.bool_),
         )
     parties = _Parties(weights_k.astype(np.float64), floor_k, floor_k + room_k)
     low, high = _bracket(parties, seats, total_weight)
     seats_k, tied_k = _settle(parties, seats, low, high, tie_keys)
-    return Apportionment(seats_k=seats_k, quotas_k=quotas_k, tied_k=tied_k)
+    return Apportionment(seats_k=seats_k, quotas=quotas, tied_k=tied_k)
 
 
 def _bracket(parties: _Parties, seats: int, total_weight: float) -> tuple[float, float]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 import numpy as np
 
 from federation.model.placement import DivisionPreference, ReplicaScheduling, SchedulingType
-from federation.scheduler.apportion import TieKeys, apportion
-from federation.scheduler.arrays import BoolArray, FloatArray, IntArray
+from federation.scheduler.apportion import Apportionment, TieKeys, apportion
+from federation.scheduler.arrays import BoolArray, FloatArray, IntArray, LevelArray
 from federation.scheduler.trace import TierFacts
 
 
@@ -25,6 +25,20 @@ class Strategy(StrEnum):
     DYNAMIC_WEIGHT = "DynamicWeight"
     AGGREGATED = "Aggregated"
     FILL_FIRST = "FillFirst"
+
+
+class Limit(IntEnum):
+    """Why a share is not what its quota comes to.
+
+    MIN: the least that was asked for. MAX: the most. ROOM: no more fits. OTHERS: others are at
+    theirs.
+    """
+
+    NONE = 0
+    MIN = 1
+    MAX = 2
+    ROOM = 3
+    OTHERS = 4
 
 
 class Mode(StrEnum):
@@ -119,8 +133,8 @@ class Candidates:
 class Division:
     """The replicas of each candidate and the arithmetic behind them, axis k.
 
-    ``missing`` replicas fit nowhere. ``conflict`` says which limit cannot be kept, empty when all
-    can; the shares mean nothing then.
+    ``limit_k`` are numbers of ``Limit``. ``missing`` replicas fit nowhere. ``conflict`` says which
+    limit cannot be kept, empty when all can; the shares mean nothing then.
     """
 
     share_k: IntArray
@@ -128,6 +142,7 @@ class Division:
     quota_k: FloatArray
     remainder_k: IntArray
     tied_k: BoolArray
+    limit_k: LevelArray
     facts: tuple[TierFacts, ...]
     missing: int = 0
     conflict: str = ""
@@ -176,6 +191,7 @@ def _nothing(candidates: Candidates, *, missing: int) -> Division:
         quota_k=none_k.astype(np.float64),
         remainder_k=none_k,
         tied_k=none_k.astype(np.bool_),
+        limit_k=none_k.astype(np.int8),
         facts=(),
         missing=missing,
     )
@@ -193,6 +209,7 @@ def _with_tier(whole: Division, mask_k: BoolArray, part: Division, wanted: int) 
         quota_k=scattered(whole.quota_k, part.quota_k),
         remainder_k=scattered(whole.remainder_k, part.remainder_k),
         tied_k=scattered(whole.tied_k, part.tied_k),
+        limit_k=scattered(whole.limit_k, part.limit_k),
         facts=whole.facts + part.facts,
         missing=whole.missing - wanted + part.missing,
         conflict=whole.conflict or part.conflict,
@@ -274,11 +291,17 @@ def _fill_first(rule: DivisionRule, candidates: Candidates, replicas: int) -> Di
     filled = np.clip(left - (np.cumsum(room) - room), 0, room)
     seat_k = task.floor_k.copy()
     seat_k[order] += filled
+    share_k = task.kept_k + seat_k
+    limit_k = _limited_before(task, candidates, share_k)
+    limit_k[(seat_k == task.floor_k) & (task.floor_k > 0)] = Limit.MIN
+    is_full_k = (share_k == candidates.ceiling_k) & (seat_k > task.floor_k)
+    limit_k[is_full_k & (share_k < candidates.available_k + candidates.prior_k)] = Limit.MAX
     return replace(
         _nothing(candidates, missing=task.target - int(seat_k.sum())),
-        share_k=task.kept_k + seat_k,
+        share_k=share_k,
         weight_k=task.weight_k,
         quota_k=seat_k.astype(np.float64),
+        limit_k=limit_k,
         facts=(_facts(task, candidates, replicas),),
     )
 
@@ -356,15 +379,51 @@ def _apportioned(task: _Task, candidates: Candidates, replicas: int) -> Division
         floor_k=task.floor_k,
         ceiling_k=task.ceiling_k,
     )
+    share_k = task.kept_k + result.seats_k
+    limit_k = _limited_before(task, candidates, share_k)
+    _note_limits(limit_k, result, task, candidates)
     return Division(
-        share_k=task.kept_k + result.seats_k,
+        share_k=share_k,
         weight_k=task.weight_k,
-        quota_k=result.quotas_k,
-        remainder_k=result.remainder_k,
+        quota_k=result.quotas.as_float_k,
+        # What limits gave or left is no remainder.
+        remainder_k=np.where(limit_k == Limit.NONE, result.remainder_k, 0),
         tied_k=result.tied_k,
+        limit_k=limit_k,
         facts=(_facts(task, candidates, replicas),),
         missing=task.target - int(result.seats_k.sum()),
     )
+
+
+def _limited_before(task: _Task, candidates: Candidates, share_k: IntArray) -> LevelArray:
+    """Where a limit bends the prior placement that a steady division starts from."""
+    limit_k = np.full(len(share_k), Limit.NONE, dtype=np.int8)
+    if task.mode in {Mode.SCALE_UP, Mode.SCALE_DOWN, Mode.KEEP}:
+        prior_k, floor_k, ceiling_k = candidates.prior_k, candidates.floor_k, candidates.ceiling_k
+        limit_k[(prior_k < floor_k) & (share_k == floor_k)] = Limit.MIN
+        limit_k[(prior_k > ceiling_k) & (share_k == ceiling_k)] = Limit.MAX
+    return limit_k
+
+
+def _note_limits(
+    limit_k: LevelArray, result: Apportionment, task: _Task, candidates: Candidates
+) -> None:
+    """Which limit keeps a share from its quota; where others' limits do, that is told as well."""
+    seats_k, quotas = result.seats_k, result.quotas
+    whole_k = quotas.whole_k
+    is_above_k = seats_k > whole_k
+    # With a rest above the whole part, the next seat still is above the quota.
+    is_raised_k = (seats_k == task.floor_k) & is_above_k & (task.floor_k > 0)
+    is_held_k = (seats_k == task.ceiling_k) & (
+        (seats_k < whole_k) | ((seats_k == whole_k) & quotas.has_rest_k)
+    )
+    by_wish_k = task.kept_k + task.ceiling_k == candidates.ceiling_k
+    limit_k[is_raised_k] = Limit.MIN
+    limit_k[is_held_k & by_wish_k] = Limit.MAX
+    limit_k[is_held_k & ~by_wish_k] = Limit.ROOM
+    is_held_k |= is_raised_k
+    if is_held_k.any():
+        limit_k[(is_above_k | (seats_k < whole_k)) & (limit_k == Limit.NONE)] = Limit.OTHERS
 
 
 def _facts(task: _Task, candidates: Candidates, replicas: int) -> TierFacts:

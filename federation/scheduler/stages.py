@@ -224,4 +224,5 @@ def division_trace(
         share_k=division.share_k,
         remainder_k=division.remainder_k,
         tied_k=division.tied_k,
+        limit_k=division.limit_k,
     )

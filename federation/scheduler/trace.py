@@ -92,8 +92,9 @@ class TierFacts:
 class DivisionTrace:
     """The arithmetic per selected cluster (positions in the fleet): weight, quota, replicas.
 
-    ``remainder_k`` are seats above the whole part of the quota; ``tied_k`` marks a last seat won
-    by the tie order alone. Over the whole fleet all are 0 where nothing was selected.
+    ``remainder_k`` are seats above the whole part of the quota that no limit gave; ``tied_k`` marks
+    a last seat won by the tie order alone. ``limit_k`` are numbers of ``division.Limit``; older
+    traces have none. Over the whole fleet all are 0 where nothing was selected.
     """
 
     strategy: str
@@ -106,6 +107,7 @@ class DivisionTrace:
     share_k: IntArray
     remainder_k: IntArray
     tied_k: BoolArray
+    limit_k: LevelArray = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
 
     @property
     def weight_c(self) -> IntArray:
@@ -126,6 +128,11 @@ class DivisionTrace:
     @property
     def tied_c(self) -> BoolArray:
         return self._over_fleet(self.tied_k)
+
+    @property
+    def limit_c(self) -> LevelArray:
+        limit_k = self.limit_k if len(self.limit_k) else np.zeros_like(self.position_k, np.int8)
+        return self._over_fleet(limit_k)
 
     def _over_fleet(self, part_k: npt.NDArray[Any]) -> npt.NDArray[Any]:
         all_c = np.zeros_like(part_k, shape=self.cluster_count)

@@ -557,6 +557,7 @@ class ClusterTrace(_message.Message):
     REMAINDER_SEAT_FIELD_NUMBER: _builtins.int
     TIED_FIELD_NUMBER: _builtins.int
     TIER_FIELD_NUMBER: _builtins.int
+    LIMITED_BY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     filter: _builtins.str
     """The filter that refused it and why; empty when it passed."""
@@ -576,11 +577,15 @@ class ClusterTrace(_message.Message):
     """The exact proportional share, before seats are whole."""
     replicas: _builtins.int
     remainder_seat: _builtins.bool
-    """Whether it holds a seat above the whole part of its quota."""
+    """Whether it holds a seat above the whole part of its quota, by proportion and not by a limit."""
     tied: _builtins.bool
     """Whether the last of those was won by the tie order alone."""
     tier: _builtins.int
     """The overflow tier that it belongs to, from 0; -1 outside the affinity."""
+    limited_by: _builtins.str
+    """Why its share is not what its quota comes to: min or max (clusterLimits), room (no more fits),
+    others (others are at theirs); empty when it is.
+    """
     @_builtins.property
     def scores(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     def __init__(
@@ -606,10 +611,11 @@ class ClusterTrace(_message.Message):
         remainder_seat: _builtins.bool = ...,
         tied: _builtins.bool = ...,
         tier: _builtins.int = ...,
+        limited_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["availability_unknown", b"availability_unknown", "available_replicas", b"available_replicas", "bound", b"bound", "estimate_note", b"estimate_note", "filter", b"filter", "name", b"name", "previous_replicas", b"previous_replicas", "quota", b"quota", "reason", b"reason", "remainder_seat", b"remainder_seat", "replicas", b"replicas", "report_age_seconds", b"report_age_seconds", "report_sequence", b"report_sequence", "score", b"score", "scores", b"scores", "selected", b"selected", "source", b"source", "tied", b"tied", "tier", b"tier", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["availability_unknown", b"availability_unknown", "available_replicas", b"available_replicas", "bound", b"bound", "estimate_note", b"estimate_note", "filter", b"filter", "limited_by", b"limited_by", "name", b"name", "previous_replicas", b"previous_replicas", "quota", b"quota", "reason", b"reason", "remainder_seat", b"remainder_seat", "replicas", b"replicas", "report_age_seconds", b"report_age_seconds", "report_sequence", b"report_sequence", "score", b"score", "scores", b"scores", "selected", b"selected", "source", b"source", "tied", b"tied", "tier", b"tier", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

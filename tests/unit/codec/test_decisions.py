@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from federation.cli.decisions import why
 from federation.codec.decisions import (
     decision_to_message,
     reservation_messages,
@@ -17,6 +18,7 @@ from federation.model.estimate import Estimates, Source
 from federation.model.placement import (
     Binding,
     ClusterAffinity,
+    ClusterLimit,
     DivisionPreference,
     Placement,
     ReplicaScheduling,
@@ -220,3 +222,29 @@ def test_reservations_are_told_by_cluster_then_component() -> None:
         certificate="strict",
         decision_id="d1",
     )
+
+
+def test_limits_that_changed_a_share_are_told() -> None:
+    fleet = Fleet.of(Cluster(name=name) for name in ("m1", "m2"))
+    scheduling = ReplicaScheduling(
+        type=SchedulingType.DIVIDED,
+        limits=(ClusterLimit(target=ClusterAffinity(cluster_names=("m2",)), min=7),),
+    )
+    binding = Binding(name="web", replicas=8, placement=Placement(replica_scheduling=scheduling))
+    nothing = Estimates(
+        replicas_c=np.array([0, 0]),
+        source_c=np.zeros(2, dtype=np.int8),
+        bound_c=np.zeros(2, dtype=np.int8),
+        reasons={},
+    )
+    trace = schedule(binding, fleet, nothing, now=0.0).trace
+    clusters = trace_to_message(trace).clusters
+    assert [each.replicas for each in clusters] == [1, 7]
+    assert [each.limited_by for each in clusters] == ["others", "min"]
+    assert not any(each.remainder_seat for each in clusters)
+    assert why(clusters[1]) == "selected; raised to the least replicas asked for"
+    assert Trace.from_plain(trace.to_plain()).division.limit_c.tolist() == [4, 1]
+    # Traces of before limits were recorded.
+    plain = trace.to_plain()
+    del plain["division"]["limit_k"]
+    assert Trace.from_plain(plain).division.limit_c.tolist() == [0, 0]

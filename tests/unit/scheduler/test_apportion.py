@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from federation.scheduler.apportion import Apportionment, apportion
+from federation.scheduler.apportion import Apportionment, Quotas, apportion
 from federation.scheduler.arrays import IntArray, UintArray
 
 
@@ -78,8 +80,34 @@ def test_tie_keys_decide_and_are_recorded() -> None:
 
 def test_quotas_and_remainder_seats() -> None:
     result = apportion(np.array([1, 3]), 9, by_position)
-    assert result.quotas_k.tolist() == [2.25, 6.75]
+    assert result.quotas.as_float_k.tolist() == [2.25, 6.75]
     assert result.remainder_k.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "seats"),
+    [
+        # 11 times the float nearest to 30 / 22 is a little less than 15.
+        ([11, 11], 30),
+        ([130, 27, 109], 266),
+        ([7, 7, 7, 7, 7, 7, 7], 49 * 8),
+        ([56, 44, 14], 57),
+        ([2**31 - 1, 2**31 - 1], 2**31 - 1 << 1),
+    ],
+)
+def test_whole_quotas_leave_no_remainder(weights: list[int], seats: int) -> None:
+    result = apportion(np.array(weights), seats, by_position)
+    assert result.seats_k.tolist() == [weight * seats // sum(weights) for weight in weights]
+    assert not result.remainder_k.any()
+    assert result.quotas.as_float_k.tolist() == result.seats_k.tolist()
+
+
+@given(weights=st.lists(st.integers(0, 2**32), min_size=1, max_size=6), seats=st.integers(1, 2**31))
+def test_quotas_are_exact(weights: list[int], seats: int) -> None:
+    quotas = Quotas.of(np.array(weights, dtype=np.int64), seats)
+    total = sum(weights) or 1
+    assert quotas.whole_k.tolist() == [weight * seats // total for weight in weights]
+    assert quotas.has_rest_k.tolist() == [weight * seats % total > 0 for weight in weights]
 
 
 def test_floors_are_seats_given_beforehand() -> None:
@@ -104,4 +132,4 @@ def test_a_million_seats_over_ten_thousand_parties() -> None:
     result = apportion(weights, 1_000_000, by_position)
     assert result.seats_k.sum() == 1_000_000
     # Webster rounds to nearest: nobody is a whole seat or more away at the common divisor.
-    assert np.abs(result.seats_k - result.quotas_k).max() < 1
+    assert np.abs(result.seats_k - result.quotas.as_float_k).max() < 1

@@ -11,6 +11,7 @@ from federation.scheduler.division import (
     Candidates,
     Division,
     DivisionRule,
+    Limit,
     Mode,
     Strategy,
     divide,
@@ -143,6 +144,31 @@ def test_limits_bend_a_division() -> None:
     assert shares(DYNAMIC, given, 12) == [2, 6, 4]
     # A cluster that must be used anyway is filled before another is opened.
     assert shares(FILL_FIRST, given, 12) == [0, 7, 5]
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "replicas", "limits"),
+    [
+        # 4 of 10 go to the third; the others share what its floor leaves.
+        (STATIC, {"floors": [0, 0, 8]}, 10, [Limit.OTHERS, Limit.OTHERS, Limit.MIN]),
+        (STATIC, {"ceilings": [1, 99, 99]}, 9, [Limit.MAX, Limit.OTHERS, Limit.OTHERS]),
+        (BOUNDED, {"available": [1, 99, 99]}, 9, [Limit.ROOM, Limit.OTHERS, Limit.OTHERS]),
+        (STATIC, {"floors": [3, 3, 3], "ceilings": [3, 3, 3]}, 9, [Limit.NONE] * 3),
+        (STATIC, {}, 10, [Limit.NONE] * 3),
+        (DYNAMIC, {"available": [1, 1, 1]}, 9, [Limit.ROOM] * 3),
+        (DYNAMIC, {"prior": [9, 0, 0], "ceilings": [5, 9, 9]}, 9, [2, Limit.OTHERS, Limit.OTHERS]),
+        (DYNAMIC, {"prior": [9, 0, 0], "floors": [0, 2, 0]}, 9, [0, Limit.MIN, 0]),
+        (FILL_FIRST, {"floors": [2, 0, 2]}, 7, [0, 0, Limit.MIN]),
+        (FILL_FIRST, {"floors": [0, 0, 2], "ceilings": [9, 9, 3]}, 7, [0, 0, Limit.MAX]),
+    ],
+)
+def test_limits_that_change_a_share_are_told(
+    rule: DivisionRule, given: dict[str, list[int]], replicas: int, limits: list[int]
+) -> None:
+    division = divided(rule, candidates(**{"available": [99, 99, 99], **given}), replicas)
+    assert division.limit_k.tolist() == limits
+    # What a limit gave, or left, is no seat won by remainder.
+    assert not division.remainder_k[division.limit_k != Limit.NONE].any()
 
 
 def test_replicas_above_a_ceiling_are_placed_again() -> None:
