@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+import federation.grpc_noise  # noqa: F401 - before grpc
 from estimator.agent import WatchedCluster
 from estimator.cases import answers
 from estimator.estimation.capacity import NodeSet

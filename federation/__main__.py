@@ -22,6 +22,7 @@ from typing import Any
 
 import click
 
+import federation.grpc_noise  # noqa: F401 - before grpc
 from federation.app import ControlPlane
 from federation.certificates import make_certificates
 from federation.database import (

@@ -1,38 +1,61 @@
 """``fedctl``: its options, its variables, its verbs and its exit codes.
 
-Must not do any verb's work.
+Must not do any verb's work, nor import it before it is asked for.
 """
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from federation.cli import (
-    estimate,
-    fleet,
-    members,
-    reservations,
-    score,
-    simulate,
-    watch,
-    workloads,
-)
-from federation.cli.connection import Connection
+import federation.grpc_noise  # noqa: F401 - before grpc
+from federation.cli.connection import Connection, accepting_options, connection_options
 from federation.model.errors import FederationError
 from federation.terminal import Program, error_lines, say_lines
 
 STATE_HOME = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
 
-
 REFUSED = 1
+# Verb, and the module that has it.
+VERBS = {
+    "apply": "fleet",
+    "cordon": "members",
+    "delete": "members",
+    "describe": "fleet",
+    "estimate": "estimate",
+    "explain": "workloads",
+    "get": "fleet",
+    "join-token": "fleet",
+    "release": "reservations",
+    "renew": "reservations",
+    "replace": "members",
+    "revoke": "members",
+    "schedule": "workloads",
+    "score": "score",
+    "simulate": "simulate",
+    "uncordon": "members",
+    "watch": "watch",
+}
 
 
 class Verbs(Program):
-    """A group whose verbs may raise the error tree."""
+    """A group whose verbs may raise the error tree, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"federation.cli.{VERBS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return accepting_options(command)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -57,65 +80,24 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Example: fedctl get clusters",
+    epilog="These options may also stand after the verb. Example: fedctl get clusters",
 )
 @click.version_option(package_name="fedsched")
-@click.option(
-    "--endpoint",
-    envvar="FEDCTL_ENDPOINT",
-    default="127.0.0.1:7443",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="The control plane. [env: FEDCTL_ENDPOINT]",
-)
-@click.option(
-    "--token-file",
-    envvar="FEDCTL_TOKEN_FILE",
-    type=click.Path(path_type=Path),
-    default=STATE_HOME / "fedsched" / "admin.token",
-    show_default=True,
-    help="File with the token. [env: FEDCTL_TOKEN_FILE]",
-)
-@click.option(
-    "--ca",
-    envvar="FEDCTL_CA",
-    type=click.Path(path_type=Path),
-    help="Certificate authority to trust, PEM; else the system's. [env: FEDCTL_CA]",
-)
-@click.option("--insecure", is_flag=True, help="Plain text, for a control plane on this machine.")
-@click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for an answer.",
+@connection_options(
+    endpoint={"envvar": "FEDCTL_ENDPOINT", "default": "127.0.0.1:7443", "show_default": True},
+    token_file={
+        "envvar": "FEDCTL_TOKEN_FILE",
+        "default": STATE_HOME / "fedsched" / "admin.token",
+        "show_default": True,
+    },
+    ca={"envvar": "FEDCTL_CA"},
+    insecure={"default": False},
+    timeout_seconds={"default": 30.0, "show_default": True},
 )
 @click.pass_context
 def fedctl(context: click.Context, /, **options: Any) -> None:
     """Ask and steer a fedsched control plane; some verbs work on files alone."""
     context.obj = Connection(**options)
-
-
-fedctl.add_command(fleet.get)
-fedctl.add_command(fleet.describe)
-fedctl.add_command(fleet.join_token)
-fedctl.add_command(fleet.apply)
-fedctl.add_command(workloads.schedule)
-fedctl.add_command(workloads.explain)
-fleet.describe.add_command(reservations.describe_binding)
-fedctl.add_command(reservations.release)
-fedctl.add_command(reservations.renew)
-fedctl.add_command(watch.watch)
-fedctl.add_command(members.delete)
-fedctl.add_command(members.cordon)
-fedctl.add_command(members.uncordon)
-fedctl.add_command(members.replace)
-fedctl.add_command(members.revoke)
-fedctl.add_command(estimate.estimate)
-fedctl.add_command(simulate.simulate)
-fedctl.add_command(score.score)
 
 
 def main() -> None:

@@ -1,24 +1,77 @@
-"""Where the control plane is: the options every online verb shares.
+"""Where the control plane is: the options every online verb shares, before and after its name.
 
-Must not read the environment itself: ``__main__`` declares the variables.
+Must not know any verb. The environment is read by click, from the variables declared here.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from federation.client import BlockingClient, Client, Target
-from federation.model.errors import FederationError, InvalidRequest, Unavailable
+from federation.model.errors import (
+    DeadlineMissed,
+    FederationError,
+    InvalidRequest,
+    Unauthenticated,
+    Unavailable,
+    Violation,
+)
 
 T = TypeVar("T")
-# What gRPC's TLS library says of a certificate that it does not take.
-UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+# What gRPC says of a certificate that it does not take, of an answer that is no TLS, of a
+# connection that is closed at once, and of somebody who speaks HTTP and nothing of ours.
+UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
+NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
+CLOSED: Final = ("Socket closed", "Connection reset", "recvmsg", "Stream removed", "GOAWAY")
+NOT_OURS: Final = ("Received http2 header with status", "Trying to connect an http1.x server")
+REFUSED: Final = "Connection refused"
+
+# By parameter: what is said of it. Defaults are given before the verb; after it, it is said or not.
+OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "endpoint": (
+        "--endpoint",
+        {"metavar": "HOST:PORT", "help": "The control plane. [env: FEDCTL_ENDPOINT]"},
+    ),
+    "token_file": (
+        "--token-file",
+        {
+            "type": click.Path(path_type=Path),
+            "help": "File with the token. [env: FEDCTL_TOKEN_FILE]",
+        },
+    ),
+    "ca": (
+        "--ca",
+        {
+            "type": click.Path(path_type=Path),
+            "help": "Certificate authority to trust, PEM; else the system's. [env: FEDCTL_CA]",
+        },
+    ),
+    "insecure": (
+        "--insecure",
+        {
+            "is_flag": True,
+            "flag_value": True,
+            "type": bool,
+            "help": "Plain text, for a control plane on this machine.",
+        },
+    ),
+    "timeout_seconds": (
+        "--timeout",
+        {
+            "type": click.FloatRange(min=0, min_open=True),
+            "metavar": "SECONDS",
+            "help": "How long the whole verb may wait for answers; a watch has no end.",
+        },
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,39 +83,87 @@ class Connection:
     ca: Path | None
     insecure: bool
     timeout_seconds: float
+    began: float = field(default_factory=time.monotonic)
 
     def call(self, method: Callable[[Client], Awaitable[T]]) -> T:
-        """One call, on a connection of its own."""
-        with self._trust_explained(), BlockingClient(self._target()) as client:
-            return client.call(method)
+        """One call, on a connection of its own, within what is left of the time."""
+        left = self.began + self.timeout_seconds - time.monotonic()
+
+        async def bounded(client: Client) -> T:
+            async with asyncio.timeout(max(left, 0)):
+                return await method(client)
+
+        target = self._target()
+        with self._explained(), BlockingClient(target) as client:
+            return client.call(bounded)
 
     def iterate(self, method: Callable[[Client], AsyncGenerator[T]]) -> Iterator[T]:
         """What a watch yields, on a connection of its own."""
-        with self._trust_explained(), BlockingClient(self._target()) as client:
+        target = self._target()
+        with self._explained(), BlockingClient(target) as client:
             yield from client.iterate(method)
 
     @contextmanager
-    def _trust_explained(self) -> Iterator[None]:
-        """Say which option is at fault where the library only says how the handshake failed."""
+    def _explained(self) -> Iterator[None]:
+        """Say which option is at fault where the library only says what failed."""
         try:
             yield
-        except Unavailable as error:
-            _, failed, cause = error.message.partition(UNTRUSTED)
-            if not failed:
+        except (TimeoutError, DeadlineMissed) as error:
+            raise DeadlineMissed(self._too_late(error)) from error
+        except Unauthenticated as error:
+            text = f"{error.message} The token is that of {self.token_file} (--token-file)."
+            raise Unauthenticated(text, reason=error.reason) from error
+        except FederationError as error:
+            if (explained := self._at_fault(error)) is None:
                 raise
+            raise Unavailable(explained) from error
+
+    def _too_late(self, error: Exception) -> str:
+        text = f"no answer from {self.endpoint} within {self.timeout_seconds:g} s (--timeout)"
+        said = error.message if isinstance(error, DeadlineMissed) else ""
+        return text if said in ("", "Deadline Exceeded") else f"{text}: {said}"
+
+    def _at_fault(self, error: FederationError) -> str | None:
+        message, endpoint = error.message, self.endpoint
+        if any(words in message for words in NOT_OURS):
+            return f"what answers at {endpoint} is no control plane's API; check --endpoint"
+        if not isinstance(error, Unavailable):
+            return None
+        _, untrusted, cause = message.partition(UNTRUSTED)
+        if untrusted:
             cause = cause.removesuffix(": OK").lstrip(": ")
             remedy = "name its authority with --ca" if self.ca is None else f"--ca is {self.ca}"
-            text = f"the certificate of {self.endpoint} is not trusted ({cause}): {remedy}"
-            raise Unavailable(text) from error
+            return f"the certificate of {endpoint} is not trusted ({cause}): {remedy}"
+        if any(words in message for words in NO_TLS):
+            return f"{endpoint} does not speak TLS: is it served with --insecure? Then say so here"
+        if REFUSED in message:
+            return f"nothing listens at {endpoint} (connection refused): does it run there?"
+        if any(words in message for words in CLOSED):
+            return self._closed(message)
+        return f"{endpoint} cannot be reached: {message}"
+
+    def _closed(self, message: str) -> str:
+        if self.insecure:
+            remedy = "it may speak TLS: leave --insecure out, and name its authority with --ca"
+        else:
+            remedy = "it may not speak TLS, or have gone away: try again"
+        return f"{self.endpoint} closed the connection ({message}); {remedy}"
 
     def _target(self) -> Target:
-        return Target(
-            endpoint=self.endpoint,
-            token=_read(self.token_file, "--token-file").decode("ascii", "replace").strip(),
-            ca_pem=None if self.ca is None else _read(self.ca, "--ca"),
-            plaintext=self.insecure,
-            timeout_seconds=self.timeout_seconds,
-        )
+        named = {"token": f"--token-file {self.token_file}", "ca": f"--ca {self.ca}"}
+        try:
+            return Target(
+                endpoint=self.endpoint,
+                token=_read(self.token_file, "--token-file").decode("ascii", "replace").strip(),
+                ca_pem=None if self.ca is None else _read(self.ca, "--ca"),
+                plaintext=self.insecure,
+                timeout_seconds=self.timeout_seconds,
+            )
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                Violation(field=named.get(each.field, each.field), rule=each.rule)
+                for each in error.violations
+            ) from error
 
 
 def connection() -> Connection:
@@ -71,6 +172,38 @@ def connection() -> Connection:
     if found is None:
         raise FederationError("no connection was set up")
     return found
+
+
+def connection_options(**defaults: dict[str, Any]) -> Callable[[Any], Any]:
+    """The options of the program, with what is said here of each: variables and defaults."""
+
+    def decorated(command: Any) -> Any:
+        for name, (flag, words) in reversed(OPTIONS.items()):
+            command = click.option(flag, name, **words, **defaults.get(name, {}))(command)
+        return command
+
+    return decorated
+
+
+def accepting_options(command: click.Command) -> click.Command:
+    """The same command, and all within it, with the program's options after its name too."""
+    if isinstance(command, click.Group):
+        for within in command.commands.values():
+            accepting_options(within)
+    taken = {parameter.name for parameter in command.params}
+    command.params += [
+        click.Option([flag, name], **words, hidden=True, expose_value=False, callback=_said)
+        for name, (flag, words) in OPTIONS.items()
+        if name not in taken
+    ]
+    return command
+
+
+def _said(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """What is said after the verb comes before what was said before it."""
+    before = context.find_object(Connection)
+    if value is not None and before is not None and parameter.name is not None:
+        context.obj = replace(before, **{parameter.name: value})
 
 
 def _read(path: Path, option: str) -> bytes:

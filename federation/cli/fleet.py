@@ -16,6 +16,7 @@ from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.output import Format, output_option
+from federation.cli.reservations import describe_binding
 from federation.client import Client
 from federation.codec.clusters import OVER_COMMITTED, cluster_from_message
 from federation.codec.documents import Document
@@ -116,6 +117,9 @@ def describe_cluster(name: str, output: Format) -> None:
         show.print_document(document_from_message(cluster), output)
         return
     _print_cluster(cluster)
+
+
+describe.add_command(describe_binding)
 
 
 @click.group("join-token", epilog="Example: fedctl join-token create --cluster member1 --ttl 1h")

@@ -375,10 +375,11 @@ class Client:
 
 def _is_certificates(pem: bytes) -> bool:
     try:
-        ssl.create_default_context(cadata=pem.decode("ascii"))
+        context = ssl.create_default_context(cadata=pem.decode("ascii"))
     except (ssl.SSLError, ValueError):
         return False
-    return True
+    # Without any data the library would take the system's.
+    return bool(pem.strip()) and bool(context.get_ca_certs() or b"-BEGIN CERTIFICATE-" in pem)
 
 
 def _channel(target: Target) -> grpc.aio.Channel:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,3 +38,103 @@ async def test_the_option_that_is_at_fault_is_named(
     remedy = f"--ca is {other.ca}" if named else "name its authority with --ca"
     assert result.stderr.startswith(f"error: the certificate of {endpoint} is not trusted (")
     assert result.stderr.rstrip().endswith(f"): {remedy}")
+
+
+def asked(*arguments: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """A real ``fedctl``: what its libraries write by themselves is seen too."""
+    return subprocess.run(
+        [sys.executable, "-m", "federation.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def refusal(answer: subprocess.CompletedProcess[str]) -> str:
+    """The one line that it ends with."""
+    assert answer.returncode == 1, answer
+    assert answer.stdout == ""
+    assert answer.stderr.count("\n") == 1, answer.stderr
+    return answer.stderr.removeprefix("error: ").rstrip("\n")
+
+
+async def test_plain_text_and_tls_are_told_apart(database_url: str, tmp_path: Path) -> None:
+    files = make_certificates(tmp_path / "certs", ["127.0.0.1"])
+    tls = {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}
+    async with running_control_plane(database_url, tmp_path / "state", **tls) as running:
+        flags = ["--token-file", str(running.plane.admin_token_file)]
+        endpoint = str(running.plane.endpoint)
+        answer = await asyncio.to_thread(
+            asked, "get", "clusters", "--insecure", "--endpoint", endpoint, *flags
+        )
+        assert endpoint in refusal(answer)
+        assert "it may speak TLS: leave --insecure out" in refusal(answer)
+        answer = await asyncio.to_thread(asked, "get", "clusters", "--endpoint", endpoint, *flags)
+        assert f"the certificate of {endpoint} is not trusted" in refusal(answer)
+    async with running_control_plane(database_url, tmp_path / "state") as running:
+        flags = ["--token-file", str(running.plane.admin_token_file)]
+        endpoint = str(running.plane.endpoint)
+        answer = await asyncio.to_thread(
+            asked, "get", "clusters", "--ca", str(files.ca), "--endpoint", endpoint, *flags
+        )
+        assert refusal(answer).startswith(f"{endpoint} does not speak TLS")
+        wrong = tmp_path / "wrong.token"
+        wrong.write_text("nobody.knows")
+        flags = ["--insecure", "--endpoint", endpoint, "--token-file", str(wrong)]
+        answer = await asyncio.to_thread(asked, "get", "clusters", *flags)
+        assert f"The token is that of {wrong} (--token-file)." in refusal(answer)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Where somebody listens and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("trust", [["--insecure"], []])
+@pytest.mark.parametrize("before", [True, False])
+def test_who_does_not_answer_in_time_is_named(
+    silent: str, trust: list[str], before: bool, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a.b")
+    options = [*trust, "--endpoint", silent, "--token-file", str(token), "--timeout", "0.5"]
+    verb = ["explain", "shop/web"]
+    answer = asked(*options, *verb) if before else asked(*verb, *options)
+    assert refusal(answer) == f"no answer from {silent} within 0.5 s (--timeout)"
+
+
+def test_what_is_said_after_the_verb_comes_first(silent: str, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("a.b")
+    said = ["--endpoint", silent, "--timeout", "0.3"]
+    answer = asked(
+        *("--insecure", "--endpoint", "127.0.0.1:1", "--token-file", str(token)),
+        *("get", *said, "bindings", "-n", "shop", "--timeout", "0.4"),
+    )
+    assert refusal(answer) == f"no answer from {silent} within 0.4 s (--timeout)"
+
+
+def test_files_that_are_no_good_are_named(tmp_path: Path) -> None:
+    missing, empty, binary = (tmp_path / name for name in ("missing", "empty", "binary"))
+    empty.write_bytes(b"")
+    binary.write_bytes(b"\x00\xff\n\n")
+    token = ["get", "clusters", "--token-file"]
+    assert refusal(asked(*token, str(missing))).startswith(f"--token-file: cannot read {missing}:")
+    assert refusal(asked(*token, str(tmp_path))).startswith(f"--token-file: cannot read {tmp_path}")
+    assert refusal(asked(*token, str(binary))).startswith(f"--token-file {binary}: must be")
+    assert refusal(asked(*token, str(empty), "--ca", str(missing))).startswith(
+        f"--ca: cannot read {missing}:"
+    )
+    for no_ca in (empty, binary):
+        said = refusal(asked(*token, str(empty), "--ca", str(no_ca)))
+        assert said == f"--ca {no_ca}: holds no certificate in PEM form"
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("a.b")
+    answer = asked("get", "clusters", "--endpoint", "127.0.0.1:1", "--token-file", str(token))
+    assert refusal(answer).startswith("nothing listens at 127.0.0.1:1 (connection refused)")
