@@ -10,7 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from estimator.snapshot import BoolArray, Interned, NodeTable
-from federation.model.selectors import matches_requirement, untolerated_taint
+from federation.model.selectors import matches_requirement
+from federation.model.tolerations import Tolerations
 from federation.model.workload import NodeClaim, NodeSelectorTerm, Operator, Requirement
 
 NAME_FIELD = "metadata.name"
@@ -22,9 +23,8 @@ def feasible_n(table: NodeTable, claim: NodeClaim | None) -> BoolArray:
     Cordoned and unready nodes carry the taints that keep pods away, so tolerations reach them.
     """
     claim = claim or NodeClaim()
-    feasible = table.taints.where(
-        lambda taints: untolerated_taint(taints, claim.tolerations) is None
-    )
+    covering = Tolerations(claim.tolerations)
+    feasible = table.taints.where(lambda taints: covering.first_untolerated(taints) is None)
     for key, value in claim.node_selector.items():
         feasible &= table.label(key).among([value])
     if claim.required_terms is not None:

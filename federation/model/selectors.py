@@ -1,4 +1,4 @@
-"""Whether one object's labels and taints suit a workload: selectors, requirements, tolerations.
+"""Whether one object's labels suit a workload: selectors and requirements.
 
 Pure, for one object at a time. Must not loop over nodes or clusters: callers do.
 """
@@ -10,12 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
 from federation.model.cluster import Taint, TaintEffect
-from federation.model.workload import (
-    Operator,
-    Requirement,
-    Toleration,
-    TolerationOperator,
-)
+from federation.model.workload import Operator, Requirement
 
 # The taint a cordoned node counts as having, whether or not it is written on the node.
 UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
@@ -69,32 +64,3 @@ def _integer(text: str) -> int | None:
 def matches_requirements(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
     """Whether labels meet every expression; none at all always matches."""
     return all(matches_requirement(requirement, labels) for requirement in requirements)
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether one toleration covers one taint.
-
-    An empty key covers every key, but with Equal the value must still be the taint's.
-    """
-    if toleration.effect is not None and toleration.effect is not taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case TolerationOperator.EXISTS:
-            return True
-        case TolerationOperator.EQUAL:
-            return toleration.value == taint.value
-        case _:
-            assert_never(toleration.operator)
-
-
-def untolerated_taint(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
-    """The first taint that keeps a workload away; PreferNoSchedule never does."""
-    covering = tuple(tolerations)
-    for taint in taints:
-        if taint.effect is TaintEffect.PREFER_NO_SCHEDULE:
-            continue
-        if not any(tolerates(toleration, taint) for toleration in covering):
-            return taint
-    return None

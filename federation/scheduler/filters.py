@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
-from federation.model.cluster import Taint, TaintEffect
+from federation.model.cluster import Taint
 from federation.model.errors import InvalidRequest
 from federation.model.placement import SpreadField
-from federation.model.selectors import untolerated_taint
+from federation.model.tolerations import Tolerations
 from federation.model.workload import Toleration
 from federation.scheduler.arrays import BoolArray
 from federation.scheduler.state import CycleState
@@ -36,56 +37,35 @@ def cluster_ready(state: CycleState) -> Refusals:
 def taint_toleration(state: CycleState) -> Refusals:
     """NoSchedule and NoExecute taints without a toleration; not where the binding already is."""
     column = state.fleet.taints
-    tolerations = state.binding.placement.tolerations
+    covering = Tolerations(state.binding.placement.tolerations)
     refusals = []
     for code, taints in enumerate(column.values):
-        taint = first_untolerated(taints, tolerations, state.now)
+        taint = covering.first_untolerated(taints, state.now)
         if taint is not None:
             refused_c = (column.code_c == code) & ~state.placed_c
             refusals.append((refused_c, f"has the untolerated taint {taint_text(taint)}"))
     return refusals
 
 
-def first_untolerated(
-    taints: Sequence[Taint], tolerations: Sequence[Toleration], now: float
-) -> Taint | None:
-    """The first taint that keeps replicas out, with tolerations that ran out passed over."""
-    for taint in taints:
-        lasting = [t for t in tolerations if not _is_over(t, taint, now)]
-        if untolerated_taint((taint,), lasting) is not None:
-            return taint
-    return None
-
-
-def _is_over(toleration: Toleration, taint: Taint, now: float) -> bool:
-    """Whether its tolerationSeconds, which limit NoExecute only, have passed since the taint came.
-
-    A taint that does not say when it was added counts as added now.
-    """
-    if taint.effect is not TaintEffect.NO_EXECUTE or toleration.toleration_seconds is None:
-        return False
-    added = now if taint.time_added is None else taint.time_added
-    return now >= added + max(toleration.toleration_seconds, 0)
-
-
 def toleration_deadlines(
     columns: Iterable[Sequence[Taint]], tolerations: Sequence[Toleration]
 ) -> tuple[float, ...]:
-    """When one of the tolerations runs out for one of the taints, in order.
+    """When a taint is not tolerated any longer, for each that is tolerated for a time, in order.
 
-    Between two of them ``first_untolerated`` answers the same at all times.
+    Between two of them the same taints are tolerated at all times.
     """
-    limited = [each for each in tolerations if each.toleration_seconds is not None]
-    if not limited:
+    if all(each.toleration_seconds is None for each in tolerations):
         return ()
+    covering = Tolerations(tolerations)
     return tuple(
         sorted(
             {
-                taint.time_added + max(toleration.toleration_seconds or 0, 0)
+                taint.time_added + seconds
                 for taints in columns
                 for taint in taints
                 if taint.time_added is not None
-                for toleration in limited
+                and (seconds := covering.seconds(taint)) is not None
+                and seconds < inf
             }
         )
     )

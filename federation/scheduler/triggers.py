@@ -11,7 +11,8 @@ from typing import Final
 
 from federation.model.cluster import TaintEffect
 from federation.model.placement import Binding
-from federation.scheduler.filters import first_untolerated, taint_text
+from federation.model.tolerations import Tolerations
+from federation.scheduler.filters import taint_text
 from federation.scheduler.fleet import Fleet
 
 # What was asked for, in the words of the trigger.
@@ -38,6 +39,7 @@ def evicting_taints(binding: Binding, fleet: Fleet, now: float) -> dict[str, str
     A toleration with seconds tolerates until they have passed since the taint was added.
     """
     found: dict[str, str] = {}
+    covering = Tolerations(binding.placement.tolerations)
     for target in binding.clusters:
         position = fleet.index.get(target.name)
         if position is None:
@@ -47,7 +49,7 @@ def evicting_taints(binding: Binding, fleet: Fleet, now: float) -> dict[str, str
             for taint in fleet.clusters[position].taints
             if taint.effect is TaintEffect.NO_EXECUTE
         ]
-        taint = first_untolerated(evicting, binding.placement.tolerations, now)
+        taint = covering.first_untolerated(evicting, now)
         if taint is not None:
             found[target.name] = taint_text(taint)
     return found

@@ -22,7 +22,7 @@ from federation.model.pools.matching import NAME_FIELD
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import Cells, Column, NodeColumns, Pools
 from federation.model.resources import MAX_AMOUNT, PODS
-from federation.model.selectors import matches_labels, matches_requirement, untolerated_taint
+from federation.model.selectors import matches_labels, matches_requirement
 from federation.model.workload import (
     NodeClaim,
     NodeSelectorTerm,
@@ -32,6 +32,7 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
+from tests.plain_tolerations import untolerated_taint
 from tests.simple_bounds import lower_k, simple_lower_bound
 
 GIB = 1 << 30

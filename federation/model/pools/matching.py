@@ -10,7 +10,8 @@ from enum import IntEnum
 from typing import Final
 
 from federation.model.pools.values import NodePool
-from federation.model.selectors import matches_requirement, untolerated_taint
+from federation.model.selectors import matches_requirement
+from federation.model.tolerations import Tolerations
 from federation.model.workload import NodeClaim, NodeSelectorTerm, Operator, Requirement
 
 # The one field node selector terms can name; nodes of a pool differ in it.
@@ -31,7 +32,7 @@ _NO_CLAIM: Final = NodeClaim()
 def pool_verdict(pool: NodePool, label_keys: Collection[str], claim: NodeClaim | None) -> Verdict:
     """Whether pods with this claim may run on the pool's nodes; without one, if untainted."""
     claim = claim or _NO_CLAIM
-    if untolerated_taint(pool.taints, claim.tolerations) is not None:
+    if pool.taints and Tolerations(claim.tolerations).first_untolerated(pool.taints) is not None:
         return Verdict.NO
     verdict = Verdict.YES
     for key, value in claim.node_selector.items():

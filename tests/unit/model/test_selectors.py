@@ -1,26 +1,13 @@
-"""Selectors and tolerations, for one object."""
+"""Selectors, for one object."""
 
 from __future__ import annotations
 
 import pytest
 
-from federation.model.cluster import Taint, TaintEffect
-from federation.model.selectors import (
-    UNSCHEDULABLE,
-    matches_labels,
-    matches_requirement,
-    tolerates,
-    untolerated_taint,
-)
-from federation.model.workload import (
-    Operator,
-    Requirement,
-    Toleration,
-    TolerationOperator,
-)
+from federation.model.selectors import matches_labels, matches_requirement
+from federation.model.workload import Operator, Requirement
 
 LABELS = {"zone": "a", "cores": "8", "empty": "", "word": "eight"}
-DEDICATED = Taint(key="dedicated", value="gpu", effect=TaintEffect.NO_SCHEDULE)
 
 
 @pytest.mark.parametrize(
@@ -60,31 +47,3 @@ def test_every_label_of_a_selector_is_needed() -> None:
     assert matches_labels({}, LABELS)
     assert matches_labels({"zone": "a", "empty": ""}, LABELS)
     assert not matches_labels({"zone": "a", "absent": ""}, LABELS)
-
-
-@pytest.mark.parametrize(
-    ("toleration", "covered"),
-    [
-        (Toleration(key="dedicated", value="gpu"), True),
-        (Toleration(key="dedicated", value="cpu"), False),
-        (Toleration(key="dedicated"), False),
-        (Toleration(key="other", value="gpu"), False),
-        (Toleration(key="dedicated", operator=TolerationOperator.EXISTS), True),
-        (Toleration(operator=TolerationOperator.EXISTS), True),
-        (Toleration(), False),
-        (Toleration(key="dedicated", value="gpu", effect=TaintEffect.NO_SCHEDULE), True),
-        (Toleration(key="dedicated", value="gpu", effect=TaintEffect.NO_EXECUTE), False),
-    ],
-)
-def test_tolerations(toleration: Toleration, *, covered: bool) -> None:
-    assert tolerates(toleration, DEDICATED) is covered
-
-
-def test_the_first_taint_in_the_way_is_named() -> None:
-    preferred = Taint(key="spot", effect=TaintEffect.PREFER_NO_SCHEDULE)
-    evicting = Taint(key="gone", effect=TaintEffect.NO_EXECUTE)
-    assert untolerated_taint([preferred], []) is None
-    assert untolerated_taint([preferred, DEDICATED, evicting], []) is DEDICATED
-    covering = [Toleration(key="dedicated", operator=TolerationOperator.EXISTS)]
-    assert untolerated_taint([DEDICATED, evicting], covering) is evicting
-    assert untolerated_taint([UNSCHEDULABLE], covering) is UNSCHEDULABLE

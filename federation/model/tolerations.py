@@ -1,0 +1,57 @@
+"""What many tolerations cover, looked up by a taint's key, effect and value.
+
+Pure. The work grows with the taints and with the tolerations, not with their product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from math import inf
+
+from federation.model.cluster import Taint, TaintEffect
+from federation.model.workload import Toleration, TolerationOperator
+
+
+class Tolerations:
+    """Tolerations by what they match; of those that match the same, the longest lasting counts."""
+
+    def __init__(self, tolerations: Iterable[Toleration]) -> None:
+        # Any value where the operator is Exists: None. Any effect: None. Any key: "".
+        self._seconds: dict[tuple[str, TaintEffect | None, str | None], float] = {}
+        for each in tolerations:
+            exists = each.operator is TolerationOperator.EXISTS
+            matched = each.key, each.effect, None if exists else each.value
+            limit = each.toleration_seconds
+            seconds = inf if limit is None else max(limit, 0)
+            self._seconds[matched] = max(self._seconds.get(matched, 0), seconds)
+
+    def seconds(self, taint: Taint) -> float | None:
+        """For how long after it was added the taint is tolerated, None: not at all.
+
+        Seconds limit NoExecute only.
+        """
+        matches = product((taint.key, ""), (taint.effect, None), (taint.value, None))
+        found = [self._seconds[each] for each in matches if each in self._seconds]
+        if not found:
+            return None
+        return max(found) if taint.effect is TaintEffect.NO_EXECUTE else inf
+
+    def first_untolerated(self, taints: Iterable[Taint], now: float | None = None) -> Taint | None:
+        """The first taint that keeps a workload away; PreferNoSchedule never does.
+
+        At ``now``, tolerations that ran out are passed over, and a taint that does not say when it
+        was added counts as added now. Without it none has run out.
+        """
+        for taint in taints:
+            if taint.effect is TaintEffect.PREFER_NO_SCHEDULE:
+                continue
+            seconds = self.seconds(taint)
+            if seconds is None or (now is not None and _is_over(taint, seconds, now)):
+                return taint
+        return None
+
+
+def _is_over(taint: Taint, seconds: float, now: float) -> bool:
+    added = now if taint.time_added is None else taint.time_added
+    return now >= added + seconds
