@@ -38,7 +38,8 @@ from federation.rpc.peers import PeersServicer
 from federation.rpc.placing import NodePlacing
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
-from federation.rpc.simulation import SimulationServicer
+from federation.rpc.simulation import SimulationServicer, add_simulation_to_server
+from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
 from federation.services.amending import EXPIRED_AT_ONCE, Amending
@@ -62,6 +63,7 @@ from federation.services.reporting import MISSED_BEATS, Beat, Reporting
 from federation.services.scheduling import Scheduling
 from federation.services.watched import BindingSubject, ClusterSubject
 from federation.services.watches import Watches, WatchPace
+from federation.services.workers import Limits
 from federation.settings import Address, Settings
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
@@ -73,7 +75,6 @@ from federation.v1 import (
     peers_pb2_grpc,
     scheduling_pb2_grpc,
     scoring_pb2_grpc,
-    simulation_pb2_grpc,
 )
 from federation.v1.agents_pb2 import DESCRIPTOR as AGENTS
 from federation.v1.clusters_pb2 import DESCRIPTOR as CLUSTERS
@@ -145,6 +146,7 @@ class ControlPlane:
         self._profiles = profiles
         self._build_hearing()
         self._build_deciding()
+        self._simulation = self._build_simulation()
         self._binding_watches = Watches(
             self._store,
             self._following,
@@ -215,6 +217,19 @@ class ControlPlane:
         self._duties = Duties(self._store, self._replicas.id, (expiring, *PRUNING), self._clock)
         self._placing = NodePlacing(self._scheduling)
 
+    def _build_simulation(self) -> SimulationServicer:
+        """In processes of its own, which start when there is something to simulate."""
+        settings = self._settings
+        setup = Setup(
+            profiles=self._profiles,
+            most_steps=settings.simulation_steps,
+            memory_mebibytes=settings.simulation_memory_mebibytes,
+            log_format=settings.log_format,
+            log_level=settings.log_level,
+        )
+        limits = Limits(count=settings.simulation_workers, seconds=settings.simulation_seconds)
+        return SimulationServicer(setup, limits, self._clock)
+
     @property
     def admin_token_file(self) -> Path:
         return self._settings.data_dir.absolute() / ADMIN_TOKEN_FILE
@@ -258,6 +273,7 @@ class ControlPlane:
         await self._leave_peers()
         await self._signal.close()
         self._committing.close()
+        await self._simulation.close()
         await self._engine.dispose()
 
     async def _meet_peers(self) -> None:
@@ -388,9 +404,7 @@ class ControlPlane:
             ),
             server,
         )
-        simulation_pb2_grpc.add_SimulationServicer_to_server(
-            SimulationServicer(self._profiles, self._clock), server
-        )
+        add_simulation_to_server(self._simulation, server)
         scoring_pb2_grpc.add_ScoringServicer_to_server(ScoringServicer(), server)
         peers_pb2_grpc.add_PeersServicer_to_server(
             PeersServicer(partial(answer_peer, self._sessions)), server

@@ -90,6 +90,10 @@ class Settings:
     max_stream_seconds: float
     scheduler_config: Path | None
     allow_unproven: bool
+    simulation_workers: int
+    simulation_seconds: float
+    simulation_steps: int
+    simulation_memory_mebibytes: int
     log_format: LogFormat
     log_level: LogLevel
 
@@ -184,6 +188,16 @@ def seconds_between(least: float, most: float) -> Callable[[str], float]:
             value = float("nan")
         if not least <= value <= most:
             raise ValueError(f"must be a number of seconds from {least:g} to {most:g}")
+        return value
+
+    return parse
+
+
+def number_between(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text) if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) else -1
+        if not least <= value <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}")
         return value
 
     return parse
@@ -314,6 +328,30 @@ OPTIONS: Sequence[Option] = (
         default="false",
         switch=True,
         help="Reserve also where nothing proves that there is room, such as without node pools.",
+    ),
+    Option(
+        name="simulation_workers",
+        parse=number_between(1, 64),
+        default="1",
+        help="How many processes simulate at once; they start when there is something to simulate.",
+    ),
+    Option(
+        name="simulation_seconds",
+        parse=seconds_between(0.1, 3600),
+        default="30",
+        help="How long a simulation may take; it ends with its caller's own deadline before.",
+    ),
+    Option(
+        name="simulation_steps",
+        parse=number_between(1, 10**15),
+        default="50000000",
+        help="How much one simulation may ask for: parts of its bindings times its clusters.",
+    ),
+    Option(
+        name="simulation_memory_mebibytes",
+        parse=number_between(64, 1 << 20),
+        default="1024",
+        help="How much memory a process that simulates may take.",
     ),
     Option(name="log_format", parse=one_of(LogFormat), default="text", help="text or json."),
     Option(

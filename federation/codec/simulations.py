@@ -9,9 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from google.protobuf.message import Message
+
 from federation.codec import ranges
 from federation.codec.bindings import binding_from_message
 from federation.codec.clusters import cluster_state_from_message
+from federation.codec.descriptors import inner_message
 from federation.codec.estimates import read_estimate_options
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
@@ -24,6 +27,9 @@ from federation.v1 import resource_pb2, simulation_pb2
 MAX_CLUSTERS: Final = 10_000
 MAX_BINDINGS: Final = 1_000
 MAX_PAIRS: Final = 1_000_000
+
+# Looked up, however many there are: these cost as much as they are, not so much for each cluster.
+LOOKED_UP: Final = frozenset({"cluster_names", "exclude", "cluster_tolerations", "tolerations"})
 
 T = TypeVar("T")
 
@@ -43,8 +49,6 @@ def simulation_from_message(
 ) -> SimulationRequest:
     """The whole request; raises InvalidRequest with every broken rule."""
     found = Violations()
-    _check_size(request, found)
-    found.check()
     refuse_nul(request, "", found)
     states = read_clusters(_placed("clusters", request.clusters), now, found)
     options = request.options
@@ -65,6 +69,53 @@ def simulation_from_message(
         ),
         include_traces=options.include_traces,
     )
+
+
+def check_price(request: simulation_pb2.SimulateRequest, most_steps: int) -> None:
+    """Raises InvalidRequest when the simulation would take more steps than one may.
+
+    A step is one part of one binding (an expression, a value, a weight, a resource) looked at for
+    one cluster, or one taint or grade of a cluster looked at for one binding.
+    """
+    found = Violations()
+    _check_size(request, found)
+    found.check()
+    clusters = len(request.clusters)
+    once = sum(
+        len(each.spec.taints)
+        + len(each.spec.resource_models)
+        + len(each.status.resource_summary.allocatable_modelings)
+        for each in request.clusters
+    )
+    steps = 0
+    for position, binding in enumerate(request.bindings):
+        parts, looked_up = _parts_of(binding.spec)
+        steps += clusters * parts + once + looked_up
+        if steps > most_steps:
+            more = f"takes more than {most_steps} steps, which is all that one simulation may take"
+            found.add(
+                f"bindings[{position}]",
+                f"with {parts} parts on {clusters} clusters with {once} taints and grades, and what"
+                f" is before it, {more}",
+            )
+            break
+    found.check()
+
+
+def _parts_of(message: Message) -> tuple[int, int]:
+    """How many parts a message has, and how many more that are looked up."""
+    parts, looked_up = 1, 0
+    for field, value in message.ListFields():
+        inner = inner_message(field)
+        if field.name in LOOKED_UP:
+            looked_up += len(value)
+        elif inner is not None:
+            for each in value if field.is_repeated else (value,):
+                more, found = _parts_of(each)
+                parts, looked_up = parts + more, looked_up + found
+        elif field.is_repeated:
+            parts += len(value)
+    return parts, looked_up
 
 
 def read_clusters(

@@ -1,66 +1,67 @@
 """Simulation: what would be decided on clusters that come with the request.
 
-Must not know the fleet or the store: reads the message, runs the cycle, writes the answer.
+Must not read a request here: its bytes go to a process of their own as they came, and the answer's
+come back.
 """
 
 from __future__ import annotations
 
-import asyncio
+import pickle
+import sys
+from functools import partial
+from typing import Final
 
-from federation.codec.decisions import decision_to_message
-from federation.codec.simulations import SimulationRequest, simulation_from_message
-from federation.model.errors import LimitExceeded
-from federation.rpc.failures import plugin_failures_logged
-from federation.rpc.interceptors import Context
-from federation.scheduler.profile import Profiles
-from federation.scheduler.simulation import Simulation, check_bindings
+import grpc
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from federation.model.errors import PreconditionFailed
+from federation.rpc.interceptors import Context, Handler
+from federation.rpc.simulation_worker import NOW, Setup
 from federation.services.ports import Clock
-from federation.services.values import DecisionRecord
-from federation.v1 import simulation_pb2 as messages
-from federation.v1.simulation_pb2_grpc import SimulationServicer as Servicer
+from federation.services.workers import AnswerKind, Limits, Workers
+from federation.v1.simulation_pb2 import DESCRIPTOR
 
-# What clients take by default, and a margin.
-MAX_ANSWER_BYTES = 4_000_000
+PROGRAM: Final = (
+    sys.executable,
+    "-c",
+    "from federation.rpc.simulation_worker import main; main()",
+)
+(_SERVICE,) = DESCRIPTOR.services_by_name.values()
 
 
-class SimulationServicer(Servicer):
-    """Implements federation.v1.Simulation."""
+class SimulationServicer:
+    """Implements federation.v1.Simulation, from bytes to bytes."""
 
-    def __init__(self, profiles: Profiles, clock: Clock) -> None:
-        self._profiles = profiles
+    def __init__(self, setup: Setup, limits: Limits, clock: Clock) -> None:
+        self._workers = Workers("simulation", PROGRAM, partial(_sendable, setup), limits)
         self._clock = clock
 
-    async def Simulate(
-        self, request: messages.SimulateRequest, context: Context
-    ) -> messages.SimulateResponse:
-        asked = simulation_from_message(request, self._clock.now())
-        with plugin_failures_logged():
-            # The clusters come from the caller, as many as they like: not on the loop.
-            answer = await asyncio.to_thread(self._simulated, asked, self._clock.now())
-        size = answer.ByteSize()
-        if size > MAX_ANSWER_BYTES:
-            raise LimitExceeded(
-                f"the answer has {size} bytes, and {MAX_ANSWER_BYTES} travel at once: "
-                "simulate fewer bindings at a time, or without traces"
-            )
-        return answer
+    async def Simulate(self, request: bytes, context: Context) -> bytes:
+        answer = await self._workers.ask(NOW.pack(self._clock.now()) + request)
+        if answer.kind is AnswerKind.REFUSAL:
+            await context.abort_with_status(rpc_status.to_status(Status.FromString(answer.body)))
+        return answer.body
 
-    def _simulated(self, asked: SimulationRequest, now: float) -> messages.SimulateResponse:
-        check_bindings(asked.bindings, self._profiles)
-        simulation = Simulation(asked.states, asked.options, now=now, profiles=self._profiles)
-        records = (
-            DecisionRecord(
-                id="",
-                namespace=binding.namespace,
-                name=binding.name,
-                binding_generation=binding.generation,
-                created_at=now,
-                decision=simulation.decide(binding),
-            )
-            for _, binding in asked.bindings
-        )
-        return messages.SimulateResponse(
-            decisions=[
-                decision_to_message(record, trace=asked.include_traces) for record in records
-            ]
-        )
+    async def close(self) -> None:
+        await self._workers.close()
+
+
+def _sendable(setup: Setup) -> bytes:
+    """Raises PreconditionFailed where another process cannot be told of a plugin."""
+    try:
+        return pickle.dumps(setup)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise PreconditionFailed(
+            "A scheduler plugin cannot run in the processes that simulate: its function must be "
+            f"one that a module has by name ({error}).",
+            reason="PLUGIN_NOT_SENDABLE",
+        ) from error
+
+
+def add_simulation_to_server(servicer: SimulationServicer, server: grpc.aio.Server) -> None:
+    """In place of the generated function, which would have requests decoded on the event loop."""
+    handler: Handler = grpc.unary_unary_rpc_method_handler(servicer.Simulate)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Simulate": handler}),)
+    )

@@ -54,16 +54,20 @@ def code_of(error: FederationError) -> grpc.StatusCode:
 
 
 def status_of(error: FederationError) -> grpc.Status:
+    """What a call ends with."""
+    return rpc_status.to_status(wire_status_of(error))
+
+
+def wire_status_of(error: FederationError) -> status_pb2.Status:
     """The whole status: code, message, ErrorInfo, and BadRequest where fields broke rules."""
     details: list[Message] = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)]
     if isinstance(error, InvalidRequest):
         details.append(_bad_request(error.violations))
-    status = status_pb2.Status(
+    return status_pb2.Status(
         code=code_pb2.Code.Value(code_of(error).name),
         message=shortened(error.message, MESSAGE_BYTES),
         details=[_packed(detail) for detail in details],
     )
-    return rpc_status.to_status(status)
 
 
 def _bad_request(violations: Sequence[Violation]) -> error_details_pb2.BadRequest:

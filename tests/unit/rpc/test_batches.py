@@ -102,11 +102,12 @@ async def test_a_thousand_wrong_items_are_answered_at_once(running: RunningContr
     assert all(each.violations for each in results)
 
 
-def failing() -> Profile:
-    def run(state: Any) -> Any:
-        raise LookupError(f"nothing is known of {state.binding.name}")
+def know_nothing(state: Any) -> Any:
+    raise LookupError(f"nothing is known of {state.binding.name}")
 
-    score = Score(name="Flaky", run=run, weight=1)
+
+def failing() -> Profile:
+    score = Score(name="Flaky", run=know_nothing, weight=1)
     return Profile(name="flaky", filters=DEFAULT_PROFILE.filters, scores=(score,))
 
 

@@ -7,12 +7,17 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc import code_pb2
+from google.rpc.status_pb2 import Status
 
 from federation.cli.simulate import answer_case
 from federation.codec import simulations
 from federation.codec.strict import message_from_document
-from federation.rpc import simulation
-from federation.scheduler.profile import Profiles
+from federation.rpc import simulation_worker
+from federation.rpc.simulation_worker import NOW, Setup, answered
+from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.services.workers import AnswerKind
+from federation.settings import LogFormat, LogLevel
 from federation.v1 import estimates_pb2
 from federation.v1.resource_pb2 import Cluster, ObjectMeta, ResourceBinding
 from federation.v1.scheduling_pb2 import Outcome
@@ -20,6 +25,13 @@ from federation.v1.simulation_pb2 import SimulateRequest, SimulationOptions
 from tests.control_planes import RunningControlPlane, refused, running_control_plane
 from tests.unit.rpc.test_batches import failing
 
+SETUP = Setup(
+    profiles=DEFAULT_PROFILES,
+    most_steps=10**9,
+    memory_mebibytes=1024,
+    log_format=LogFormat.TEXT,
+    log_level=LogLevel.WARNING,
+)
 CLUSTERS = [
     {
         "metadata": {"name": name},
@@ -157,13 +169,14 @@ async def test_a_simulation_has_limits(
     assert list(refusal.violations) == [field]
 
 
-async def test_an_answer_that_would_not_arrive_is_refused(
-    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(simulation, "MAX_ANSWER_BYTES", 10)
-    refusal = await refused(simulated(running, request(workload("a", 1))))
-    assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "fewer bindings at a time" in refusal.message
+def test_an_answer_that_would_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation_worker, "MAX_ANSWER_BYTES", 10)
+    question = NOW.pack(0.0) + request(workload("a", 1)).SerializeToString()
+    kind, body = answered(question, SETUP)
+    assert kind is AnswerKind.REFUSAL
+    status = Status.FromString(body)
+    assert status.code == code_pb2.RESOURCE_EXHAUSTED
+    assert "fewer bindings at a time" in status.message
 
 
 async def test_nothing_is_answered_with_nothing(running: RunningControlPlane) -> None:

@@ -1,0 +1,146 @@
+"""The program of the processes that simulate: requests on standard input, answers on the output.
+
+Must not know the fleet, the store or the network; it ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import select
+import signal
+import struct
+import sys
+import threading
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from federation.codec.decisions import decision_to_message
+from federation.codec.simulations import check_price, simulation_from_message
+from federation.logs import configure_logging
+from federation.model.errors import FederationError, InvalidRequest, LimitExceeded
+from federation.rpc.failures import plugin_failures_logged
+from federation.rpc.status import wire_status_of
+from federation.scheduler.profile import Profiles
+from federation.scheduler.simulation import Simulation, check_bindings
+from federation.services.values import DecisionRecord
+from federation.services.workers import HEADER, LENGTH, OUT_OF_MEMORY_CODE, TAKEN, AnswerKind
+from federation.settings import LogFormat, LogLevel
+from federation.v1.simulation_pb2 import SimulateRequest, SimulateResponse
+
+# What clients take by default, and a margin.
+MAX_ANSWER_BYTES: Final = 4_000_000
+MEBIBYTE: Final = 1 << 20
+# Of one processor that others need more; a process that grew beyond this is not kept.
+NICENESS, KEPT_KIB = 10, 256 * 1024
+# In front of a request: the time that it is made at, Unix seconds.
+NOW: Final = struct.Struct("!d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a process is told once."""
+
+    profiles: Profiles
+    most_steps: int
+    memory_mebibytes: int
+    log_format: LogFormat
+    log_level: LogLevel
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    into, out = sys.stdin.buffer, sys.stdout.buffer
+    setup: Setup = pickle.loads(_read(into))  # noqa: S301 - from the process that started this one
+    configure_logging(sys.stderr, form=setup.log_format, level=setup.log_level)
+    _restrict(setup.memory_mebibytes)
+    try:
+        while True:
+            question = _read(into)
+            out.write(TAKEN)
+            out.flush()
+            kind, body = answered(question, setup)
+            is_last = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > KEPT_KIB
+            out.write(HEADER.pack(kind, is_last, len(body)))
+            out.write(body)
+            out.flush()
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY_CODE)
+
+
+def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
+    """The response's bytes, or those of the status that the call ends with."""
+    (now,) = NOW.unpack_from(question)
+    try:
+        with plugin_failures_logged():
+            response = _simulated(question[NOW.size :], setup, now)
+        body = response.SerializeToString()
+        if len(body) > MAX_ANSWER_BYTES:
+            raise LimitExceeded(
+                f"the answer has {len(body)} bytes, and {MAX_ANSWER_BYTES} travel at once: "
+                "simulate fewer bindings at a time, or without traces"
+            )
+    except FederationError as error:
+        if isinstance(error.__cause__, MemoryError):
+            # It met a plugin, and is not the plugin's fault.
+            raise error.__cause__ from error
+        return AnswerKind.REFUSAL, wire_status_of(error).SerializeToString()
+    return AnswerKind.ANSWER, body
+
+
+def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:
+    request = _decoded(body)
+    check_price(request, setup.most_steps)
+    asked = simulation_from_message(request, now)
+    check_bindings(asked.bindings, setup.profiles)
+    simulation = Simulation(asked.states, asked.options, now=now, profiles=setup.profiles)
+    return SimulateResponse(
+        decisions=[
+            decision_to_message(
+                DecisionRecord(
+                    id="",
+                    namespace=binding.namespace,
+                    name=binding.name,
+                    binding_generation=binding.generation,
+                    created_at=now,
+                    decision=simulation.decide(binding),
+                ),
+                trace=asked.include_traces,
+            )
+            for _, binding in asked.bindings
+        ]
+    )
+
+
+def _decoded(body: bytes) -> SimulateRequest:
+    try:
+        return SimulateRequest.FromString(body)
+    except Exception as error:  # whatever is wrong with the bytes, the caller sent them
+        rule = "the request is not a valid protobuf message of this method"
+        raise InvalidRequest.of("", rule, reason="UNDECODABLE") from error
+
+
+def _read(into: BinaryIO) -> bytes:
+    header = into.read(LENGTH.size)
+    if len(header) < LENGTH.size:
+        sys.exit(0)
+    (size,) = LENGTH.unpack(header)
+    return into.read(size)
+
+
+def _restrict(memory_mebibytes: int) -> None:
+    """Leave the processor to those who decide, and no more memory than agreed."""
+    os.nice(NICENESS)
+    most = memory_mebibytes * MEBIBYTE
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _end_with_parent() -> None:
+    """End at once, whatever is being worked on, when nobody can ask any more."""
+    poll = select.poll()
+    poll.register(0, 0)  # Hanging up is always told.
+    poll.poll()
+    os._exit(0)

@@ -1,0 +1,200 @@
+"""Processes that answer questions for callers, and end with them: bytes in, bytes out.
+
+Must not know what is asked, nor let an answer keep anything of the control plane waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple, cast
+
+from federation.model.errors import DeadlineMissed, LimitExceeded, Unavailable
+
+# Before a question: how many bytes follow. Before an answer: its kind, whether it is the last one
+# of its process, how many bytes follow.
+LENGTH: Final = struct.Struct("!Q")
+HEADER: Final = struct.Struct("!B?Q")
+# What a worker exits with that has no memory left for an answer.
+OUT_OF_MEMORY_CODE: Final = 71
+# What a worker says when it has read a question.
+TAKEN: Final = b"\x01"
+END_SECONDS: Final = 5.0
+# How the system ends a process that takes too much: an abort of the allocator, or SIGKILL.
+_KILLED_CODES: Final = frozenset({OUT_OF_MEMORY_CODE, -6, -9})
+
+logger = logging.getLogger(__name__)
+
+
+class AnswerKind(IntEnum):
+    """What a worker's bytes are."""
+
+    ANSWER = 0
+    REFUSAL = 1
+
+
+class Answer(NamedTuple):
+    """What a worker said; its bytes are read by who asked."""
+
+    kind: AnswerKind
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """``count`` processes work at once, ``most_waiting`` questions wait for one; one takes
+    ``seconds`` at most, waiting included.
+    """
+
+    count: int = 1
+    most_waiting: int = 8
+    seconds: float = 30.0
+
+
+class Workers:
+    """A few processes of one program. Belongs to one event loop.
+
+    They start when first needed and are kept; who gives up on an answer ends the process that was
+    working on it, and another takes its place at once.
+    """
+
+    def __init__(
+        self, kind: str, command: Sequence[str], greeting: Callable[[], bytes], limits: Limits
+    ) -> None:
+        self._kind = kind
+        self._command = command
+        self._greeting = greeting
+        self._limits = limits
+        self._turns = asyncio.Semaphore(limits.count)
+        self._under_way = 0
+        self._idle: list[_Worker] = []
+        self._replacing: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def ask(self, question: bytes) -> Answer:
+        """Raises LimitExceeded when too many wait, or it takes too much memory; DeadlineMissed,
+        Unavailable, and what the greeting raises.
+        """
+        if self._under_way >= self._limits.count + self._limits.most_waiting:
+            raise LimitExceeded(f"Too many {self._kind}s wait for their turn; try again later.")
+        self._under_way += 1
+        limit = asyncio.timeout(self._limits.seconds)
+        try:
+            async with limit, self._turns:
+                return await self._answered(question)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise DeadlineMissed(
+                f"the {self._kind} did not end within {self._limits.seconds:g} s: ask for less"
+            ) from None
+        finally:
+            self._under_way -= 1
+
+    async def close(self) -> None:
+        """All of them end."""
+        self._is_closed = True
+        await asyncio.gather(*self._replacing, return_exceptions=True)
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(worker.end() for worker in idle))
+
+    async def _answered(self, question: bytes) -> Answer:
+        while True:
+            is_new = not self._idle
+            worker = await self._started() if is_new else self._idle.pop()
+            has_taken = False
+            try:
+                await worker.take(question)
+                has_taken = True
+                answer, is_last = await worker.answer()
+            except (asyncio.IncompleteReadError, ConnectionError) as error:
+                code = await worker.ended()
+                if is_new or has_taken:
+                    raise self._why_ended(code) from error
+                # It ended while it had nothing to do: another one takes it.
+                continue
+            except BaseException:
+                self._replace(worker)
+                raise
+            if is_last or self._is_closed:
+                self._replace(worker)
+            else:
+                self._idle.append(worker)
+            return answer
+
+    async def _started(self) -> _Worker:
+        greeting = self._greeting()
+        process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE)
+        worker = _Worker(process)
+        try:
+            await worker.send(greeting)
+        except BaseException:
+            worker.kill()
+            raise
+        return worker
+
+    def _replace(self, worker: _Worker) -> None:
+        worker.kill()
+        task = asyncio.create_task(self._replaced(worker))
+        self._replacing.add(task)
+        task.add_done_callback(self._replacing.discard)
+
+    async def _replaced(self, worker: _Worker) -> None:
+        await worker.end()
+        if not self._is_closed and len(self._idle) < self._limits.count:
+            self._idle.append(await self._started())
+
+    def _why_ended(self, code: int) -> LimitExceeded | Unavailable:
+        if code in _KILLED_CODES:
+            return LimitExceeded(f"The {self._kind} takes more memory than it may: ask for less.")
+        logger.error("worker ended", extra={"fields": {"kind": self._kind, "code": code}})
+        return Unavailable(f"The process of the {self._kind} ended; try again.")
+
+
+class _Worker:
+    """One process, which answers one question after the other."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        # Both are pipes.
+        self._into = cast("asyncio.StreamWriter", process.stdin)
+        self._out = cast("asyncio.StreamReader", process.stdout)
+
+    async def send(self, body: bytes) -> None:
+        self._into.write(LENGTH.pack(len(body)))
+        self._into.write(body)
+        await self._into.drain()
+
+    async def take(self, question: bytes) -> None:
+        """Returns when it works on the question."""
+        await self.send(question)
+        await self._out.readexactly(len(TAKEN))
+
+    async def answer(self) -> tuple[Answer, bool]:
+        """The answer, and whether it was the process's last."""
+        kind, is_last, size = HEADER.unpack(await self._out.readexactly(HEADER.size))
+        return Answer(AnswerKind(kind), await self._out.readexactly(size)), is_last
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def ended(self) -> int:
+        """The exit code of one that ends by itself."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await self._process.wait()
+        return await self.end()
+
+    async def end(self) -> int:
+        """Its exit code; it is killed."""
+        self.kill()
+        code = await self._process.wait()
+        self._into.close()
+        return code

@@ -1,0 +1,177 @@
+"""Simulations are priced, bounded, off the event loop, and end with their callers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from federation.scheduler.filters import Refusals
+from federation.scheduler.profile import DEFAULT_PROFILE, Filter, Profile, Profiles
+from federation.scheduler.state import CycleState
+from federation.v1.resource_pb2 import Cluster, Taint
+from federation.v1.simulation_pb2 import SimulateRequest
+from tests.attack.measures import family
+from tests.control_planes import (
+    SECONDS,
+    Refusal,
+    RunningControlPlane,
+    refused,
+    running_control_plane,
+)
+from tests.unit.rpc.test_simulation import request, simulated, workload
+
+WAIT_SECONDS = 60.0
+
+
+def endless(_: CycleState) -> Refusals:
+    while True:
+        pass
+
+
+def greedy(_: CycleState) -> Refusals:
+    taken = []
+    while True:
+        taken.append(bytearray(1 << 20))
+
+
+def local() -> Profile:
+    return profile("local", lambda _: ())
+
+
+def profile(name: str, run: Any) -> Profile:
+    filters = (*DEFAULT_PROFILE.filters, Filter(name=name, run=run))
+    return Profile(name=name, filters=filters, scores=DEFAULT_PROFILE.scores)
+
+
+PROFILES = Profiles.of([profile("endless", endless), profile("greedy", greedy)])
+
+
+@pytest.fixture
+async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+    flags = {"simulation_memory_mebibytes": "512", "simulation_steps": "1000"}
+    async with running_control_plane(database_url, tmp_path, PROFILES, **flags) as running:
+        yield running
+
+
+def decided_by(scheduler: str) -> SimulateRequest:
+    return request(workload("a", 1, schedulerName=scheduler))
+
+
+def workers() -> set[int]:
+    """The processes that simulate for this one."""
+    found = set()
+    for pid in family(os.getpid()):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"federation.rpc.simulation_worker" in command:
+            found.add(pid)
+    return found
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    def wait() -> None:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not holds():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    await asyncio.to_thread(wait)
+
+
+async def until_gone(pid: int) -> None:
+    await until(lambda: pid not in workers())
+
+
+async def until_started() -> int:
+    await until(lambda: bool(workers()))
+    (pid,) = workers()
+    return pid
+
+
+async def test_what_a_caller_gives_up_ends_and_the_next_one_is_served(
+    plane: RunningControlPlane,
+) -> None:
+    call = plane.admin.simulation.Simulate(decided_by("endless"), metadata=plane.admin.metadata)
+    abandoned = await until_started()
+    call.cancel()
+    await until_gone(abandoned)
+    (decision,) = await simulated(plane, request(workload("a", 1)))
+    assert decision.clusters
+
+
+async def test_it_ends_with_its_deadline(plane: RunningControlPlane) -> None:
+    call = plane.admin.simulation.Simulate(
+        decided_by("endless"), timeout=3, metadata=plane.admin.metadata
+    )
+    abandoned = await until_started()
+    assert (await refused(call)).code is grpc.StatusCode.DEADLINE_EXCEEDED
+    await until_gone(abandoned)
+
+
+async def test_more_memory_than_agreed_ends_it(plane: RunningControlPlane) -> None:
+    refusal = await refused(simulated(plane, decided_by("greedy")))
+    assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "more memory" in refusal.message
+    assert await simulated(plane, request(workload("a", 1)))
+
+
+async def test_a_process_that_was_killed_is_not_missed(plane: RunningControlPlane) -> None:
+    assert await simulated(plane, request(workload("a", 1)))
+    (pid,) = workers()
+    os.kill(pid, signal.SIGKILL)
+    await until_gone(pid)
+    assert await simulated(plane, request(workload("a", 1)))
+
+
+async def test_processes_end_with_the_control_plane(database_url: str, tmp_path: Path) -> None:
+    async with running_control_plane(database_url, tmp_path) as running:
+        assert await simulated(running, request(workload("a", 1)))
+        assert workers()
+    assert not workers()
+
+
+async def test_too_many_at_once_are_refused(plane: RunningControlPlane) -> None:
+    simulate, metadata = plane.admin.simulation.Simulate, plane.admin.metadata
+    calls = [simulate(decided_by("endless"), metadata=metadata) for _ in range(10)]
+    refusals = asyncio.as_completed([refused(call) for call in calls])
+    first: Refusal = await next(refusals)
+    assert first.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "Too many simulations" in first.message
+    for call in calls:
+        call.cancel()
+
+
+async def test_work_is_priced_before_it_starts(plane: RunningControlPlane) -> None:
+    tainted = request(workload("a", 1), workload("b", 1))
+    tainted.clusters[0].spec.taints.extend(
+        Taint(key=f"k{number}", effect="NoSchedule") for number in range(600)
+    )
+    refusal = await refused(simulated(plane, tainted))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert list(refusal.violations) == ["bindings[1]"]
+    assert "1000 steps" in refusal.violations["bindings[1]"]
+
+
+async def test_bytes_that_are_no_request_are_refused(plane: RunningControlPlane) -> None:
+    method = plane.channel.unary_unary("/federation.v1.Simulation/Simulate")
+    refusal = await refused(method(b"\xff", timeout=SECONDS, metadata=plane.admin.metadata))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "UNDECODABLE")
+
+
+async def test_a_plugin_that_no_other_process_can_find_is_told(
+    database_url: str, tmp_path: Path
+) -> None:
+    profiles = Profiles.of([local()])
+    async with running_control_plane(database_url, tmp_path, profiles) as running:
+        refusal = await refused(simulated(running, SimulateRequest(clusters=[Cluster()])))
+        assert refusal.reason == "PLUGIN_NOT_SENDABLE"
