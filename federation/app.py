@@ -239,7 +239,7 @@ class ControlPlane:
         if self._database.embedded is not None:
             self._tasks.append(asyncio.create_task(keep_running(self._database.embedded)))
         await self._keep_admin_token()
-        await self._fleet.load(grace_until=self._clock.now() + self._grace_seconds)
+        await self._following.load(grace_until=self._clock.now() + self._grace_seconds)
         self._fleet.observe(Overcommitment(self._fleet).changed)
         self._fleet.observe(Refreshing(self._fleet, self._sessions, self._clock).changed)
         self._tasks.append(asyncio.create_task(self._following.run()))

@@ -26,6 +26,10 @@ TABLES = f"""
 SEQUENCES = """
     SELECT format('%I.%I', schemaname, sequencename), last_value FROM pg_sequences
 """
+CUT_OFF = """
+    SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+    WHERE datname = $1 AND pid <> pg_backend_pid()
+"""
 
 Rows = dict[str, list[asyncpg.Record]]
 
@@ -53,6 +57,22 @@ class Databases:
             lambda server: server.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
         )
         self._made.remove(database)
+
+    def copy(self, name: str, url: str) -> str:
+        """A copy of a database as it is now; who is connected to it is cut off."""
+        self._on_server(lambda server: server.execute(CUT_OFF, make_url(url).database))
+        return self.create(name, template=url)
+
+    def put_back(self, url: str, copy_url: str) -> None:
+        """A copy in place of the database that it is of, and of all connections to it."""
+        database, copy = make_url(url).database, make_url(copy_url).database
+
+        async def put_back(server: asyncpg.Connection) -> None:
+            await server.execute(f'DROP DATABASE "{database}" WITH (FORCE)')
+            await server.execute(f'ALTER DATABASE "{copy}" RENAME TO "{database}"')
+
+        self._on_server(put_back)
+        self._made.remove(str(copy))
 
     def drop_all(self) -> None:
         for database in reversed(self._made[:]):

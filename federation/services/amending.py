@@ -24,7 +24,13 @@ from federation.services.deciding import other_uid
 from federation.services.duties import Begin
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
-from federation.services.journal import BindingChanged, ClusterShares, StoredReservations
+from federation.services.journal import (
+    BindingChanged,
+    ClusterShares,
+    StoredReservations,
+    new_nonce,
+    nonces_by_cluster,
+)
 from federation.services.ports import Store, StoredBinding, Transaction
 from federation.services.values import HeldReservation
 from federation.services.writing import lock_clusters, owner_of
@@ -183,7 +189,7 @@ class Amending:
                 amended = _amended(held, ledgers, deletes=deletes)
                 if not (ledgers or deletes):
                     return False
-                await _write(tx, held, ledgers, deletes=deletes)
+                await _write(tx, held, ledgers, amended)
                 await tx.journal.append([amended])
             self._fleet.apply(amended)
             return True
@@ -272,6 +278,7 @@ def _amended(held: _Held, ledgers: Mapping[str, ClusterLedger], *, deletes: bool
             for name, ledger in ledgers.items()
         },
         deleted=deletes,
+        nonce=new_nonce(),
     )
 
 
@@ -288,7 +295,10 @@ def _shares(ledger: ClusterLedger, key: str) -> tuple[Share, ...]:
 
 
 async def _write(
-    tx: Transaction, held: _Held, ledgers: Mapping[str, ClusterLedger], *, deletes: bool
+    tx: Transaction,
+    held: _Held,
+    ledgers: Mapping[str, ClusterLedger],
+    amended: BindingChanged,
 ) -> None:
     binding = held.binding.binding
     now = {**held.ledgers, **ledgers}
@@ -298,7 +308,7 @@ async def _write(
         uid=binding.uid,
         owner=owner_of(binding),
         reservations=()
-        if deletes
+        if amended.deleted
         else tuple(
             reservation for name in sorted(now) for reservation in now[name].of_binding(binding.key)
         ),
@@ -306,4 +316,7 @@ async def _write(
     if held.row is not None:
         await tx.reservations.put([row], {})
     if ledgers:
-        await tx.journal.advance({name: ledger.version for name, ledger in ledgers.items()})
+        await tx.journal.advance(
+            {name: ledger.version for name, ledger in ledgers.items()},
+            nonces_by_cluster([amended]),
+        )

@@ -66,7 +66,7 @@ class Finishing:
             current = [
                 name
                 for name in clusters
-                if self._fleet.has(name) and versions.get(name) == self._fleet.ledger(name).version
+                if self._fleet.has(name) and versions.get(name) == self._fleet.version(name)
             ]
             await tx.reservations.finish(
                 [each for name in current for each in self._newest(name, self._unwritten[name])]

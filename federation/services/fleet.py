@@ -26,6 +26,7 @@ from federation.services.journal import (
     BindingChanged,
     Change,
     ClusterChanged,
+    LedgerVersion,
     Position,
     ReportAdvanced,
     StoredReservations,
@@ -86,8 +87,9 @@ class FleetOwner:
         # Else whoever asks first would wait for all of it.
         self._bring_up_to_date()
 
-    async def reload(self) -> None:
-        """Take over what the store holds in place of what is known; presences stay.
+    async def reload(self, *, anew: bool = False) -> None:
+        """Take over what the store holds in place of what is known (``anew``: even where that is
+        newer); presences stay.
 
         What is committed meanwhile may be missed, but for what the journal holds from ``position``
         on: applying that leads to the same ledgers.
@@ -96,22 +98,28 @@ class FleetOwner:
             position = await read.journal.position()
             stored = await read.clusters.all()
             rows = await read.reservations.all()
-        for name in self._states.keys() - {each.cluster.name for each in stored}:
+        presences = dict(self._presences) if anew else {}
+        kept = frozenset[str]() if anew else {each.cluster.name for each in stored}
+        for name in self._states.keys() - kept:
             self.remove(name)
         self._holders.clear()
-        self._identify(rows)
-        held = by_cluster(rows)
         for each in stored:
             name = each.cluster.name
             self.put_cluster(each.cluster)
+            self._presences[name] = presences.get(name, self._presences[name])
             self.put_facts(name, each.facts)
-            self.restore(
-                name,
-                each.ledger_version,
-                held.pop(name, {}),
-                each.report,
-                each.received_at or 0.0,
-            )
+        self.restore(
+            {
+                each.cluster.name: LedgerVersion(each.ledger_version, each.history)
+                for each in stored
+            },
+            rows,
+            {
+                each.cluster.name: (each.report, each.received_at or 0.0)
+                for each in stored
+                if each.report is not None
+            },
+        )
         self.position = position
 
     def observe_models(self, observer: ModelObserver) -> None:
@@ -165,6 +173,10 @@ class FleetOwner:
         if name not in self._states:
             raise NotFound(f"There is no cluster {name!r}.")
         return self._ledgers.of(name)
+
+    def version(self, name: str) -> LedgerVersion:
+        """The state of a cluster's ledger; the cluster exists."""
+        return self._ledgers.version(name)
 
     def report(self, name: str) -> CapacityReport | None:
         """The newest report of a cluster that exists, without its pools and echoes."""
@@ -258,6 +270,7 @@ class FleetOwner:
         report: CapacityReport,
         received_at: float,
         ledger_version: int | None = None,
+        nonce: int = 0,
     ) -> None:
         """A report as committed, or the known one confirmed; an older one changes nothing.
 
@@ -272,7 +285,9 @@ class FleetOwner:
             return
         if ledger_version is None:
             ledger_version = self.ledger(name).version + 1
-        happening = Reported(version=ledger_version, report=report, received_at=received_at)
+        happening = Reported(
+            version=ledger_version, report=report, received_at=received_at, nonce=nonce
+        )
         self._tell(self._advance(name, ledger_version, happening))
 
     def apply(self, change: Change) -> None:
@@ -290,10 +305,10 @@ class FleetOwner:
                 if not change.clusters:
                     told.append(change)
             case ReportAdvanced():
-                passed = Reported(version=change.version)
+                passed = Reported(version=change.version, nonce=change.nonce)
                 told += self._advance(change.cluster, change.version, passed)
             case ClusterChanged():
-                self._empty(change.cluster, change.emptied)
+                self._empty(change.cluster, LedgerVersion(change.emptied, change.nonce))
                 told.append(change)
         self._tell(told)
 
@@ -325,37 +340,30 @@ class FleetOwner:
 
     def restore(
         self,
-        name: str,
-        version: int,
-        reservations: Mapping[str, Sequence[Reservation]],
-        report: CapacityReport | None,
-        received_at: float,
-    ) -> None:
-        """A cluster's promises (by binding) and newest report as stored, in place of all known."""
-        ledger = ClusterLedger.restored(
-            name,
-            version,
-            reservations,
-            report.interest_version if report else 0,
-            report.echoes if report else (),
-        )
-        self._holders.forget(self._ledgers.put(ledger))
-        self._empty_room(name)
-        if report is not None:
-            self._take_report(name, report, received_at)
-
-    def restore_rows(
-        self,
-        name: str,
-        version: int,
+        versions: Mapping[str, LedgerVersion],
         rows: Sequence[StoredReservations],
-        report: CapacityReport | None,
-        received_at: float,
+        reports: Mapping[str, tuple[CapacityReport, float]],
     ) -> None:
-        """The same from rows, of which only that cluster's part counts."""
-        self._identify(rows)
-        held = by_cluster(rows).get(name, {})
-        self.restore(name, version, held, report, received_at)
+        """Clusters' promises and newest reports as stored, in place of all known. Of the rows, and
+        of what they hold elsewhere, only the parts of these clusters count.
+        """
+        self._holders.note_all(rows)
+        held = by_cluster(rows)
+        for name, at in versions.items():
+            report, received_at = reports.get(name, (None, None))
+            ledger = ClusterLedger.restored(
+                name,
+                at.version,
+                held.get(name, {}),
+                report.interest_version if report else 0,
+                report.echoes if report else (),
+            )
+            self._holders.forget(self._ledgers.put(ledger, at.history))
+            self._empty_room(name)
+            if report is not None and received_at is not None:
+                self._take_report(name, report, received_at)
+            else:
+                self._put_state(name, replace(self._states[name], report=None, received_at=None))
 
     def _advance(self, name: str, version: int, happening: Happening) -> list[Change]:
         """What happened in a cluster because of this, in order."""
@@ -389,15 +397,12 @@ class FleetOwner:
         else:
             self._holders.forget([change.key])
 
-    def _identify(self, rows: Iterable[StoredReservations]) -> None:
-        for row in rows:
-            self._holders.note(row)
-
-    def _empty(self, name: str, version: int) -> None:
+    def _empty(self, name: str, at: LedgerVersion) -> None:
+        version = at.version
         if not self.has(name) or version <= self.ledger(name).version:
             return
         empty = ClusterLedger(cluster=name, version=version, interest_version=version)
-        self._holders.forget(self._ledgers.put(empty))
+        self._holders.forget(self._ledgers.put(empty, at.history))
         self._put_state(name, replace(self._states[name], report=None, received_at=None))
 
     def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:

@@ -10,16 +10,18 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from federation.model.errors import FederationError
+from federation.model.errors import FederationError, Unavailable
 from federation.services.fleet import FleetOwner
+from federation.services.histories import WENT_BACK, Continuity
 from federation.services.journal import (
     BindingChanged,
     Change,
     ClusterChanged,
+    LedgerVersion,
     Position,
     ReportAdvanced,
 )
@@ -62,6 +64,7 @@ class Following:
         self._read_at = -math.inf
         self._observers: list[JournalObserver] = []
         self._own = OwnEntries()
+        self._continuity = Continuity(store)
 
     @property
     def position(self) -> Position:
@@ -77,6 +80,11 @@ class Following:
         after the commit: then that is not applied once more when it is read.
         """
         return self._own.appending()
+
+    async def load(self, *, grace_until: float) -> None:
+        """Take over what the store holds: as ``FleetOwner.load``, which says more."""
+        await self._continuity.begin()
+        await self._fleet.load(grace_until=grace_until)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -106,26 +114,51 @@ class Following:
 
     async def follow(self) -> None:
         """Apply what can be read now. Raises Unavailable."""
+        if self._continuity.why_broken:
+            begun = await self._continuity.mend()
+            await self._read_everything(anew=True)
+            self._continuity.mended(begun)
         while await self._read_some():
             pass
         await self._close_gaps()
 
-    async def catch_up(self, tx: Transaction, versions: Mapping[str, int]) -> None:
+    async def check(self, read: Transaction) -> None:
+        """Raises Unavailable when the store is in an earlier state than what is known."""
+        await self._continuity.check(read, self._fleet.position)
+
+    async def catch_up(self, tx: Transaction, versions: Mapping[str, LedgerVersion]) -> None:
         """Bring clusters' ledgers to these versions, at which the transaction holds them.
 
-        Clusters that are not in the fleet stay out of it.
+        Clusters that are not in the fleet stay out of it. Raises Unavailable when the store is in
+        an earlier state than what is known: nothing may be promised on that.
         """
-        if self._off(versions):
+        if off := self._off(versions):
             ahead = await tx.journal.read_ahead(self._fleet.position, self._own.changes)
+            made_anew = {
+                each.cluster for each in ahead if isinstance(each, ClusterChanged) and each.deleted
+            }
             await self._take(tx, ahead)
-        for name in self._off(versions):
-            await self._read_again(tx, name, versions[name])
+            off = self._off(versions)
+            for name in off:
+                # A ledger only grows, and what made a version is never undone.
+                if versions[name].version <= self._fleet.version(name).version:
+                    self._go_back(name, made_anew)
+        if off:
+            await self._read_again(tx, {name: versions[name] for name in off})
 
-    def _off(self, versions: Mapping[str, int]) -> list[str]:
+    def _go_back(self, name: str, made_anew: Collection[str]) -> None:
+        """Its ledger here is of what is not in the store any more."""
+        if name in made_anew:
+            return
+        version = self._fleet.version(name).version
+        self._continuity.broke(f"version {version} of the ledger of {name} is another one, or gone")
+        raise Unavailable(WENT_BACK)
+
+    def _off(self, versions: Mapping[str, LedgerVersion]) -> list[str]:
         return [
             name
             for name, version in versions.items()
-            if self._fleet.has(name) and self._fleet.ledger(name).version != version
+            if self._fleet.has(name) and self._fleet.version(name) != version
         ]
 
     async def _read_some(self) -> bool:
@@ -133,13 +166,10 @@ class Following:
         before = self._fleet.position
         async with self._store.reading() as read:
             entries = await read.journal.read(before, ENTRIES_AT_ONCE, self._own.changes)
+            await self.check(read)
             if self._was_away() and await read.journal.oldest() > before:
                 logger.warning("what was to be read of the journal is gone: reading everything")
-                await self._fleet.reload()
-                # It may have been read as it was before them.
-                self._own.forget_all()
-                for observer in self._observers:
-                    observer.lost()
+                await self._read_everything()
                 return True
             self._read_at = asyncio.get_running_loop().time()
             if not entries:
@@ -160,6 +190,13 @@ class Following:
             for observer in self._observers:
                 observer.changed(entry.change)
         return len(entries) == ENTRIES_AT_ONCE
+
+    async def _read_everything(self, *, anew: bool = False) -> None:
+        await self._fleet.reload(anew=anew)
+        # It may have been read as it was before them.
+        self._own.forget_all()
+        for observer in self._observers:
+            observer.lost()
 
     def _was_away(self) -> bool:
         """Whether what was to be read next may have been pruned since the last look."""
@@ -187,7 +224,9 @@ class Following:
             if isinstance(each, ReportAdvanced) and each.cluster in reports:
                 report, received_at = reports[each.cluster]
                 if (report.epoch, report.sequence) == (each.epoch, each.sequence):
-                    self._fleet.put_report(each.cluster, report, received_at, each.version)
+                    self._fleet.put_report(
+                        each.cluster, report, received_at, each.version, each.nonce
+                    )
             self._fleet.apply(each)
 
     def _is_news(self, advanced: ReportAdvanced) -> bool:
@@ -199,10 +238,10 @@ class Following:
         now = asyncio.get_running_loop().time()
         behind = self._fleet.behind()
         self._behind_since = {name: self._behind_since.get(name, now) for name in behind}
-        for name in behind:
-            if now - self._behind_since[name] >= OUT_OF_ORDER_SECONDS:
-                async with self._store.transaction() as tx:
-                    await self.catch_up(tx, await tx.journal.lock([name]))
+        waiting = [n for n in behind if now - self._behind_since[n] >= OUT_OF_ORDER_SECONDS]
+        if waiting:
+            async with self._store.transaction() as tx:
+                await self.catch_up(tx, await tx.journal.lock(sorted(waiting)))
 
     async def _read_anew(self, name: str) -> None:
         """A cluster that was deleted, or another one that has got its name since."""
@@ -213,16 +252,16 @@ class Following:
                 return
             self._fleet.put_cluster(stored.cluster)
             self._fleet.put_facts(name, stored.facts)
-            for version in (await tx.journal.lock([name])).values():
-                await self._read_again(tx, name, version)
+            await self._read_again(tx, await tx.journal.lock([name]))
 
-    async def _read_again(self, tx: Transaction, name: str, version: int) -> None:
-        """A cluster's promises and report, in place of what was known. Its ledger is locked."""
-        rows = await tx.reservations.in_cluster(name)
-        reports = await tx.reports.get([name])
-        report, received_at = reports.get(name, (None, 0.0))
-        self._fleet.restore_rows(name, version, rows, report, received_at)
-        logger.info("ledger read again", extra={"fields": {"cluster": name, "version": version}})
+    async def _read_again(self, tx: Transaction, versions: Mapping[str, LedgerVersion]) -> None:
+        """Promises and reports of clusters, in place of what was known. The ledgers are locked."""
+        rows = await tx.reservations.in_clusters(versions.keys())
+        reports = await tx.reports.get(versions.keys())
+        self._fleet.restore(versions, rows, reports)
+        for name, at in versions.items():
+            fields = {"cluster": name, "version": at.version}
+            logger.info("ledger read again", extra={"fields": fields})
 
 
 def _makes_versions(change: Change) -> bool:

@@ -26,6 +26,10 @@ class Holders:
         if known.owner is not None:
             self.owners[known.key] = known.owner
 
+    def note_all(self, rows: Iterable[StoredReservations]) -> None:
+        for row in rows:
+            self.note(row)
+
     def forget(self, keys: Iterable[str]) -> None:
         """Who held something holds nothing now."""
         for key in keys:

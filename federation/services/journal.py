@@ -5,8 +5,10 @@ Plain values. Must not apply anything: ``services.fleet`` does, ``services.watch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from federation.model.echoes import Owner
@@ -15,6 +17,7 @@ from federation.model.reservations import Reservation, Share
 
 # Nobody writes to it.
 NO_REPLICAS: Final[Mapping[str, int]] = {}
+NO_NONCES: Final[Mapping[str, int]] = {}
 
 
 class Position(NamedTuple):
@@ -22,6 +25,23 @@ class Position(NamedTuple):
 
     xid: int = 0
     id: int = 0
+
+
+class LedgerVersion(NamedTuple):
+    """A state of a cluster's ledger. ``history`` names what led to it: the XOR of the nonces of all
+    changes since the cluster was added. One version with two histories is of a database that was
+    put back and went on from there.
+    """
+
+    version: int
+    history: int = 0
+
+
+class Bookmark(NamedTuple):
+    """An entry that was read: the journal has it as long as the database does not go back."""
+
+    position: Position
+    created_at: datetime
 
 
 class ClusterShares(NamedTuple):
@@ -40,7 +60,8 @@ class ClusterShares(NamedTuple):
 class BindingChanged:
     """A binding was decided, changed, released or deleted; ``key`` is ``Binding.key``.
 
-    ``clusters`` are those in which its promises changed, by name.
+    ``clusters`` are those in which its promises changed, by name. ``nonce`` is a random number that
+    no other change has; so it is with every change that makes versions.
     """
 
     namespace: str
@@ -50,6 +71,7 @@ class BindingChanged:
     decision: str = ""
     clusters: Mapping[str, ClusterShares] = field(default_factory=dict)
     deleted: bool = False
+    nonce: int = 0
 
     @property
     def key(self) -> str:
@@ -64,6 +86,7 @@ class ReportAdvanced:
     version: int
     epoch: int
     sequence: int
+    nonce: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +94,14 @@ class ClusterChanged:
     """What people or its agent's hello say of a cluster changed, or it was deleted.
 
     ``emptied`` is the ledger version from which on nothing is promised there and nothing reported:
-    the name belongs to another Kubernetes cluster; 0: promises stay.
+    the name belongs to another Kubernetes cluster, and its history begins with ``nonce``; 0:
+    promises stay.
     """
 
     cluster: str
     deleted: bool = False
     emptied: int = 0
+    nonce: int = 0
 
 
 Change: TypeAlias = BindingChanged | ReportAdvanced | ClusterChanged
@@ -90,6 +115,19 @@ class Entry(NamedTuple):
 
     position: Position
     change: Change
+
+
+def new_nonce() -> int:
+    return secrets.randbits(63)
+
+
+def nonces_by_cluster(changes: Sequence[BindingChanged]) -> Mapping[str, int]:
+    """What the histories of the clusters' ledgers change by."""
+    nonces: dict[str, int] = {}
+    for change in changes:
+        for name in change.clusters:
+            nonces[name] = nonces.get(name, 0) ^ change.nonce
+    return nonces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

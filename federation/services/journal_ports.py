@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from federation.model.shapes import Shape
-from federation.services.journal import NONE_KNOWN, Change, Entry, Position, StoredReservations
+from federation.services.journal import (
+    NO_NONCES,
+    NONE_KNOWN,
+    Bookmark,
+    Change,
+    Entry,
+    LedgerVersion,
+    Position,
+    StoredReservations,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +66,19 @@ class StoredPresence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What the database went through, by a random id.
+
+    ``is_elsewhere``: this is another database than the one that it went on in, or of another
+    server. ``is_promoted``: the server did not lead then; the newest may not have reached it.
+    """
+
+    id: str
+    is_elsewhere: bool = False
+    is_promoted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """A running control plane and where its peers dial it."""
 
@@ -67,7 +89,7 @@ class Replica:
 class Journal(Protocol):
     """Cluster ledgers' versions, and what changed them, in the order it was committed."""
 
-    async def lock(self, clusters: Sequence[str]) -> Mapping[str, int]:
+    async def lock(self, clusters: Sequence[str]) -> Mapping[str, LedgerVersion]:
         """The ledger versions of clusters, held until the end of the transaction.
 
         Taken in the order of the clusters' ids, so that two callers never wait for each other.
@@ -75,8 +97,10 @@ class Journal(Protocol):
         """
         ...
 
-    async def advance(self, versions: Mapping[str, int]) -> None:
-        """New ledger versions of clusters that are locked."""
+    async def advance(
+        self, versions: Mapping[str, int], nonces: Mapping[str, int] = NO_NONCES
+    ) -> None:
+        """New ledger versions of clusters that are locked; ``nonces`` change their histories."""
         ...
 
     async def append(self, changes: Sequence[Change]) -> Sequence[int]:
@@ -99,9 +123,10 @@ class Journal(Protocol):
     async def read_ahead(
         self, after: Position, known: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Change]:
-        """All that is committed and not before ``after``, in no promised order across clusters.
+        """What is committed and not before ``after``, in no promised order across clusters.
 
-        Of one cluster that this transaction has locked nothing is missing.
+        Of one cluster that this transaction has locked nothing is missing, unless there is so much
+        that the newest is left out.
         """
         ...
 
@@ -123,8 +148,11 @@ class Reservations(Protocol):
 
     async def all(self) -> Sequence[StoredReservations]: ...
 
-    async def in_cluster(self, cluster: str) -> Sequence[StoredReservations]:
-        """Those of bindings that hold something in a cluster, as a whole."""
+    async def in_clusters(self, clusters: Collection[str]) -> Sequence[StoredReservations]:
+        """Those of bindings that hold something in one of the clusters, as a whole.
+
+        Looks at all there are: ask once for many.
+        """
         ...
 
     async def of(self, namespace: str, name: str) -> StoredReservations | None: ...
@@ -228,6 +256,45 @@ class Replicas(Protocol):
     async def all(self, heard_within_seconds: float) -> Sequence[Replica]: ...
 
     async def remove(self, replica_id: str) -> None: ...
+
+
+class Histories(Protocol):
+    """Which history the database has. Raises Unavailable where it has none: it was emptied."""
+
+    @property
+    def known_to(self) -> set[object]:
+        """Who has checked the history on this connection: its database is not put back while it
+        lasts.
+        """
+        ...
+
+    async def get(self) -> History: ...
+
+    async def lock(self) -> History:
+        """Nobody else begins another one until the transaction ends."""
+        ...
+
+    async def ensure(self) -> None:
+        """An empty database begins its first history."""
+        ...
+
+    async def settle(self) -> None:
+        """The history goes on in this database."""
+        ...
+
+    async def forget(self, nonce: int) -> str:
+        """Begins another history, and answers its id: no report counts any more, nor does the journal; versions of
+        ledgers go on far from those of the one before.
+        """
+        ...
+
+    async def bookmark(self, position: Position) -> Bookmark | None:
+        """The last entry of the journal before a position, None where there is none."""
+        ...
+
+    async def holds(self, bookmark: Bookmark) -> bool:
+        """Whether the journal has that entry, or had it until it was pruned."""
+        ...
 
 
 class ChangeSignal(Protocol):

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from federation.model.cluster import CapacityReport
 from federation.model.ledger import ClusterLedger
-from federation.services.journal import BindingChanged, ClusterShares
+from federation.services.journal import BindingChanged, ClusterShares, LedgerVersion
 
 # Adding a cluster makes the first version of its ledger.
 FIRST_VERSION = 1
@@ -24,6 +24,10 @@ class Given:
 
     change: BindingChanged
     given: ClusterShares
+
+    @property
+    def nonce(self) -> int:
+        return self.change.nonce
 
     def on(self, ledger: ClusterLedger) -> ClusterLedger:
         if not self.given.shares:
@@ -43,6 +47,7 @@ class Reported:
     version: int
     report: CapacityReport | None = None
     received_at: float = 0.0
+    nonce: int = 0
 
     def on(self, ledger: ClusterLedger) -> ClusterLedger:
         if self.report is None:
@@ -58,6 +63,7 @@ class _Log:
     """A ledger, and by version what came before its turn."""
 
     ledger: ClusterLedger
+    history: int
     waiting: dict[int, Happening] = field(default_factory=dict)
 
 
@@ -74,6 +80,10 @@ class Ledgers:
     def of(self, cluster: str) -> ClusterLedger:
         return self._logs[cluster].ledger
 
+    def version(self, cluster: str) -> LedgerVersion:
+        log = self._logs[cluster]
+        return LedgerVersion(log.ledger.version, log.history)
+
     def holdings(self, binding: str) -> tuple[str, ...]:
         """Where a binding holds something, ascending."""
         return tuple(sorted(self._holdings.get(binding, ())))
@@ -89,13 +99,13 @@ class Ledgers:
         """All clusters that do."""
         return [name for name, log in self._logs.items() if log.waiting]
 
-    def put(self, ledger: ClusterLedger) -> Collection[str]:
+    def put(self, ledger: ClusterLedger, history: int = 0) -> Collection[str]:
         """A cluster's ledger as it is now, and nothing waits; the bindings that hold nothing now.
 
         What was told before is in it, or was told of another cluster of that name.
         """
         left = self.remove(ledger.cluster)
-        self._logs[ledger.cluster] = _Log(ledger=ledger)
+        self._logs[ledger.cluster] = _Log(ledger=ledger, history=history)
         for binding in ledger.bindings():
             self._holdings.setdefault(binding, set()).add(ledger.cluster)
         return [each for each in left if each not in self._holdings]
@@ -114,6 +124,8 @@ class Ledgers:
         for cluster, ledger in ledgers.items():
             self._logs[cluster].ledger = ledger
         for change in changes:
+            for cluster in change.clusters:
+                self._logs[cluster].history ^= change.nonce
             self._note(change.key, change.clusters)
 
     def advance(self, cluster: str, version: int, happening: Happening) -> Sequence[Happening]:
@@ -124,11 +136,13 @@ class Ledgers:
         log = self._logs.get(cluster)
         if log is None or version <= log.ledger.version:
             return ()
-        if log.waiting.get(version) in (None, Reported(version=version)):
+        known = log.waiting.get(version)
+        if known is None or (isinstance(known, Reported) and known.report is None):
             log.waiting[version] = happening
         done = []
         while (turn := log.waiting.pop(log.ledger.version + 1, None)) is not None:
             log.ledger = turn.on(log.ledger)
+            log.history ^= turn.nonce
             if isinstance(turn, Given):
                 self._note(turn.change.key, {cluster: turn.given})
             done.append(turn)

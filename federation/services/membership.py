@@ -18,7 +18,7 @@ from federation.model.errors import (
 )
 from federation.model.placement import binding_key
 from federation.services.fleet import FleetOwner
-from federation.services.journal import ClusterChanged
+from federation.services.journal import ClusterChanged, new_nonce
 from federation.services.ports import AgentStreams, Store, StoredCluster, Transaction
 from federation.services.values import ClusterView
 
@@ -75,8 +75,9 @@ class Membership:
                 raise InvalidRequest([Violation(field="clusterUid", rule=rule)])
             await tx.credentials.revoke_all(name)
             emptied = await _emptied(tx, name)
-            cluster = await tx.clusters.put_uid(stored.id, cluster_uid)
-            await tx.journal.append([ClusterChanged(cluster=name, emptied=emptied)])
+            nonce = new_nonce()
+            cluster = await tx.clusters.put_uid(stored.id, cluster_uid, nonce)
+            await tx.journal.append([ClusterChanged(cluster=name, emptied=emptied, nonce=nonce)])
         self._fleet.put_cluster(cluster)
         self._streams.dismiss(
             name, PermissionRefused(f"Cluster {name!r} was replaced by {cluster_uid!r}.")
@@ -108,7 +109,7 @@ async def _emptied(tx: Transaction, name: str) -> int:
     """Nothing is promised in a cluster any more; the ledger version that its going makes."""
     versions = await tx.journal.lock([name])
     await tx.reservations.leave(name)
-    return versions.get(name, 0) + 1
+    return versions[name].version + 1 if name in versions else 1
 
 
 def _still_holding(name: str, holding: Sequence[tuple[str, str]]) -> str:

@@ -15,6 +15,7 @@ from federation.model.errors import FederationError
 from federation.model.placement import Binding
 from federation.services.journal_ports import (
     Duties,
+    Histories,
     Journal,
     Presences,
     Replicas,
@@ -87,13 +88,14 @@ ModelObserver = Callable[[str], None]
 class StoredCluster:
     """A cluster as committed, with its newest report; ``id`` never changes.
 
-    ``ledger_version`` counts what happened to its promises and reports.
+    ``ledger_version`` counts what happened to its promises and reports, and ``history`` names it.
     """
 
     id: int
     cluster: Cluster
     facts: AgentFacts
     ledger_version: int = 0
+    history: int = 0
     report: CapacityReport | None = None
     received_at: float | None = None
 
@@ -186,11 +188,15 @@ class Peers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedReport:
-    """A report and the cluster it is about; one with another uid is another cluster."""
+    """A report and the cluster it is about; one with another uid is another cluster.
+
+    ``nonce`` is that of the version of the ledger that it makes.
+    """
 
     cluster: str
     cluster_uid: str
     report: CapacityReport
+    nonce: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,8 +301,11 @@ class Clusters(Protocol):
 
     async def put_facts(self, cluster_id: int, facts: AgentFacts) -> None: ...
 
-    async def put_uid(self, cluster_id: int, uid: str) -> Cluster:
-        """Makes the row another Kubernetes cluster's, without a report or facts."""
+    async def put_uid(self, cluster_id: int, uid: str, nonce: int = 0) -> Cluster:
+        """Makes the row another Kubernetes cluster's, without a report or facts.
+
+        The history of its ledger begins with the nonce.
+        """
         ...
 
     async def delete(self, cluster_id: int) -> None:
@@ -434,6 +443,9 @@ class Transaction(Protocol):
 
     @property
     def replicas(self) -> Replicas: ...
+
+    @property
+    def histories(self) -> Histories: ...
 
 
 class Store(Protocol):

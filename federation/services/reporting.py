@@ -23,7 +23,7 @@ from federation.model.grades import model_hash
 from federation.services.finishing import Finishing
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
-from federation.services.journal import ClusterChanged
+from federation.services.journal import ClusterChanged, new_nonce
 from federation.services.ports import Clock, NamedReport, ReportVerdict, Store
 from federation.services.values import AgentFacts, AgentHello, WelcomeFacts
 
@@ -140,7 +140,7 @@ class Reporting:
         if len(self._waiting) >= MAX_WAITING:
             raise LimitExceeded("Too many reports wait to be written; send it again later.")
         verdict: asyncio.Future[ReportVerdict] = asyncio.get_running_loop().create_future()
-        named = NamedReport(cluster=cluster, cluster_uid=uid, report=report)
+        named = NamedReport(cluster=cluster, cluster_uid=uid, report=report, nonce=new_nonce())
         self._waiting.append(Waiting(named=named, verdict=verdict))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_all())
@@ -257,7 +257,11 @@ class Reporting:
             if verdict.received_at is not None and is_current:
                 self._finishing.note(cluster, waiting.named.report)
                 self._fleet.put_report(
-                    cluster, waiting.named.report, verdict.received_at, verdict.ledger_version
+                    cluster,
+                    waiting.named.report,
+                    verdict.received_at,
+                    verdict.ledger_version,
+                    waiting.named.nonce,
                 )
             if not waiting.verdict.done():
                 waiting.verdict.set_result(verdict)

@@ -15,7 +15,13 @@ from federation.model.placement import Binding
 from federation.services.deciding import PLACED
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
-from federation.services.journal import BindingChanged, ClusterShares, StoredReservations
+from federation.services.journal import (
+    BindingChanged,
+    ClusterShares,
+    StoredReservations,
+    new_nonce,
+    nonces_by_cluster,
+)
 from federation.services.ports import NewDecision, StoredBinding, Transaction
 from federation.services.promising import Kept
 from federation.services.values import DecisionRecord, Scheduled, Verdict
@@ -57,8 +63,8 @@ class Ready:
             observed_affinity=group if placed else known.observed_affinity if known else "",
         )
 
-    @property
     def change(self) -> BindingChanged:
+        """Another one, by its nonce, each time."""
         return BindingChanged(
             namespace=self.candidate.namespace,
             name=self.candidate.name,
@@ -66,6 +72,7 @@ class Ready:
             owner=owner_of(self.candidate),
             decision=self.id,
             clusters=self.kept.clusters if self.kept else {},
+            nonce=new_nonce(),
         )
 
 
@@ -89,6 +96,7 @@ async def lock_clusters(
     Answers which of them had moved on: the fleet in memory has caught up with those. Clusters that
     are gone count as moved, and are gone from the fleet.
     """
+    await following.check(tx)
     locked = await tx.journal.lock(sorted(names))
     gone = frozenset(names) - locked.keys()
     for name in gone:
@@ -96,7 +104,7 @@ async def lock_clusters(
     moved = {
         name: version
         for name, version in locked.items()
-        if not fleet.has(name) or fleet.ledger(name).version != version
+        if not fleet.has(name) or fleet.version(name) != version
     }
     if moved:
         await following.catch_up(tx, moved)
@@ -117,8 +125,8 @@ async def write(tx: Transaction, ready: Sequence[Ready], traces: Sequence[bytes]
     )
     if len(settled.bindings) < len(ready):
         raise Conflict("A binding of that name was made meanwhile: try again.")
-    await _write_reservations(tx, ready)
-    changes = [each.change for each in ready]
+    changes = [each.change() for each in ready]
+    await _write_reservations(tx, ready, nonces_by_cluster(changes))
     entries = await tx.journal.append(changes)
     answers = {
         each.key: Scheduled(
@@ -129,7 +137,9 @@ async def write(tx: Transaction, ready: Sequence[Ready], traces: Sequence[bytes]
     return Written(answers=answers, changes=changes, entries=entries)
 
 
-async def _write_reservations(tx: Transaction, ready: Sequence[Ready]) -> None:
+async def _write_reservations(
+    tx: Transaction, ready: Sequence[Ready], nonces: Mapping[str, int]
+) -> None:
     # Of what several decisions change in a cluster the last one has its version.
     newest: dict[str, ClusterShares] = {}
     rows = []
@@ -154,7 +164,7 @@ async def _write_reservations(tx: Transaction, ready: Sequence[Ready]) -> None:
     if rows:
         await tx.reservations.put(rows, leases)
     if newest:
-        await tx.journal.advance({name: given.version for name, given in newest.items()})
+        await tx.journal.advance({name: given.version for name, given in newest.items()}, nonces)
 
 
 def owner_of(binding: Binding) -> Owner | None:

@@ -35,6 +35,7 @@ class ClusterStatements:
                 BODY,
                 cluster_capacity.c.received_at,
                 cluster_capacity.c.version.label("ledger_version"),
+                cluster_capacity.c.history,
             )
             .outerjoin(cluster_report, cluster_report.c.cluster_id == table.c.id)
             .outerjoin(cluster_capacity, cluster_capacity.c.cluster_id == table.c.id)
@@ -45,6 +46,7 @@ class ClusterStatements:
             replace(
                 cluster_of(row),
                 ledger_version=row.ledger_version or 0,
+                history=row.history or 0,
                 report=None if row.body is None else reader.read(row.body),
                 received_at=unix_seconds(row.received_at),
             )
@@ -101,13 +103,19 @@ class ClusterStatements:
         statement = update(table).where(table.c.id == cluster_id).values(**_facts(facts))
         await self._connection.execute(statement)
 
-    async def put_uid(self, cluster_id: int, uid: str) -> Cluster:
+    async def put_uid(self, cluster_id: int, uid: str, nonce: int = 0) -> Cluster:
         for said in (cluster_report, presence):
             await self._connection.execute(delete(said).where(said.c.cluster_id == cluster_id))
         await self._connection.execute(
             update(cluster_capacity)
             .where(cluster_capacity.c.cluster_id == cluster_id)
-            .values(version=cluster_capacity.c.version + 1, epoch=0, sequence=0, received_at=None)
+            .values(
+                version=cluster_capacity.c.version + 1,
+                history=nonce,
+                epoch=0,
+                sequence=0,
+                received_at=None,
+            )
         )
         statement = (
             update(table)

@@ -22,30 +22,45 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.services.journal import NONE_KNOWN, Change, Entry, Position
+from federation.services.journal import (
+    NO_NONCES,
+    NONE_KNOWN,
+    Change,
+    Entry,
+    LedgerVersion,
+    Position,
+)
 from federation.store.journal_rows import change_of, packed_change
 from federation.store.tables import cluster, cluster_capacity, journal_horizon
 from federation.store.tables import journal as table
 
+# Reading more, while locks are held, costs more than reading the ledgers concerned as a whole.
+MOST_AHEAD = 2000
+
 APPEND = text("""
     WITH appended AS (
-        INSERT INTO journal (kind, body)
-        SELECT kind, body FROM unnest(:kinds, :bodies) WITH ORDINALITY AS given (kind, body, place)
+        INSERT INTO journal (kind, body, nonce)
+        SELECT kind, body, nonce FROM unnest(:kinds, :bodies, :nonces) WITH ORDINALITY
+            AS given (kind, body, nonce, place)
         ORDER BY place RETURNING id
     )
     SELECT array_agg(id ORDER BY id) AS ids FROM appended
 """).bindparams(
     bindparam("kinds", type_=ARRAY(Text)),
     bindparam("bodies", type_=ARRAY(LargeBinary)),
+    bindparam("nonces", type_=ARRAY(BigInteger)),
 )
 
 ADVANCE = text("""
-    UPDATE cluster_capacity SET version = given.version
-    FROM unnest(:names, :versions) AS given (name, version) JOIN cluster USING (name)
+    UPDATE cluster_capacity
+    SET version = given.version, history = cluster_capacity.history # given.nonce
+    FROM unnest(:names, :versions, :nonces) AS given (name, version, nonce)
+    JOIN cluster USING (name)
     WHERE cluster_capacity.cluster_id = cluster.id
 """).bindparams(
     bindparam("names", type_=ARRAY(Text)),
     bindparam("versions", type_=ARRAY(BigInteger)),
+    bindparam("nonces", type_=ARRAY(BigInteger)),
 )
 
 # The oldest transaction that may still commit; every earlier one has ended.
@@ -53,7 +68,7 @@ RUNNING = text("pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
 OURS = text("coalesce(pg_current_xact_id_if_assigned()::text::bigint, 0)")
 
 LOCK = (
-    select(cluster.c.name, cluster_capacity.c.version)
+    select(cluster.c.name, cluster_capacity.c.version, cluster_capacity.c.history)
     .join(cluster, cluster.c.id == cluster_capacity.c.cluster_id)
     .where(cluster.c.name == any_(bindparam("names", type_=ARRAY(Text))))
     .order_by(cluster_capacity.c.cluster_id)
@@ -63,15 +78,16 @@ AFTER = tuple_(table.c.xid, table.c.id) > tuple_(
     bindparam("xid", type_=BigInteger), bindparam("id", type_=BigInteger)
 )
 READ = (
-    select(table.c.xid, table.c.id, table.c.kind, table.c.body)
+    select(table.c.xid, table.c.id, table.c.kind, table.c.body, table.c.nonce)
     .where(AFTER, table.c.xid < RUNNING)
     .order_by(table.c.xid, table.c.id)
     .limit(bindparam("limit", type_=BigInteger))
 )
 READ_AHEAD = (
-    select(table.c.id, table.c.kind, table.c.body)
+    select(table.c.id, table.c.kind, table.c.body, table.c.nonce)
     .where(AFTER, table.c.xid != OURS)
     .order_by(table.c.xid, table.c.id)
+    .limit(MOST_AHEAD)
 )
 
 # The oldest entries in the order they are read; what is left is read from the horizon on.
@@ -101,14 +117,21 @@ class JournalStatements:
         self._connection = connection
         self.has_appended = False
 
-    async def lock(self, clusters: Sequence[str]) -> Mapping[str, int]:
+    async def lock(self, clusters: Sequence[str]) -> Mapping[str, LedgerVersion]:
         rows = await self._connection.execute(LOCK, {"names": list(clusters)})
-        return {row.name: row.version for row in rows}
+        return {row.name: LedgerVersion(row.version, row.history) for row in rows}
 
-    async def advance(self, versions: Mapping[str, int]) -> None:
+    async def advance(
+        self, versions: Mapping[str, int], nonces: Mapping[str, int] = NO_NONCES
+    ) -> None:
         if versions:
             await self._connection.execute(
-                ADVANCE, {"names": [*versions], "versions": [*versions.values()]}
+                ADVANCE,
+                {
+                    "names": [*versions],
+                    "versions": [*versions.values()],
+                    "nonces": [nonces.get(name, 0) for name in versions],
+                },
             )
 
     async def append(self, changes: Sequence[Change]) -> Sequence[int]:
@@ -116,7 +139,10 @@ class JournalStatements:
             return ()
         self.has_appended = True
         kinds, bodies = zip(*map(packed_change, changes), strict=True)
-        appended = await self._connection.execute(APPEND, {"kinds": kinds, "bodies": bodies})
+        nonces = [each.nonce for each in changes]
+        appended = await self._connection.execute(
+            APPEND, {"kinds": kinds, "bodies": bodies, "nonces": nonces}
+        )
         return list(appended.one().ids)
 
     async def read(
@@ -125,8 +151,8 @@ class JournalStatements:
         given = {"xid": after.xid, "id": after.id, "limit": limit}
         rows = (await self._connection.execute(READ, given)).all()
         return [
-            Entry(Position(xid, entry_id), known.get(entry_id) or change_of(kind, body))
-            for xid, entry_id, kind, body in rows
+            Entry(Position(xid, entry_id), known.get(entry_id) or change_of(kind, body, nonce))
+            for xid, entry_id, kind, body, nonce in rows
         ]
 
     async def read_ahead(
@@ -134,7 +160,10 @@ class JournalStatements:
     ) -> Sequence[Change]:
         given = {"xid": after.xid, "id": after.id}
         rows = (await self._connection.execute(READ_AHEAD, given)).all()
-        return [known.get(entry_id) or change_of(kind, body) for entry_id, kind, body in rows]
+        return [
+            known.get(entry_id) or change_of(kind, body, nonce)
+            for entry_id, kind, body, nonce in rows
+        ]
 
     async def position(self) -> Position:
         return Position((await self._connection.execute(select(RUNNING))).scalar_one(), 0)

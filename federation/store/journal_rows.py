@@ -68,14 +68,14 @@ def packed_change(change: Change) -> tuple[str, bytes]:
             assert_never(change)
 
 
-def change_of(kind: str, body: bytes) -> Change:
+def change_of(kind: str, body: bytes, nonce: int) -> Change:
     match kind:
         case "report":
             return _REPORTS.decode(body)
         case "cluster":
             return _CLUSTERS.decode(body)
         case _:
-            return _binding_of(_BINDINGS.decode(body))
+            return _binding_of(_BINDINGS.decode(body), nonce)
 
 
 def _packed_binding(change: BindingChanged) -> bytes:
@@ -106,7 +106,7 @@ def _turned(rows: Iterable[tuple[Any, ...]], columns: int) -> list[tuple[Any, ..
     return list(zip(*rows, strict=True)) or [()] * columns
 
 
-def _binding_of(body: _Binding) -> BindingChanged:
+def _binding_of(body: _Binding, nonce: int) -> BindingChanged:
     clusters = len(body.clusters)
     sizes = lengthened(body.sizes, clusters)
     count = sum(sizes)
@@ -124,6 +124,7 @@ def _binding_of(body: _Binding) -> BindingChanged:
         owner=body.owner,
         decision=body.decision,
         deleted=body.deleted,
+        nonce=nonce,
         clusters={
             name: ClusterShares(version, tuple(islice(shares, size)), adopted)
             for name, version, size, adopted in zip(

@@ -17,6 +17,7 @@ from federation.store.credentials import CredentialStatements
 from federation.store.decisions import DecisionStatements
 from federation.store.duties import DutyStatements
 from federation.store.engine import OUTCOME_UNKNOWN, translated
+from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
 from federation.store.presences import PresenceStatements, ReplicaStatements
 from federation.store.previews import PreviewStatements
@@ -41,6 +42,7 @@ class PostgresTransaction:
         self.duties = DutyStatements(connection)
         self.presences = PresenceStatements(connection)
         self.replicas = ReplicaStatements(connection)
+        self.histories = HistoryStatements(connection)
 
 
 class PostgresStore:

@@ -25,16 +25,17 @@ from federation.store.tables import cluster, cluster_capacity, cluster_report
 ADVANCE = text("""
     WITH input AS (
         SELECT given.*, cluster.id AS cluster_id
-        FROM unnest(:names, :uids, :epochs, :sequences, :bodies)
-            AS given (name, uid, epoch, sequence, body)
+        FROM unnest(:names, :uids, :epochs, :sequences, :bodies, :nonces)
+            AS given (name, uid, epoch, sequence, body, nonce)
         LEFT JOIN cluster ON cluster.name = given.name AND cluster.uid = given.uid
     ), moved AS (
-        INSERT INTO cluster_capacity AS stored (cluster_id, version, epoch, sequence, received_at)
-        SELECT cluster_id, 1, epoch, sequence, now()
+        INSERT INTO cluster_capacity AS stored
+            (cluster_id, version, history, epoch, sequence, received_at)
+        SELECT cluster_id, 1, nonce, epoch, sequence, now()
         FROM input WHERE cluster_id IS NOT NULL ORDER BY cluster_id
         ON CONFLICT (cluster_id) DO UPDATE
-        SET version = stored.version + 1, epoch = excluded.epoch,
-            sequence = excluded.sequence, received_at = excluded.received_at
+        SET version = stored.version + 1, history = stored.history # excluded.history,
+            epoch = excluded.epoch, sequence = excluded.sequence, received_at = excluded.received_at
         WHERE (stored.epoch, stored.sequence) < (excluded.epoch, excluded.sequence)
         RETURNING cluster_id, version, received_at
     ), written AS (
@@ -42,8 +43,8 @@ ADVANCE = text("""
         SELECT cluster_id, body::json FROM input JOIN moved USING (cluster_id) ORDER BY cluster_id
         ON CONFLICT (cluster_id) DO UPDATE SET body = excluded.body
     )
-    SELECT input.name, input.epoch, input.sequence, input.cluster_id IS NOT NULL AS known,
-        moved.version, moved.received_at
+    SELECT input.name, input.epoch, input.sequence, input.nonce,
+        input.cluster_id IS NOT NULL AS known, moved.version, moved.received_at
     FROM input LEFT JOIN moved USING (cluster_id)
 """).bindparams(
     bindparam("names", type_=ARRAY(Text)),
@@ -51,6 +52,7 @@ ADVANCE = text("""
     bindparam("epochs", type_=ARRAY(BigInteger)),
     bindparam("sequences", type_=ARRAY(BigInteger)),
     bindparam("bodies", type_=ARRAY(Text)),
+    bindparam("nonces", type_=ARRAY(BigInteger)),
 )
 
 
@@ -70,13 +72,18 @@ class ReportStatements:
                 "epochs": [each.report.epoch for each in reports],
                 "sequences": [each.report.sequence for each in reports],
                 "bodies": [msgspec.json.encode(each.report).decode() for each in reports],
+                "nonces": [each.nonce for each in reports],
             },
         )
         judged = rows.all()
         await self._journal.append(
             [
                 ReportAdvanced(
-                    cluster=row.name, version=row.version, epoch=row.epoch, sequence=row.sequence
+                    cluster=row.name,
+                    version=row.version,
+                    epoch=row.epoch,
+                    sequence=row.sequence,
+                    nonce=row.nonce,
                 )
                 for row in judged
                 if row.version is not None

@@ -112,8 +112,11 @@ cluster_capacity = Table(
     Column("version", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    # Null, with epoch and sequence 0, before the first report.
+    # Null without a report: with epoch and sequence 0 before the first one, with those of the last
+    # one where that does not count any more.
     Column("received_at", TIME),
+    # Names what led to the version: the XOR of the nonces of all changes.
+    Column("history", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("version >= 1", name="version_positive"),
 )
 
@@ -238,7 +241,20 @@ journal = Table(
     Column("kind", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
     _created_at(),
+    Column("nonce", BigInteger, nullable=False, server_default=text("0")),
     Index(None, "xid", "id"),
+)
+
+# One row: what the database went through, and which database of which server it is. None once the
+# tables were emptied.
+history = Table(
+    "history",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
+    Column("id", Uuid, nullable=False, server_default=func.gen_random_uuid()),
+    # Empty until the first start.
+    Column("database", Text, nullable=False),
+    CheckConstraint("is_only", name="only_one"),
 )
 
 # One row, the newest place of the journal that was forgotten; none before the first.

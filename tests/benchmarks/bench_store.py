@@ -156,7 +156,10 @@ async def batch(tx: PostgresTransaction, given: list[Binding], watch: Stopwatch)
             [reserved(each, id_) for id_, each in zip(ids, given, strict=True)], {}
         )
     async with watch.of("journal.advance"):
-        await tx.journal.advance({name: each + len(given) for name, each in versions.items()})
+        await tx.journal.advance(
+            {name: each.version + len(given) for name, each in versions.items()},
+            dict.fromkeys(versions, 1),
+        )
     async with watch.of("journal.append"):
         await tx.journal.append(
             [changed(each, id_, 1) for id_, each in zip(ids, given, strict=True)]
@@ -183,7 +186,7 @@ async def measure(store: PostgresStore, targets: int, decisions: int) -> None:
         async with watch.of("reservations.all"):
             held = await tx.reservations.all()
         async with watch.of("reservations.in_cluster"):
-            await tx.reservations.in_cluster(NAMES[-1])
+            await tx.reservations.in_clusters([NAMES[-1]])
     watch.report(f"{decisions} decisions of {FLEET} clusters, {targets} targets each")
     print(f"  {len(held)} bindings hold something at the end")
 

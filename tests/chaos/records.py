@@ -23,7 +23,7 @@ from tests.databases import connect
 
 # Entries are not committed in the order of their ids: those of this many before may come late.
 LATE = 2000
-JOURNAL = "SELECT id, kind, body FROM journal WHERE id > $1 ORDER BY id"
+JOURNAL = "SELECT id, kind, body, nonce FROM journal WHERE id > $1 ORDER BY id"
 CAPACITIES = """
     SELECT name, c.version, epoch, sequence FROM cluster_capacity c JOIN cluster ON id = cluster_id
 """
@@ -78,7 +78,7 @@ async def open_database(url: str) -> asyncpg.Connection:
 async def read_events(database: asyncpg.Connection, after: int) -> Events:
     """``after``: the highest id that was seen; some before it come again."""
     rows = await database.fetch(JOURNAL, max(0, after - LATE))
-    journal = [(row["id"], change_of(row["kind"], row["body"])) for row in rows]
+    journal = [(row["id"], change_of(row["kind"], row["body"], row["nonce"])) for row in rows]
     ids = {
         change.decision
         for _, change in journal

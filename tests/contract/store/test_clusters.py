@@ -6,6 +6,7 @@ from dataclasses import replace
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.grades import DEFAULT_MODEL, Grade, GradeRange, ResourceModel
 from federation.model.resources import CPU, MAX_AMOUNT
+from federation.services.journal import LedgerVersion
 from federation.services.ports import StoredCluster
 from federation.services.values import AgentFacts, Placer
 from federation.store.postgres import PostgresStore
@@ -115,9 +116,9 @@ async def test_a_row_that_becomes_another_cluster_keeps_its_spec_alone(
     added = await add(store, FULL, FACTS)
     assert added is not None
     async with store.transaction() as tx:
-        taken_over = await tx.clusters.put_uid(added.id, "uid-2")
+        taken_over = await tx.clusters.put_uid(added.id, "uid-2", 77)
         # What is promised and reported there starts anew, in the same ledger.
-        assert await tx.journal.lock(["member1"]) == {"member1": 2}
+        assert await tx.journal.lock(["member1"]) == {"member1": LedgerVersion(2, 77)}
         locked = await tx.clusters.lock("member1")
         assert locked is not None
         assert locked.ledger_version == 2

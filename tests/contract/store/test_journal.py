@@ -18,6 +18,7 @@ from federation.services.journal import (
     ClusterChanged,
     ClusterShares,
     Entry,
+    LedgerVersion,
     Position,
     ReportAdvanced,
 )
@@ -181,22 +182,24 @@ async def test_under_the_lock_of_a_cluster_its_last_change_is_read_ahead(
 ) -> None:
     await add_clusters(store, "a", "b")
     position = Position()
+    change = ReportAdvanced(cluster="a", version=2, epoch=1, sequence=1, nonce=12 ^ 10)
 
-    async def follow() -> tuple[int, Sequence[Change]]:
+    async def follow() -> tuple[LedgerVersion, Sequence[Change]]:
         async with store.transaction() as tx:
             versions = await tx.journal.lock(["a"])
             return versions["a"], await tx.journal.read_ahead(position)
 
     async with store.transaction() as tx:
         versions = await tx.journal.lock(["a", "b"])
-        assert versions == {"a": 1, "b": 1}
+        assert versions == {"a": LedgerVersion(1), "b": LedgerVersion(1)}
         follower = asyncio.create_task(follow())
         await until_waiting(engine)
-        await tx.journal.advance({"a": 2, "b": 5})
-        await tx.journal.append([ReportAdvanced(cluster="a", version=2, epoch=1, sequence=1)])
+        await tx.journal.advance({"a": 2, "b": 5}, {"a": 12})
+        await tx.journal.advance({"a": 2}, {"a": 10})
+        await tx.journal.append([change])
     version, ahead = await follower
-    assert version == 2
-    assert ahead == [ReportAdvanced(cluster="a", version=2, epoch=1, sequence=1)]
+    assert version == LedgerVersion(2, 12 ^ 10)
+    assert ahead == [change]
     async with store.reading() as tx:
         found = {each.cluster.name: each.ledger_version for each in await tx.clusters.all()}
     assert found == {"a": 2, "b": 5}
@@ -205,7 +208,7 @@ async def test_under_the_lock_of_a_cluster_its_last_change_is_read_ahead(
 async def test_clusters_that_do_not_exist_are_not_locked(store: PostgresStore) -> None:
     await add_clusters(store, "a")
     async with store.transaction() as tx:
-        assert await tx.journal.lock(["nobody", "a"]) == {"a": 1}
+        assert await tx.journal.lock(["nobody", "a"]) == {"a": LedgerVersion(1)}
         assert await tx.journal.lock([]) == {}
         await tx.journal.advance({"nobody": 7})
         await tx.journal.advance({})
@@ -222,7 +225,9 @@ async def test_two_who_lock_in_opposite_orders_do_not_wait_for_each_other(
         for _ in range(10):
             async with store.transaction() as tx:
                 versions = await tx.journal.lock(order)
-                await tx.journal.advance({name: each + 1 for name, each in versions.items()})
+                await tx.journal.advance(
+                    {name: each.version + 1 for name, each in versions.items()}
+                )
 
     await asyncio.gather(*(lock_and_advance(order) for order in (names, names[::-1], names[5:])))
     async with store.reading() as tx:

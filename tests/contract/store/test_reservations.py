@@ -68,8 +68,8 @@ async def test_what_is_held_comes_back_as_it_was_put(store: PostgresStore) -> No
     async with store.reading() as read:
         assert await read.reservations.of("shop", "web") == web
         assert await read.reservations.of("shop", "nobody") is None
-        assert await read.reservations.in_cluster("b") == [api, web]
-        assert await read.reservations.in_cluster("nowhere") == []
+        assert await read.reservations.in_clusters(["b"]) == [api, web]
+        assert await read.reservations.in_clusters(["nowhere"]) == []
 
 
 async def test_where_something_is_held_is_told_without_what(

@@ -54,7 +54,8 @@ def ledgers(fleet: FleetOwner) -> Sequence[ClusterLedger]:
 
 async def versions(store: PostgresStore) -> dict[str, int]:
     async with store.transaction() as tx:
-        return dict(await tx.journal.lock(["a", "b", "c"]))
+        locked = await tx.journal.lock(["a", "b", "c"])
+    return {name: each.version for name, each in locked.items()}
 
 
 async def room(scheduling: Scheduling, cluster: str) -> bool:

@@ -16,7 +16,13 @@ from federation.model.workload import ReplicaRequirements
 from federation.services import following as module
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
-from federation.services.journal import BindingChanged, ClusterShares, StoredReservations
+from federation.services.journal import (
+    BindingChanged,
+    ClusterShares,
+    StoredReservations,
+    new_nonce,
+    nonces_by_cluster,
+)
 from federation.services.membership import Membership
 from federation.services.ports import Transaction
 from federation.services.registration import Registration
@@ -63,7 +69,10 @@ class Plane:
             versions = await tx.journal.lock(sorted(replicas))
             await self.following.catch_up(tx, versions)
             change = self._change(name, replicas)
-            await tx.journal.advance({n: each.version for n, each in change.clusters.items()})
+            await tx.journal.advance(
+                {n: each.version for n, each in change.clusters.items()},
+                nonces_by_cluster([change]),
+            )
             await tx.reservations.put([self._row(change)], {})
             await tx.journal.append([change])
         if is_applied:
@@ -78,6 +87,7 @@ class Plane:
             uid=f"uid-{name}",
             owner=OWNER,
             decision=f"decision of {name} {dict(replicas)}",
+            nonce=new_nonce(),
             clusters={
                 cluster: ClusterShares(
                     version=self.fleet.ledger(cluster).version + 1,
@@ -211,7 +221,7 @@ async def test_under_its_lock_a_ledger_is_caught_up_with_before_the_feed_tells(
         versions = await tx.journal.lock(["a"])
         await other.following.catch_up(tx, versions)
         assert other.fleet.ledger("a") == one.fleet.ledger("a")
-        assert other.fleet.ledger("a").version == versions["a"]
+        assert other.fleet.version("a") == versions["a"]
     assert other.fleet.position == position
     await settle(other)
     assert_equal(one, other)

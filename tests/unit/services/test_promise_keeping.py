@@ -136,7 +136,7 @@ async def stored(store: PostgresStore) -> tuple[FleetOwner, Finishing]:
     row = StoredReservations(namespace="", name="job", reservations=owner.reservations_of("job"))
     async with store.transaction() as tx:
         await tx.journal.lock(["a"])
-        await tx.journal.advance({"a": owner.ledger("a").version})
+        await tx.journal.advance({"a": owner.ledger("a").version}, {"a": change.nonce})
         await tx.reservations.put([row], {})
     return owner, Finishing(store, owner)
 

@@ -131,6 +131,7 @@ changes: st.SearchStrategy[Change] = st.one_of(
         decision=names,
         clusters=st.dictionaries(names, cluster_shares, max_size=4),
         deleted=st.booleans(),
+        nonce=counts,
     ),
     st.builds(ReportAdvanced, cluster=names, version=counts, epoch=counts, sequence=counts),
     st.builds(ClusterChanged, cluster=names, deleted=st.booleans(), emptied=counts),
@@ -161,7 +162,7 @@ def test_every_cluster_is_named_once(value: StoredReservations) -> None:
 
 @given(changes)
 def test_changes_come_back(change: Change) -> None:
-    assert change_of(*packed_change(change)) == change
+    assert change_of(*packed_change(change), change.nonce) == change
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=2)))

@@ -1,0 +1,122 @@
+"""Statements over the database's history: which one it is, and beginning another one.
+
+Must not decide whether the database went back.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import TIMESTAMP, BigInteger, TextClause, bindparam, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.model.errors import Unavailable
+from federation.services.journal import Bookmark, Position
+from federation.services.journal_ports import History
+
+EMPTIED = (
+    "The database was emptied: restore it from a backup, or start a control plane anew on the "
+    "empty one."
+)
+# Far more than can be lost of one history: no version of it is met again in another one.
+VERSIONS_APART = 2**32
+
+# Which server and which of its databases this is, and since when it leads: a standby that is
+# promoted begins a timeline.
+SERVER = text("""
+    SELECT system_identifier || '/' || oid || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+    FROM pg_control_system(), pg_database WHERE datname = current_database()
+""")
+ENSURE = text("INSERT INTO history (database) VALUES ('') ON CONFLICT DO NOTHING")
+GET = text("SELECT id::text, database FROM history")
+LOCK = text("SELECT id::text, database FROM history FOR UPDATE")
+SETTLE = text("UPDATE history SET database = :server")
+RENEW = text("UPDATE history SET id = gen_random_uuid(), database = :server RETURNING id::text")
+
+# Capacity rows in the order in which everybody takes them.
+LOCK_LEDGERS = text("SELECT 1 FROM cluster_capacity ORDER BY cluster_id FOR UPDATE")
+FORGET_REPORTS = text("""
+    WITH forgotten AS (DELETE FROM cluster_report)
+    UPDATE cluster_capacity
+    SET version = version + :apart, history = history # :nonce, received_at = NULL
+""").bindparams(
+    bindparam("apart", VERSIONS_APART, BigInteger), bindparam("nonce", type_=BigInteger)
+)
+# Its transactions are numbered by another server, perhaps.
+FORGET_JOURNAL = text("TRUNCATE journal")
+MOVE_HORIZON = text("""
+    INSERT INTO journal_horizon (xid, id)
+    SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, 0
+    ON CONFLICT (is_only) DO UPDATE SET xid = excluded.xid, id = excluded.id
+""")
+
+# An entry that was pruned is not lost.
+HOLDS = text("""
+    SELECT EXISTS (
+        SELECT FROM journal WHERE id = :id AND xid = :xid AND created_at = :created_at
+    ) OR EXISTS (
+        SELECT FROM journal_horizon WHERE (journal_horizon.xid, journal_horizon.id) >= (:xid, :id)
+    )
+""").bindparams(
+    bindparam("xid", type_=BigInteger),
+    bindparam("id", type_=BigInteger),
+    bindparam("created_at", type_=TIMESTAMP(timezone=True)),
+)
+NEWEST = text("""
+    SELECT xid, id, created_at FROM journal WHERE (xid, id) <= (:xid, :id)
+    ORDER BY xid DESC, id DESC LIMIT 1
+""").bindparams(bindparam("xid", type_=BigInteger), bindparam("id", type_=BigInteger))
+
+
+class HistoryStatements:
+    """Implements ``journal_ports.Histories`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    @property
+    def known_to(self) -> set[object]:
+        known: set[object] = self._connection.info.setdefault("history known to", set())
+        return known
+
+    async def get(self) -> History:
+        return await self._read(GET)
+
+    async def lock(self) -> History:
+        return await self._read(LOCK)
+
+    async def ensure(self) -> None:
+        await self._connection.execute(ENSURE)
+
+    async def settle(self) -> None:
+        await self._connection.execute(SETTLE, {"server": await self._server()})
+
+    async def forget(self, nonce: int) -> str:
+        await self._connection.execute(LOCK_LEDGERS)
+        await self._connection.execute(FORGET_REPORTS, {"nonce": nonce})
+        given = {"server": await self._server()}
+        begun = (await self._connection.execute(RENEW, given)).scalar_one()
+        await self._connection.execute(FORGET_JOURNAL)
+        await self._connection.execute(MOVE_HORIZON)
+        return str(begun)
+
+    async def bookmark(self, position: Position) -> Bookmark | None:
+        row = (await self._connection.execute(NEWEST, position._asdict())).one_or_none()
+        return None if row is None else Bookmark(Position(row.xid, row.id), row.created_at)
+
+    async def holds(self, bookmark: Bookmark) -> bool:
+        given = {**bookmark.position._asdict(), "created_at": bookmark.created_at}
+        return bool(await self._connection.scalar(HOLDS, given))
+
+    async def _read(self, statement: TextClause) -> History:
+        row = (await self._connection.execute(statement)).one_or_none()
+        if row is None:
+            raise Unavailable(EMPTIED)
+        database, _, timeline = row.database.rpartition("/")
+        here, _, leads_since = (await self._server()).rpartition("/")
+        return History(
+            id=row.id,
+            is_elsewhere=database not in ("", here),
+            is_promoted=timeline not in ("", leads_since),
+        )
+
+    async def _server(self) -> str:
+        return str(await self._connection.scalar(SERVER))
