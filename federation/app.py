@@ -438,11 +438,13 @@ class ControlPlane:
         if self._not_ready is not None:
             return self._not_ready
         try:
-            async with asyncio.timeout(READY_SECONDS), self._store.transaction():
-                pass  # The pool checks a connection before it lends it.
-        except (FederationError, TimeoutError):
-            return "the database cannot be reached"
-        return None
+            async with asyncio.timeout(READY_SECONDS):
+                await self._store.check()
+        except FederationError as error:
+            return error.message
+        except TimeoutError:
+            return "The database does not answer in time."
+        return self._following.why_not_ready
 
 
 def _read(path: Path) -> bytes:

@@ -31,6 +31,7 @@ from federation.model.errors import (
 )
 from federation.services.reporting import Reporting
 from federation.services.threads import READING_REPORTS
+from federation.services.troubles import Trouble
 from federation.services.values import AgentHello, Principal, WelcomeFacts
 from federation.v1.agents_pb2 import (
     Ack,
@@ -99,6 +100,7 @@ class Conversations:
         self._sessions = sessions
         self._reporting = reporting
         self._interests = interests
+        self._unstored = Trouble(logger, "reports not stored")
 
     def welcome_again(self, cluster: str) -> None:
         """Tell a connected agent that its cluster's resource model, or the pace, changed."""
@@ -234,9 +236,9 @@ class Conversations:
                 session.send(resync(error.message))
             except (Unavailable, LimitExceeded) as error:
                 # The next heartbeat finds the report missing and asks for it again.
-                fields = {"cluster": session.cluster, "reason": error.message}
-                logger.warning("report not stored", extra={"fields": fields})
+                self._unstored.met(error)
             else:
+                self._unstored.over()
                 refused = 0
                 session.send(ConnectResponse(ack=Ack(sequence=report.sequence)))
 

@@ -23,6 +23,7 @@ from federation.services.journal import Change, ClusterChanged
 from federation.services.ports import Clock
 from federation.services.renewal import Renewal
 from federation.services.reporting import Reporting
+from federation.services.troubles import Trouble
 
 # A credential that the agent did not store is replaced by another after this time.
 OFFER_SECONDS = 3600.0
@@ -66,6 +67,7 @@ class Upkeep:
 
     async def keep_up(self, interval_seconds: float) -> None:
         """Round after round until cancelled."""
+        trouble = Trouble(logger, "streams not looked after")
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval_seconds):
@@ -74,9 +76,10 @@ class Upkeep:
             self._wanted.clear()
             try:
                 await self.look()
+                trouble.over()
             except FederationError as error:
                 # The store is away: the next round sees to it.
-                logger.warning("streams not looked after", extra={"fields": {"why": str(error)}})
+                trouble.met(error)
             except Exception:
                 # Without rounds every agent is locked out one day: they must go on.
                 logger.exception("streams not looked after")

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from federation.model.errors import FederationError
 from federation.services.ports import Clock, Store, Transaction
+from federation.services.troubles import Trouble
 
 LEASE_SECONDS = 10.0
 ROUNDS_PER_LEASE = 3
@@ -66,6 +67,9 @@ class Duties:
         self._lease_seconds = lease_seconds
         self._tokens: dict[str, int] = {}
         self._due_at: dict[str, float] = {}
+        self._troubles = {
+            each.name: Trouble(logger, f"duty not done: {each.name}") for each in duties
+        }
 
     @property
     def held(self) -> frozenset[str]:
@@ -74,12 +78,14 @@ class Duties:
 
     async def keep_doing(self) -> None:
         """Round after round until cancelled."""
+        trouble = Trouble(logger, "duties not held")
         while True:
             try:
                 await self.do_round()
+                trouble.over()
             except FederationError as error:
                 # The store is away, and with it all that there is to do.
-                logger.warning("duties not held", extra={"fields": {"why": str(error)}})
+                trouble.met(error)
             except Exception:
                 # Somebody has to go on asking for duties.
                 logger.exception("duties not held")
@@ -115,9 +121,9 @@ class Duties:
         """Work that fails is tried again in the next round, and keeps no other from being done."""
         try:
             await self._do(duty)
+            self._troubles[duty.name].over()
         except FederationError as error:
-            fields = {"duty": duty.name, "why": str(error)}
-            logger.warning("duty not done", extra={"fields": fields})
+            self._troubles[duty.name].met(error)
         except Exception:
             logger.exception("duty not done", extra={"fields": {"duty": duty.name}})
 

@@ -16,6 +16,7 @@ from federation.model.shapes import ReservationKey
 from federation.services.fleet import FleetOwner
 from federation.services.journal_ports import Finished
 from federation.services.ports import Store
+from federation.services.troubles import Trouble
 
 # More at once would keep the ledgers of too many clusters waiting.
 CLUSTERS_AT_ONCE = 50
@@ -44,15 +45,15 @@ class Finishing:
 
     async def run(self) -> None:
         """Until cancelled."""
-        pause = AGAIN_SECONDS
+        pause, trouble = AGAIN_SECONDS, Trouble(logger, "what finished is not written")
         while True:
             await self._wanted.wait()
             try:
                 await self.write()
+                trouble.over()
                 pause = AGAIN_SECONDS
             except FederationError as error:
-                fields = {"why": str(error)}
-                logger.warning("what finished is not written", extra={"fields": fields})
+                trouble.met(error)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             if self._wanted.is_set():
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries

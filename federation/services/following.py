@@ -28,6 +28,7 @@ from federation.services.journal import (
 from federation.services.journal_ports import ChangeSignal
 from federation.services.own_entries import Appending, OwnEntries
 from federation.services.ports import Store, Transaction
+from federation.services.troubles import Trouble
 
 # Who is not woken up, as the connection that wakes is away, looks by itself.
 POLL_SECONDS = 1.0
@@ -71,6 +72,11 @@ class Following:
         """Everything before it was read, and observers were told of it."""
         return self._fleet.position
 
+    @property
+    def why_not_ready(self) -> str | None:
+        """None when what is known is what the store says."""
+        return WENT_BACK if self._continuity.why_broken else None
+
     def observe(self, observer: JournalObserver) -> None:
         """From now on tell ``observer`` of everything that is read."""
         self._observers.append(observer)
@@ -88,21 +94,21 @@ class Following:
 
     async def run(self) -> None:
         """Until cancelled."""
-        pause = FIRST_PAUSE_SECONDS
+        pause, trouble = FIRST_PAUSE_SECONDS, Trouble(logger, "the journal cannot be read")
         while True:
             try:
                 await self.follow()
             except Exception as error:
                 if isinstance(error, FederationError):
                     # The store is away: what happens meanwhile is in the journal.
-                    fields = {"why": str(error)}
-                    logger.warning("the journal cannot be read", extra={"fields": fields})
+                    trouble.met(error)
                 else:
                     # Without it this control plane would decide on a fleet of the past for ever.
                     logger.exception("the journal is not followed")
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             else:
+                trouble.over()
                 pause = FIRST_PAUSE_SECONDS
                 await self._wait()
 

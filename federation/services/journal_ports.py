@@ -283,8 +283,8 @@ class Histories(Protocol):
         ...
 
     async def forget(self, nonce: int) -> str:
-        """Begins another history, and answers its id: no report counts any more, nor does the journal; versions of
-        ledgers go on far from those of the one before.
+        """Begins another history, and answers its id: no report counts any more, nor does the
+        journal; versions of ledgers go on far from those of the one before.
         """
         ...
 

@@ -17,6 +17,7 @@ from federation.services.journal_ports import Replica, StoredPresence
 from federation.services.ports import Clock, Store
 from federation.services.replicas import Replicas
 from federation.services.reporting import Reporting
+from federation.services.troubles import Trouble
 from federation.services.values import AgentPresence
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
@@ -87,13 +88,15 @@ class Presences:
 
     async def keep_sharing(self) -> None:
         """Round after round until cancelled."""
+        trouble = Trouble(logger, "presences not shared")
         while True:
             await asyncio.sleep(self.round_seconds)
             try:
                 await self.share()
+                trouble.over()
             except FederationError as error:
                 # The store is away: the next round tells and reads it all.
-                logger.warning("presences not shared", extra={"fields": {"why": str(error)}})
+                trouble.met(error)
             except Exception:
                 # Without rounds every cluster of a peer goes stale: they must go on.
                 logger.exception("presences not shared")

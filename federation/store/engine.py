@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
@@ -57,18 +57,57 @@ CONNECTION_ERRORS = (
     asyncpg.InternalClientError,
 )
 
-# Classes and codes of SQLSTATE, most specific first.
-MEANINGS: tuple[tuple[str, type[Conflict | Unavailable], str], ...] = (
-    ("40", Conflict, HELD),  # Serialization failure, deadlock.
-    ("55P03", Conflict, HELD),  # Lock not available in time.
-    ("57014", Unavailable, TOO_SLOW),  # Statement timeout.
-    ("57P", Unavailable, UNREACHABLE),  # Shutdown, crash, starting up.
-    ("08", Unavailable, UNREACHABLE),  # Connection exceptions.
-    ("53", Unavailable, UNREACHABLE),  # Out of connections, memory or disk.
-    ("25006", Unavailable, UNREACHABLE),  # Read-only: a standby.
-    ("25P03", Unavailable, TOO_SLOW),  # Idle in transaction for too long.
-    ("28", Unavailable, UNREACHABLE),  # The server refuses our role.
-    ("3D000", Unavailable, UNREACHABLE),  # No such database (yet).
+FULL = "The disk of the database is full: nothing can be written until there is room."
+FAILING = "The database cannot read or write its files: look at its log."
+READ_ONLY = "The database only reads: it is a standby, or was made read-only."
+NO_TABLES = (
+    "The database lacks tables of this release: run `federation migrate`, or restore it from a "
+    "backup."
+)
+NO_DATABASE = (
+    "There is no such database: create it and run `federation migrate`, or restore it from a "
+    "backup."
+)
+REFUSED = "The database refuses the role or password of this control plane."
+CHANGED = "The tables of the database were changed just now; try again."
+CROWDED = "The database is out of connections or memory; try again later."
+
+# Beside UNAVAILABLE: the server works, but not for us, until somebody does something.
+IMPAIRED = "DATABASE_IMPAIRED"
+UNAVAILABLE = Unavailable.reason
+CONFLICT = Conflict.reason
+
+
+class _Meaning(NamedTuple):
+    """Of a class or code of SQLSTATE."""
+
+    sqlstate: str
+    kind: type[Conflict | Unavailable]
+    message: str
+    reason: str
+
+
+# The most specific first.
+MEANINGS: tuple[_Meaning, ...] = (
+    _Meaning("40", Conflict, HELD, CONFLICT),  # Serialization failure, deadlock.
+    _Meaning("55P03", Conflict, HELD, CONFLICT),  # Lock not available in time.
+    _Meaning("0A000", Unavailable, CHANGED, UNAVAILABLE),  # A statement prepared before.
+    _Meaning("57014", Unavailable, TOO_SLOW, UNAVAILABLE),  # Statement timeout.
+    _Meaning("57P04", Unavailable, NO_DATABASE, IMPAIRED),  # Dropped under us.
+    _Meaning("57P", Unavailable, UNREACHABLE, UNAVAILABLE),  # Shutdown, crash, starting up.
+    _Meaning("08", Unavailable, UNREACHABLE, UNAVAILABLE),  # Connection exceptions.
+    _Meaning("53100", Unavailable, FULL, IMPAIRED),
+    _Meaning("53", Unavailable, CROWDED, UNAVAILABLE),  # Out of connections or memory.
+    _Meaning("58", Unavailable, FAILING, IMPAIRED),  # Input and output, files that are gone.
+    _Meaning("XX001", Unavailable, FAILING, IMPAIRED),  # Damaged data.
+    _Meaning("XX002", Unavailable, FAILING, IMPAIRED),  # A damaged index.
+    _Meaning("25006", Unavailable, READ_ONLY, IMPAIRED),
+    _Meaning("25P03", Unavailable, TOO_SLOW, UNAVAILABLE),  # Idle in transaction for too long.
+    _Meaning("28", Unavailable, REFUSED, IMPAIRED),
+    _Meaning("3D000", Unavailable, NO_DATABASE, IMPAIRED),
+    _Meaning("3F000", Unavailable, NO_TABLES, IMPAIRED),  # Not even the schema.
+    _Meaning("42P01", Unavailable, NO_TABLES, IMPAIRED),
+    _Meaning("42703", Unavailable, NO_TABLES, IMPAIRED),  # A column of another release.
 )
 DATA_EXCEPTION = "22"
 
@@ -150,24 +189,34 @@ async def translated() -> AsyncIterator[None]:
         raise Unavailable(TOO_SLOW) from error
     except CONNECTION_ERRORS as error:
         # From connecting, where SQLAlchemy passes the driver's errors through.
-        raise Unavailable(UNREACHABLE) from error
+        raise _told_by(_sqlstate(error)) or Unavailable(UNREACHABLE) from error
 
 
 def meaning_of(error: DBAPIError) -> FederationError | None:
     """What callers can be told; None for faults of ours."""
     if error.connection_invalidated:
         return Unavailable(UNREACHABLE)
-    sqlstate = str(getattr(error.orig, "sqlstate", None) or "")
-    for prefix, kind, message in MEANINGS:
-        if sqlstate.startswith(prefix):
-            return kind(message)
     cause = _driver_error(error)
+    sqlstate = _sqlstate(error.orig) or _sqlstate(cause)
+    if (told := _told_by(sqlstate)) is not None:
+        return told
     if isinstance(cause, asyncpg.InternalClientError):
         return Unavailable(UNREACHABLE)
-    # Without a SQLSTATE it is the driver that refused an argument, before anything was sent.
-    refused = not sqlstate and isinstance(cause, asyncpg.DataError)
+    # Not from the server: the driver refused an argument, before anything was sent.
+    refused = not _sqlstate(error.orig) and isinstance(cause, asyncpg.DataError)
     if refused or sqlstate.startswith(DATA_EXCEPTION):
         return InvalidRequest.of("", "holds a value that cannot be stored")
+    return None
+
+
+def _sqlstate(error: BaseException | None) -> str:
+    return str(getattr(error, "sqlstate", None) or "")
+
+
+def _told_by(sqlstate: str) -> FederationError | None:
+    for prefix, kind, message, reason in MEANINGS:
+        if sqlstate.startswith(prefix):
+            return kind(message, reason=reason)
     return None
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.errors import Unavailable
 from federation.services.journal import Bookmark, Position
 from federation.services.journal_ports import History
+from federation.store.engine import IMPAIRED
 
 EMPTIED = (
     "The database was emptied: restore it from a backup, or start a control plane anew on the "
@@ -109,7 +110,7 @@ class HistoryStatements:
     async def _read(self, statement: TextClause) -> History:
         row = (await self._connection.execute(statement)).one_or_none()
         if row is None:
-            raise Unavailable(EMPTIED)
+            raise Unavailable(EMPTIED, reason=IMPAIRED)
         database, _, timeline = row.database.rpartition("/")
         here, _, leads_since = (await self._server()).rpartition("/")
         return History(

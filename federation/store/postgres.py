@@ -5,9 +5,11 @@ Must not retry: who asked knows whether that is right.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction
 
 from federation.model.errors import Unavailable
@@ -16,7 +18,7 @@ from federation.store.clusters import ClusterStatements
 from federation.store.credentials import CredentialStatements
 from federation.store.decisions import DecisionStatements
 from federation.store.duties import DutyStatements
-from federation.store.engine import OUTCOME_UNKNOWN, translated
+from federation.store.engine import IMPAIRED, OUTCOME_UNKNOWN, translated
 from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
 from federation.store.presences import PresenceStatements, ReplicaStatements
@@ -24,6 +26,14 @@ from federation.store.previews import PreviewStatements
 from federation.store.reports import ReportStatements
 from federation.store.requests import RequestStatements
 from federation.store.reservations import ReservationStatements
+
+# A page that cannot be compressed: it needs room in a file.
+TAKE_ROOM = text("""
+    INSERT INTO journal (kind, body)
+    SELECT '', string_agg(uuid_send(gen_random_uuid()), '') FROM generate_series(1, 4096)
+""")
+
+logger = logging.getLogger(__name__)
 
 
 class PostgresTransaction:
@@ -52,13 +62,14 @@ class PostgresStore:
     """
 
     def __init__(self, engine: AsyncEngine, announce: Callable[[], None] | None = None) -> None:
+        self.impairment = Impairment()
         self._engine = engine
         self._announce = announce
         self._reading = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[PostgresTransaction]:
-        async with translated(), self._engine.connect() as connection:
+        async with self._noted(), self._engine.connect() as connection:
             begun = await connection.begin()
             transaction = PostgresTransaction(connection)
             try:
@@ -67,13 +78,55 @@ class PostgresStore:
                 await begun.rollback()
                 raise
             await _commit(begun)
-        if self._announce is not None and transaction.journal.has_appended:
-            self._announce()
+        if transaction.journal.has_appended:
+            self.impairment.is_over()
+            if self._announce is not None:
+                self._announce()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[PostgresTransaction]:
-        async with translated(), self._reading.connect() as connection:
+        async with self._noted(), self._reading.connect() as connection:
             yield PostgresTransaction(connection)
+
+    async def check(self) -> None:
+        """Raises Unavailable, saying why, when the store cannot be used in full."""
+        async with self.reading() as read:
+            await read.histories.get()
+        if self.impairment.why:
+            async with self._noted(), self._engine.connect() as connection:
+                # Room that is given back when the connection is closed without a commit.
+                await connection.execute(TAKE_ROOM)
+            self.impairment.is_over()
+
+    @asynccontextmanager
+    async def _noted(self) -> AsyncIterator[None]:
+        try:
+            async with translated():
+                yield
+        except Unavailable as error:
+            if error.reason == IMPAIRED:
+                self.impairment.is_met(error.message)
+            raise
+
+
+class Impairment:
+    """Why the database is of no use although it can be reached; logged once, as long as it lasts.
+
+    ``why`` is empty when nothing is known to be wrong.
+    """
+
+    def __init__(self) -> None:
+        self.why = ""
+
+    def is_met(self, why: str) -> None:
+        if why != self.why:
+            self.why = why
+            logger.error("the database cannot be used", extra={"fields": {"why": why}})
+
+    def is_over(self) -> None:
+        if self.why:
+            self.why = ""
+            logger.info("the database can be used again")
 
 
 async def _commit(begun: AsyncTransaction) -> None:
@@ -81,4 +134,7 @@ async def _commit(begun: AsyncTransaction) -> None:
         async with translated():
             await begun.commit()
     except Unavailable as error:
+        if error.reason == IMPAIRED:
+            # The server itself says that it did not commit.
+            raise
         raise Unavailable(OUTCOME_UNKNOWN) from error

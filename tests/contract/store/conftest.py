@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.stores import engine, store
+from tests.stores import engine, fresh_engine, store
 
-__all__ = ["engine", "store"]
+__all__ = ["engine", "fresh_engine", "store"]
