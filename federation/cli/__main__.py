@@ -91,7 +91,6 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
         "show_default": True,
     },
     ca={"envvar": "FEDCTL_CA"},
-    insecure={"default": False},
     timeout_seconds={"default": 30.0, "show_default": True},
 )
 @click.pass_context

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from federation.client import BlockingClient, Client, Target
 from federation.model.errors import (
@@ -58,8 +59,6 @@ OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         "--insecure",
         {
             "is_flag": True,
-            "flag_value": True,
-            "type": bool,
             "help": "Plain text, for a control plane on this machine.",
         },
     ),
@@ -201,9 +200,9 @@ def accepting_options(command: click.Command) -> click.Command:
 
 def _said(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     """What is said after the verb comes before what was said before it."""
-    before = context.find_object(Connection)
-    if value is not None and before is not None and parameter.name is not None:
-        context.obj = replace(before, **{parameter.name: value})
+    before, name = context.find_object(Connection), parameter.name or ""
+    if before is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        context.obj = replace(before, **{name: value})
 
 
 def _read(path: Path, option: str) -> bytes:

@@ -78,7 +78,8 @@ def test_a_token_file_that_holds_none_is_told_before_a_call(
     file = tmp_path / "token"
     file.write_bytes(content)
     said = told(plane.fedctl("--token-file", str(file), "get", "clusters"))
-    assert said == "error: token: must be printable ASCII characters on one line\n"
+    rule = "must be printable ASCII characters on one line"
+    assert said == f"error: --token-file {file}: {rule}\n"
 
 
 WRONG_FLAGS: dict[str, tuple[list[str], int, str]] = {

@@ -109,7 +109,7 @@ def test_who_does_not_answer_in_time_is_named(
 def test_what_is_said_after_the_verb_comes_first(silent: str, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a.b")
-    said = ["--endpoint", silent, "--timeout", "0.3"]
+    said = ["--endpoint", silent, "--timeout", "0.3"]  # --insecure stays as it was said.
     answer = asked(
         *("--insecure", "--endpoint", "127.0.0.1:1", "--token-file", str(token)),
         *("get", *said, "bindings", "-n", "shop", "--timeout", "0.4"),
