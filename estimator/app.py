@@ -24,7 +24,6 @@ from estimator.binpack.strategy import Strategy
 from estimator.credential import CredentialFile, CredentialStore, KeptCredential
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
 from estimator.extender.extender import Extender
-from estimator.extender.server import ExtenderServer, server_tls
 from estimator.health import HealthServer
 from estimator.joining import Joining
 from estimator.kube.incoming import read_incoming
@@ -193,6 +192,9 @@ async def _serve_extender(
     stopping: asyncio.Event,
 ) -> None:
     """Get ready, and then answer kube-scheduler until told to stop."""
+    # Loading aiohttp takes a fifth of a second of CPU, and few agents need it.
+    from estimator.extender.server import ExtenderServer, server_tls  # noqa: PLC0415 - see above
+
     binding, unbound = _binding(settings, extending)
     extender = Extender(
         _watched(source),

@@ -13,7 +13,7 @@ import urllib3
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from estimator.kube.access import connect, decoded
+from estimator.kube.access import JSON, connect, decoded, request
 from estimator.kube.objects import RawObject
 from federation.model.errors import Unavailable
 
@@ -25,7 +25,7 @@ ACCEPT: Final = ",".join(
             f"application/json;g=apidiscovery.k8s.io;v={version};as={AGGREGATED}"
             for version in ("v2", "v2beta1")
         ),
-        "application/json",
+        JSON,
     )
 )
 
@@ -86,30 +86,28 @@ def served_apis(kubeconfig: Path | None) -> frozenset[tuple[str, str]]:
     itself cannot tell, and PreconditionFailed without access to one.
     """
     api = connect(kubeconfig)
-    # Set here, and not per call: clients of all versions let the default win.
-    set_default_header: Any = api.set_default_header
-    set_default_header("Accept", ACCEPT)
     return frozenset((*_core(api), *_groups(api)))
 
 
 def _core(api: client.ApiClient) -> Iterator[tuple[str, str]]:
-    answer = _read(_Discovery, client.CoreApi(api).get_api_versions)
+    answer = _read(_Discovery, api, "/api/")
     if answer.kind == AGGREGATED:
         yield from _aggregated(answer)
     else:
-        yield from _listed(client.CoreV1Api(api).get_api_resources)
+        yield from _listed(api, "/api/v1/")
 
 
 def _groups(api: client.ApiClient) -> Iterator[tuple[str, str]]:
-    answer = _read(_Discovery, client.ApisApi(api).get_api_versions)
+    answer = _read(_Discovery, api, "/apis/")
     if answer.kind == AGGREGATED:
         yield from _aggregated(answer)
         return
-    method = client.CustomObjectsApi(api).get_api_resources
     for group in answer.groups or ():
         for each in group.versions:
             try:
-                yield from _listed(method, group.name, each.version)
+                yield from _listed(
+                    api, "/apis/{group}/{version}", group=group.name, version=each.version
+                )
             except Unavailable:
                 continue  # An aggregated API server that is down takes only its own group along.
 
@@ -124,16 +122,16 @@ def _aggregated(answer: _Discovery) -> Iterator[tuple[str, str]]:
                     yield group_version, resource.response_kind.kind
 
 
-def _listed(method: Any, *arguments: str) -> Iterator[tuple[str, str]]:
-    answer = _read(_ResourceList, method, *arguments)
+def _listed(api: client.ApiClient, path: str, **names: str) -> Iterator[tuple[str, str]]:
+    answer = _read(_ResourceList, api, path, **names)
     for resource in answer.resources or ():
         if "/" not in resource.name:
             yield answer.group_version, resource.kind
 
 
-def _read(kind: type[Any], method: Any, *arguments: str) -> Any:
+def _read(kind: type[Any], api: client.ApiClient, path: str, **names: str) -> Any:
     try:
-        answer = method(*arguments, _preload_content=False, _request_timeout=TIMEOUT_SECONDS)
+        answer = request(api, "GET", path, names=names, timeout=TIMEOUT_SECONDS, accept=ACCEPT)
         return decoded(answer.data, kind)
     except ApiException as error:
         raise Unavailable(f"the API server answers {error.status} {error.reason}") from error

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-from kubernetes import client
+from typing import Final, TypeVar
 
 from estimator.agent import WatchedCluster
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.quota import Quota
-from estimator.kube.access import connect
+from estimator.kube.access import connect, lister
 from estimator.kube.loop import LoopSink, run_watchers
 from estimator.kube.objects import RawNode, RawPod
 from estimator.kube.quotas import RawQuota, quota_from_raw
@@ -69,7 +67,7 @@ class LiveCluster:
         )
         watched = Watched(
             name="nodes",
-            method=lambda: self._core_api().list_node,
+            method=lambda: lister(connect(self._kubeconfig), "/api/v1/nodes"),
             raw=RawNode,
             translate=node_from_raw,
         )
@@ -88,7 +86,7 @@ class LiveCluster:
         selector = NOT_FAILED if self._node_set is NodeSet.SCHEDULABLE else None
         watched = Watched(
             name="pods",
-            method=lambda: self._core_api().list_pod_for_all_namespaces,
+            method=lambda: lister(connect(self._kubeconfig), "/api/v1/pods"),
             raw=RawPod,
             translate=pod_from_raw,
             field_selector=selector,
@@ -107,14 +105,11 @@ class LiveCluster:
         )
         watched = Watched(
             name="resourcequotas",
-            method=lambda: self._core_api().list_resource_quota_for_all_namespaces,
+            method=lambda: lister(connect(self._kubeconfig), "/api/v1/resourcequotas"),
             raw=RawQuota,
             translate=quota_from_raw,
         )
         return Watcher(watched, sink, self._uniform, self._patience)
-
-    def _core_api(self) -> Any:
-        return client.CoreV1Api(connect(self._kubeconfig))
 
     def _listed(
         self, name: str, replace: Callable[[list[Value]], None], values: list[Value]

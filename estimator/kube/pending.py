@@ -10,10 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from kubernetes import client
-
 from estimator.incoming import IncomingPod
-from estimator.kube.access import connect
+from estimator.kube.access import connect, lister
 from estimator.kube.incoming import RawIncoming, incoming_from_raw
 from estimator.kube.loop import LoopSink, run_watchers
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
@@ -49,7 +47,7 @@ class PendingPods:
         self._patience = patience
         self._watched = Watched(
             name=f"pods of {scheduler_name}",
-            method=lambda: client.CoreV1Api(connect(kubeconfig)).list_pod_for_all_namespaces,
+            method=lambda: lister(connect(kubeconfig), "/api/v1/pods"),
             raw=RawIncoming,
             translate=incoming_from_raw,
             field_selector=f"spec.schedulerName={scheduler_name},{NOT_ENDED}",

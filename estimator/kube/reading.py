@@ -158,7 +158,7 @@ class ResourceReader(Generic[Value]):
         Begins with none, once the watch is open. Raises Expired.
         """
         seconds = round(self._patience.watch + self._uniform(self._patience.watch_shift))
-        with self._stream(seconds, resource_version=version) as batches:
+        with self._stream(seconds, resourceVersion=version) as batches:
             yield []
             yield from batches
 
@@ -168,7 +168,7 @@ class ResourceReader(Generic[Value]):
         seconds = round(self._patience.list_read)
         try:
             with self._stream(
-                seconds, send_initial_events=True, resource_version_match="NotOlderThan"
+                seconds, sendInitialEvents="true", resourceVersionMatch="NotOlderThan"
             ) as batches:
                 for change in chain.from_iterable(batches):
                     if change.ends_list:
@@ -186,7 +186,7 @@ class ResourceReader(Generic[Value]):
         values: list[Value] = []
         token: str | None = None
         while True:
-            page = self._page(limit=PAGE_SIZE, **({"_continue": token} if token else {}))
+            page = self._page(limit=PAGE_SIZE, **({"continue": token} if token else {}))
             for item in page.items:
                 value = self._translated(self._raw(item))
                 if value is not None:
@@ -203,9 +203,9 @@ class ResourceReader(Generic[Value]):
     def _stream(self, seconds: int, **query: Any) -> Iterator[Iterator[list[Change[Value]]]]:
         answer = self._call(
             seconds + self._patience.grace,
-            watch=True,
-            allow_watch_bookmarks=True,
-            timeout_seconds=seconds,
+            watch="true",
+            allowWatchBookmarks="true",
+            timeoutSeconds=seconds,
             **query,
         )
         self._answer = answer
@@ -221,13 +221,9 @@ class ResourceReader(Generic[Value]):
         if self._list_method is None:
             self._list_method = self._watched.method()
         if self._watched.field_selector is not None:
-            query["field_selector"] = self._watched.field_selector
+            query["fieldSelector"] = self._watched.field_selector
         try:
-            return self._list_method(
-                **query,
-                _preload_content=False,
-                _request_timeout=(self._patience.connect, read_seconds),
-            )
+            return self._list_method(timeout=(self._patience.connect, read_seconds), **query)
         except ApiException as error:
             if error.status == 410:
                 raise Expired(error.reason) from error

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import urllib3
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from estimator.kube.access import REQUEST_TIMEOUT_SECONDS, connect, decoded
+from estimator.kube.access import REQUEST_TIMEOUT_SECONDS, connect, decoded, request
 from federation.model.errors import PreconditionFailed, Unavailable
 
 KEY: Final = "credential.json"
@@ -59,7 +58,7 @@ class CredentialSecret:
             document = self._get()
             document["data"] = {**(document.get("data") or {}), KEY: encoded}
             try:
-                self._call("replace_namespaced_secret", document)
+                self._call("PUT", document)
             except _Changed as error:
                 # Somebody else wrote it since it was read: their keys are not ours to drop.
                 if attempt == ATTEMPTS:
@@ -68,18 +67,17 @@ class CredentialSecret:
                 return
 
     def _get(self) -> dict[str, Any]:
-        return decoded(self._call("read_namespaced_secret"), dict[str, Any])
+        return decoded(self._call("GET"), dict[str, Any])
 
-    def _call(self, verb: str, *body: object) -> bytes:
-        secret = self._secret
+    def _call(self, verb: str, body: object = None) -> bytes:
         try:
-            method = getattr(client.CoreV1Api(connect(self._kubeconfig)), verb)
-            answer = method(
-                secret.name,
-                secret.namespace,
-                *body,
-                _preload_content=False,
-                _request_timeout=REQUEST_TIMEOUT_SECONDS,
+            answer = request(
+                connect(self._kubeconfig),
+                verb,
+                "/api/v1/namespaces/{namespace}/secrets/{name}",
+                names={"namespace": self._secret.namespace, "name": self._secret.name},
+                body=body,
+                timeout=REQUEST_TIMEOUT_SECONDS,
             )
             content: bytes = answer.data
         except ApiException as error:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,7 +21,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from estimator.incoming import PodEvent
-from estimator.kube.access import connect, decoded
+from estimator.kube.access import JSON, connect, decoded, request
 from estimator.kube.objects import RawObject, RawPod, Status
 from estimator.kube.translate import unix_seconds
 from estimator.lease import Lease
@@ -35,6 +36,11 @@ from federation.model.errors import (
 )
 
 LEASE_NAME: Final = "fedsched-binder"
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+LEASE: Final = f"{LEASES}/{LEASE_NAME}"
+POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
+EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
+MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 COMPONENT: Final = "fedsched-binpack"
 THREADS: Final = 8
 TIMEOUT_SECONDS: Final = (5.0, 10.0)
@@ -106,7 +112,7 @@ class KubeWrites:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         try:
-            self._core("create_namespaced_pod_binding", name, namespace, body)
+            self._call("POST", f"{POD}/binding", body, namespace=namespace, name=name)
         except (Conflict, Unavailable) as error:
             # The answer may be lost, and repeating a binding that was made is a conflict.
             if not self._is_bound(namespace, name, uid, node):
@@ -114,7 +120,7 @@ class KubeWrites:
 
     def _is_bound(self, namespace: str, name: str, uid: str, node: str) -> bool:
         try:
-            pod = decoded(self._core("read_namespaced_pod", name, namespace), RawPod)
+            pod = decoded(self._call("GET", POD, namespace=namespace, name=name), RawPod)
         except FederationError:
             return False
         return pod.metadata.uid == uid and pod.spec.node_name == node
@@ -138,7 +144,7 @@ class KubeWrites:
             "lastTimestamp": now,
             "count": 1,
         }
-        self._core("create_namespaced_event", pod.namespace, body)
+        self._call("POST", EVENTS, body, namespace=pod.namespace)
         if event.is_warning:
             condition = {
                 "type": "PodScheduled",
@@ -148,11 +154,18 @@ class KubeWrites:
                 "lastTransitionTime": now,
             }
             patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
-            self._core("patch_namespaced_pod_status", pod.name, pod.namespace, patch)
+            self._call(
+                "PATCH",
+                f"{POD}/status",
+                patch,
+                content_type=MERGE_PATCH,
+                namespace=pod.namespace,
+                name=pod.name,
+            )
 
     def _read_lease(self) -> Lease | None:
         try:
-            content = self._coordination("read_namespaced_lease", LEASE_NAME, self._namespace)
+            content = self._call("GET", LEASE, namespace=self._namespace)
         except NotFound:
             return None
         raw = decoded(content, _RawLease)
@@ -172,7 +185,7 @@ class KubeWrites:
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
-                "holderIdentity": lease.holder or None,
+                **({"holderIdentity": lease.holder} if lease.holder else {}),
                 "leaseDurationSeconds": int(lease.duration_seconds),
                 "acquireTime": _microsecond(lease.acquired_at),
                 "renewTime": _microsecond(lease.renewed_at),
@@ -181,26 +194,25 @@ class KubeWrites:
         }
         if lease.version:
             metadata["resourceVersion"] = lease.version
-            self._coordination("replace_namespaced_lease", LEASE_NAME, self._namespace, body)
+            self._call("PUT", LEASE, body, namespace=self._namespace)
         else:
-            self._coordination("create_namespaced_lease", self._namespace, body)
+            self._call("POST", LEASES, body, namespace=self._namespace)
 
-    def _core(self, method: str, *arguments: Any) -> bytes:
-        return self._call(client.CoreV1Api, method, *arguments)
-
-    def _coordination(self, method: str, *arguments: Any) -> bytes:
-        return self._call(client.CoordinationV1Api, method, *arguments)
-
-    def _call(self, group: Any, method: str, *arguments: Any) -> bytes:
+    def _call(
+        self, verb: str, path: str, body: object = None, *, content_type: str = JSON, **names: str
+    ) -> bytes:
         """The body of the answer; once more with fresh credentials when they were refused."""
+        prepared = partial(
+            _answer, verb=verb, path=path, names=names, body=body, content_type=content_type
+        )
         used = self._connected()
         try:
-            return _answer(getattr(group(used), method), *arguments)
+            return prepared(used)
         except PermissionRefused:
             with self._connecting:
                 if self._api is used:
                     self._api = None
-            return _answer(getattr(group(self._connected()), method), *arguments)
+            return prepared(self._connected())
 
     def _connected(self) -> client.ApiClient:
         with self._connecting:
@@ -209,11 +221,9 @@ class KubeWrites:
             return self._api
 
 
-def _answer(method: Callable[..., Any], *arguments: Any) -> bytes:
+def _answer(api: client.ApiClient, **asked: Any) -> bytes:
     try:
-        # Answers are not what the client's models expect, a binding's least of all.
-        answer = method(*arguments, _preload_content=False, _request_timeout=TIMEOUT_SECONDS)
-        content: bytes = answer.data
+        content: bytes = request(api, timeout=TIMEOUT_SECONDS, **asked).data
     except ApiException as error:
         raise _refusal(error) from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -250,6 +260,4 @@ def _second(time: float) -> str:
 
 
 def _microsecond(time: float) -> str:
-    at = datetime.fromtimestamp(time, UTC)
-    # The client drops a fraction of 0, and without one the API server does not read the time.
-    return at.replace(microsecond=at.microsecond or 1).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

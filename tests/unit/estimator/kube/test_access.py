@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from estimator.kube.access import cluster_facts, connect, decoded
 from estimator.kube.objects import VersionInfo
 from federation.model.errors import PreconditionFailed, Unavailable
+from tests.kubeapi.documents import namespace
 from tests.kubeapi.faults import Answer
 from tests.kubeapi.server import KubeApiServer
 from tests.kubeapi.state import Cluster
@@ -44,3 +47,25 @@ def test_a_proxy_that_answers_instead_is_told(tmp_path: Path) -> None:
         server.faults.add(Answer(status=200, body=b"<html>sign in</html>"))
         with pytest.raises(Unavailable, match="cannot be read"):
             cluster_facts(connect(server.kubeconfig(tmp_path / "kubeconfig")))
+
+
+ASK_ONCE = """
+import sys
+import subprocess
+import sys
+from pathlib import Path
+import estimator.app
+from estimator.kube.access import cluster_facts, connect
+cluster_facts(connect(Path(sys.argv[1])))
+print(*(name for name in sys.modules if name.startswith(("aiohttp", "kubernetes.client.models."))))
+"""
+
+
+def test_an_agent_loads_nothing_large_that_it_does_not_need(tmp_path: Path) -> None:
+    """The client's models, and a web server, took longer to load than 20,000 pods to read."""
+    with KubeApiServer(Cluster()) as server:
+        server.cluster.put(namespace("kube-system"))
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        command = [sys.executable, "-c", ASK_ONCE, str(kubeconfig)]
+        loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert loaded.split() == []

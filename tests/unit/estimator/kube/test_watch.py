@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client
 
-from estimator.kube.access import connect
+from estimator.kube.access import connect, lister
 from estimator.kube.live import NOT_FAILED
 from estimator.kube.objects import RawPod
 from estimator.kube.reading import PAGE_SIZE, Change, Watched
@@ -89,7 +88,7 @@ async def following(server: KubeApiServer, tmp_path: Path) -> AsyncIterator[Seen
     seen = Seen()
     watched = Watched(
         name="pods",
-        method=lambda: client.CoreV1Api(connect(kubeconfig)).list_pod_for_all_namespaces,
+        method=lambda: lister(connect(kubeconfig), "/api/v1/pods"),
         raw=RawPod,
         translate=pod_from_raw,
         field_selector=NOT_FAILED,

@@ -124,7 +124,7 @@ async def test_lease_is_written_only_over_what_was_read(
 
     whole_second = replace(lease, renewed_at=float(int(NOW)), version=stored_version(server))
     await writes.write_lease(whole_second)
-    assert ".000001" in server.cluster.all(LEASES)[0]["spec"]["renewTime"]
+    assert ".000000" in server.cluster.all(LEASES)[0]["spec"]["renewTime"]
     await writes.write_lease(replace(lease, version=stored_version(server)))
 
     found = await writes.read_lease()
