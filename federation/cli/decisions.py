@@ -26,6 +26,7 @@ def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -
         facts.append(("Reason", decision.reason))
     if decision.remainder:
         facts.append(("Not placed", str(decision.remainder)))
+    facts += [("Warning", each) for each in decision.warnings]
     if queued:
         facts.append(("Queued", "waits for capacity"))
     show.print_facts(facts)

@@ -22,6 +22,7 @@ from federation.codec.clusters import OVER_COMMITTED, cluster_from_message
 from federation.codec.documents import Document
 from federation.codec.strict import message_from_document
 from federation.codec.timestamps import seconds_from_timestamp
+from federation.codec.unread import dropped_from_documents
 from federation.codec.written import document_from_message
 from federation.document_files import documents_of
 from federation.model.errors import InvalidRequest
@@ -169,6 +170,7 @@ def _clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster]:
         message = message_from_document(document, resource_pb2.Cluster, path)
         cluster_from_message(message, path)
         messages.append(message)
+    inputs.warn_of_unread(dropped_from_documents(documents))
     return messages
 
 

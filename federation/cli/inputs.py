@@ -16,6 +16,7 @@ from federation.codec.documents import Document
 from federation.codec.requirements import read_requirements
 from federation.codec.simulations import check_available, read_bindings, read_clusters
 from federation.codec.strict import message_from_document
+from federation.codec.unread import warning_of
 from federation.codec.violations import Violations
 from federation.codec.workloads import CLUSTER_KINDS, shown_name
 from federation.model.cluster import ClusterState
@@ -23,6 +24,7 @@ from federation.model.errors import InvalidRequest, Violation
 from federation.model.estimate import EstimateOptions, Merge, ModelRule, Source
 from federation.model.placement import Binding, TieBreak
 from federation.model.workload import Component, ReplicaRequirements
+from federation.terminal import say
 from federation.v1 import resource_pb2
 
 # A document with the path that its violations are told under.
@@ -45,6 +47,13 @@ def split_clusters(documents: Iterable[Document]) -> tuple[list[Document], list[
     for document in documents:
         (clusters if document.get("kind") in CLUSTER_KINDS else others).append(document)
     return clusters, others
+
+
+def warn_of_unread(fields: Iterable[str]) -> None:
+    """Names on standard error, once, the fields that are accepted and that nothing reads."""
+    warning = warning_of(fields)
+    if warning:
+        say(f"warning: {warning}", err=True)
 
 
 def clusters_in_files(documents: Sequence[Document]) -> list[ClusterState]:

@@ -19,6 +19,7 @@ from federation.cli.cases import Case, answer_cases, cases_option, objects_at, o
 from federation.cli.decisions import print_trace
 from federation.cli.output import Format, output_option
 from federation.codec.decisions import trace_to_message
+from federation.codec.unread import dropped_from_documents, unread_in_message
 from federation.codec.workloads import bindings_from_documents
 from federation.document_files import documents_of
 from federation.model.errors import InvalidRequest
@@ -27,6 +28,7 @@ from federation.plugins import read_profiles
 from federation.scheduler.decision import Decision
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.simulation import Simulation, SimulationOptions, check_bindings
+from federation.terminal import say
 
 EPILOG = """Examples:
 
@@ -73,7 +75,8 @@ def simulate(
         return
     if not paths:
         raise click.UsageError("give the files with -f, or --cases")
-    clusters, others = inputs.split_clusters(documents_of(paths))
+    documents = documents_of(paths)
+    clusters, others = inputs.split_clusters(documents)
     states = inputs.clusters_in_files(clusters)
     messages = bindings_from_documents(others)
     if not messages:
@@ -87,6 +90,8 @@ def simulate(
     bindings = inputs.bindings_of(named, inputs.tie_break(options))
     profiles = read_profiles(scheduler_config)
     check_bindings(zip((path for path, _ in named), bindings, strict=True), profiles)
+    unread = [field for each in messages for field in unread_in_message(each)]
+    inputs.warn_of_unread(dict.fromkeys([*dropped_from_documents(documents), *unread]))
     simulation = Simulation(
         states,
         SimulationOptions(estimate=inputs.estimate_options(options), reserve=reserve),
@@ -127,7 +132,11 @@ def _written(binding: Binding, decision: Decision) -> dict[str, Any]:
 def _show(decided: Sequence[tuple[Binding, Decision]], output: Format) -> None:
     if output.is_document:
         written = [
-            {**_written(binding, decision), "remainder": decision.remainder}
+            {
+                **_written(binding, decision),
+                "remainder": decision.remainder,
+                "warnings": list(decision.trace.warnings),
+            }
             for binding, decision in decided
         ]
         show.print_document(written, output)
@@ -137,6 +146,9 @@ def _show(decided: Sequence[tuple[Binding, Decision]], output: Format) -> None:
         shares = " ".join(f"{each.name}={each.replicas}" for each in decision.clusters)
         rows.append((binding.key, decision.outcome.value, shares or "-", decision.reason or "-"))
     show.print_table(["BINDING", "OUTCOME", "CLUSTERS", "REASON"], rows)
+    for binding, decision in decided:
+        for each in decision.trace.warnings:
+            say(f"warning: {binding.key}: {each}", err=True)
     if output is Format.WIDE:
         for binding, decision in decided:
             show.print_heading(binding.key)

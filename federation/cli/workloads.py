@@ -23,6 +23,7 @@ from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.client import Client
 from federation.codec.ranges import MAX_LEASE_SECONDS
+from federation.codec.unread import dropped_from_documents
 from federation.codec.workloads import bindings_from_documents
 from federation.codec.written import document_from_message
 from federation.document_files import documents_of
@@ -179,11 +180,13 @@ def delete_binding(name: str) -> None:
 
 def _bindings(paths: Sequence[str]) -> list[resource_pb2.ResourceBinding]:
     """What the files hold, all of it checked: nothing is decided when one of them is wrong."""
-    messages = bindings_from_documents(documents_of(paths))
+    documents = documents_of(paths)
+    messages = bindings_from_documents(documents)
     if not messages:
         raise InvalidRequest.of("files", "hold nothing to schedule")
     named = [(f"ResourceBinding/{each.metadata.name}", each) for each in messages]
     inputs.bindings_of(named, ties=None)
+    inputs.warn_of_unread(dropped_from_documents(documents))
     return messages
 
 

@@ -153,6 +153,7 @@ def put_decision(record: RecordView, message: scheduling_pb2.Decision) -> None:
     message.remainder = decision.remainder
     message.reason = decision.reason
     message.create_time.CopyFrom(timestamp_from_seconds(record.created_at))
+    message.warnings.extend(decision.trace.warnings)
     message.algorithm_revision = str(decision.trace.algorithm_revision)
     for plan in record.node_plans:
         _put_node_placement(plan, message.node_placements.add())

@@ -12,7 +12,7 @@ from typing import TypeVar
 from federation.codec.decisions import put_decision
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, InvalidRequest, PluginFailed
-from federation.rpc.bindings import read_binding
+from federation.rpc.bindings import read_binding, warn_of_unread
 from federation.rpc.failures import log_plugin_failure
 from federation.rpc.interceptors import caller
 from federation.rpc.once import once_of
@@ -56,6 +56,7 @@ async def scheduled_batch(
             _put_invalid(item, answer, result)
         else:
             put_decision(answer.record, result.decision)
+            warn_of_unread(item.binding, result.decision)
             result.queued = answer.queued
         size_bytes = result.ByteSize()
         if size_bytes > room:
@@ -112,3 +113,4 @@ def _trim(result: messages.ScheduleBatchResult) -> None:
     del result.decision.clusters[:]
     del result.violations[TRIMMED_VIOLATIONS:]
     result.decision.reason = shortened(result.decision.reason, REASON_BYTES)
+    del result.decision.warnings[:]

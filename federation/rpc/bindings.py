@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from federation.codec.bindings import binding_from_message
 from federation.codec.ranges import size
+from federation.codec.unread import unread_in_message, warning_of
 from federation.codec.violations import Violations
 from federation.model.placement import Binding
-from federation.v1 import resource_pb2
+from federation.v1 import resource_pb2, scheduling_pb2
 
 # What Kubernetes keeps; an answer holds 4 MiB, the decision included.
 MAX_BINDING_BYTES = 1536 * 1024
+
+
+def warn_of_unread(
+    binding: resource_pb2.ResourceBinding, decision: scheduling_pb2.Decision
+) -> None:
+    """Names, in the answer about a binding, the fields of it that nothing reads."""
+    warning = warning_of(unread_in_message(binding))
+    if warning:
+        decision.warnings.append(warning)
 
 
 def read_binding(message: resource_pb2.ResourceBinding) -> Binding:

@@ -17,7 +17,7 @@ from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding
 from federation.rpc.batches import scheduled_batch
-from federation.rpc.bindings import read_binding
+from federation.rpc.bindings import read_binding, warn_of_unread
 from federation.rpc.failures import plugin_failures_logged
 from federation.rpc.interceptors import Context, caller, seconds_left
 from federation.rpc.once import once_of
@@ -65,11 +65,13 @@ class SchedulingServicer(Servicer):
         record, binding = scheduled.record, scheduled.binding
         if binding is not None and lacks_nodes(scheduled):
             record = await self._with_nodes(scheduled, binding, node_seconds, context)
-        return messages.ScheduleResponse(
+        response = messages.ScheduleResponse(
             decision=decision_to_message(record),
             queued=scheduled.queued,
             binding=binding_to_message(binding) if binding else None,
         )
+        warn_of_unread(request.binding, response.decision)
+        return response
 
     async def ScheduleBatch(
         self, request: messages.ScheduleBatchRequest, context: Context
@@ -162,13 +164,15 @@ class SchedulingServicer(Servicer):
                 read_binding(request.binding), adopt=request.adopt, wait=_wait(request)
             )
         expires_at = previewed.expires_at
-        return messages.ScheduleResponse(
+        response = messages.ScheduleResponse(
             decision=decision_to_message(previewed.record, trace=True),
             preview_token=previewed.token,
             preview_expire_time=(
                 None if expires_at is None else timestamp_from_seconds(expires_at)
             ),
         )
+        warn_of_unread(request.binding, response.decision)
+        return response
 
     async def _scheduled(self, request: messages.ScheduleRequest, once: Once | None) -> Scheduled:
         if request.preview_token:

@@ -24,6 +24,7 @@ from federation.model.estimate import Estimates
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 from federation.scheduler.arrays import BoolArray, IntArray, filled, read_only
+from federation.scheduler.cautions import warnings_of
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.division import Division
@@ -91,9 +92,8 @@ def schedule(
     ``availability`` is how many replicas (whole sets for a workload of several components) fit in
     each cluster besides what the binding already holds or has reserved there: its own are added
     wherever the algorithm counts them. Affinity groups are tried in order; the first that takes
-    everything wins, then the one that places most if the placement is partial.
-
-    Raises PluginFailed when a plugin of the profile raises or answers what it may not.
+    everything wins, then the one that places most if the placement is partial. Raises PluginFailed
+    when a plugin of the profile raises or answers what it may not.
     """
     demand = Demand.of(binding)
     terms = Terms.of(binding.placement, fleet)
@@ -135,6 +135,7 @@ def schedule(
         selection=best.selection,
         division=best.division,
         triggers=surroundings.triggers,
+        warnings=warnings_of(binding, availability),
     )
     return _decision(demand, fleet, best, trace)
 

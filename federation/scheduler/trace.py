@@ -153,7 +153,8 @@ class GroupTrial:
 class Trace:
     """Everything behind one decision; filter, score, selection and division of the last trial.
 
-    ``triggers`` says why it was made, where whoever asked for it knows.
+    ``triggers`` says why it was made, where whoever asked for it knows; ``warnings`` what of the
+    binding had no effect, and what the decision rests on that people may not expect.
     """
 
     clusters: tuple[str, ...]
@@ -167,6 +168,7 @@ class Trace:
     selection: SelectionTrace
     division: DivisionTrace
     triggers: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     algorithm_revision: int = field(default=ALGORITHM_REVISION)
 
     def to_plain(self) -> dict[str, Any]:

@@ -301,6 +301,7 @@ class Decision(_message.Message):
     NODE_PLACEMENTS_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
     PROMISES_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     namespace: _builtins.str
     name: _builtins.str
@@ -331,6 +332,12 @@ class Decision(_message.Message):
     def promises(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterPromise]:
         """What the shares are worth, by cluster; empty where nothing was reserved."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For people: what was asked for and has no effect, and what the answer rests on that they may
+        not expect. Fields that are accepted and not read are named once, in the answer to the request.
+        """
+
     def __init__(
         self,
         *,
@@ -347,10 +354,11 @@ class Decision(_message.Message):
         node_placements: _abc.Iterable[Global___NodePlacement] | None = ...,
         trace: Global___Trace | None = ...,
         promises: _abc.Iterable[Global___ClusterPromise] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm_revision", b"algorithm_revision", "binding_generation", b"binding_generation", "clusters", b"clusters", "create_time", b"create_time", "id", b"id", "name", b"name", "namespace", b"namespace", "node_placements", b"node_placements", "outcome", b"outcome", "promises", b"promises", "reason", b"reason", "remainder", b"remainder", "trace", b"trace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm_revision", b"algorithm_revision", "binding_generation", b"binding_generation", "clusters", b"clusters", "create_time", b"create_time", "id", b"id", "name", b"name", "namespace", b"namespace", "node_placements", b"node_placements", "outcome", b"outcome", "promises", b"promises", "reason", b"reason", "remainder", b"remainder", "trace", b"trace", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

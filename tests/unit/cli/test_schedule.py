@@ -118,6 +118,32 @@ async def test_a_label_that_no_pool_carries_is_named(
         assert f"selected; {said}" in (await run(running, "explain", "shop/web")).stdout
 
 
+async def test_what_has_no_effect_is_told_and_kept(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    spec: dict[str, Any] = BINDING["spec"]  # type: ignore[assignment]  # it is an object
+    more = {
+        "schedulePriority": {"priority": 7},
+        "preemptionPolicy": "PreemptLowerPriority",
+        "failover": {},
+        "suspension": {"dispatching": True},
+    }
+    path = tmp_path / "more.yaml"
+    path.write_text(yaml.safe_dump(BINDING | {"spec": spec | more}), encoding="utf-8")
+    async with running.connected("m1", report=report()):
+        decided = await run(running, "schedule", "-f", str(path), "--node-timeout", "0")
+        assert "warning: accepted, but nothing here reads spec.failover" in decided.stderr
+        assert decided.stdout.count("Warning:") == 3
+        assert "nothing here reads spec.suspension.dispatching" in decided.stdout
+        (preview,) = await answered(running, "schedule", "-f", str(path), "--preview")
+        assert len(preview["decision"]["warnings"]) == 3
+        explained = await answered(running, "explain", "shop/web")
+        assert [each.split()[0] for each in explained["warnings"]] == [
+            "spec.schedulePriority.priority",
+            "spec.preemptionPolicy",
+        ]
+
+
 def test_nodes_are_shown_with_the_component_they_are_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

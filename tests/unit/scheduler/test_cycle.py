@@ -18,6 +18,7 @@ from federation.model.placement import (
     ClusterLimit,
     DivisionPreference,
     Placement,
+    PreemptionPolicy,
     ReplicaScheduling,
     SchedulingType,
     SpreadConstraint,
@@ -27,6 +28,7 @@ from federation.model.placement import (
 )
 from federation.model.workload import (
     Component,
+    NodeClaim,
     ObjectReference,
     ReplicaRequirements,
     TargetCluster,
@@ -88,6 +90,29 @@ def test_scheduled() -> None:
     assert shares(decision) == {"a": 3, "b": 7, "c": 2}
     assert decision.remainder == 0
     assert decision.reason == ""
+
+
+def test_what_has_no_effect_is_told() -> None:
+    assert decide(web(1), {"a": 1}).trace.warnings == ()
+    wanted = replace(web(1), priority=5, preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY)
+    priority, preemption = decide(wanted, {"a": 1}).trace.warnings
+    assert priority.startswith("spec.schedulePriority.priority")
+    assert preemption.startswith("spec.preemptionPolicy")
+
+
+def test_a_node_selector_that_was_not_heeded_is_told() -> None:
+    claim = NodeClaim(node_selector={"disk": "ssd"})
+    wanted = replace(web(1), requirements=ReplicaRequirements(node_claim=claim))
+    assert decide(wanted, {"a": 1, "b": None}).trace.warnings == ()
+    fleet = Fleet.of(ABC)
+    blind = Estimates(
+        replicas_c=np.array([3, 3, 0]),
+        source_c=np.array([Source.MODELS, Source.SUMMARY, Source.NONE], dtype=np.int8),
+        bound_c=np.zeros(3, dtype=np.int8),
+        reasons={},
+    )
+    (warning,) = schedule(wanted, fleet, blind, now=5.0).trace.warnings
+    assert "ignored in 2 clusters" in warning
 
 
 def test_unschedulable_names_numbers() -> None:
