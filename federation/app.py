@@ -45,7 +45,7 @@ from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
 from federation.services.amending import EXPIRED_AT_ONCE, Amending
 from federation.services.availability import Availability
 from federation.services.committing import Committing
-from federation.services.duties import PRUNING, Duties, Duty
+from federation.services.duties import Duties, Duty, pruning
 from federation.services.finishing import Finishing
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
@@ -94,6 +94,7 @@ SERVICES = tuple(
 DRAIN_SECONDS = 5.0
 READY_SECONDS = 2.0
 UPKEEP_SECONDS = 10.0
+DAY_SECONDS = 86_400.0
 # The longest pause between two tries of an agent.
 DIAL_AGAIN_SECONDS = 30.0
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
@@ -214,7 +215,8 @@ class ControlPlane:
         expiring = Duty(
             name="expire leases", work=self._amending.expire_leases, at_once=EXPIRED_AT_ONCE
         )
-        self._duties = Duties(self._store, self._replicas.id, (expiring, *PRUNING), self._clock)
+        duties = (expiring, *pruning(self._settings.keep_decisions_days * DAY_SECONDS))
+        self._duties = Duties(self._store, self._replicas.id, duties, self._clock)
         self._placing = NodePlacing(self._scheduling)
 
     def _build_simulation(self) -> SimulationServicer:

@@ -90,6 +90,7 @@ class Settings:
     max_stream_seconds: float
     scheduler_config: Path | None
     allow_unproven: bool
+    keep_decisions_days: int
     simulation_workers: int
     simulation_seconds: float
     simulation_steps: int
@@ -328,6 +329,12 @@ OPTIONS: Sequence[Option] = (
         default="false",
         switch=True,
         help="Reserve also where nothing proves that there is room, such as without node pools.",
+    ),
+    Option(
+        name="keep_decisions_days",
+        parse=number_between(0, 36_500),
+        default="30",
+        help="How long decisions are kept that no binding stands on any more; 0: for ever.",
     ),
     Option(
         name="simulation_workers",

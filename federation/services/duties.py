@@ -172,9 +172,30 @@ async def _prune_credentials(tx: Transaction) -> int:
     return await tx.credentials.prune(PRUNED_AT_ONCE)
 
 
-_pruning = partial(Duty, at_once=PRUNED_AT_ONCE, every_seconds=PRUNE_EVERY_SECONDS)
-PRUNING = (
-    _pruning(name="prune journal", work=in_one(_prune_journal)),
-    _pruning(name="prune requests", work=in_one(_prune_requests)),
-    _pruning(name="prune credentials", work=in_one(_prune_credentials)),
-)
+async def _prune_join_tokens(tx: Transaction) -> int:
+    return await tx.credentials.prune_join_tokens(PRUNED_AT_ONCE)
+
+
+def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
+    """The duties of forgetting what nobody needs any more. 0: decisions are kept for ever."""
+
+    async def prune_decisions(tx: Transaction) -> int:
+        return await tx.decisions.prune(keep_decisions_seconds, PRUNED_AT_ONCE)
+
+    work = {
+        "journal": _prune_journal,
+        "requests": _prune_requests,
+        "credentials": _prune_credentials,
+        "join tokens": _prune_join_tokens,
+    }
+    if keep_decisions_seconds:
+        work["decisions"] = prune_decisions
+    return [
+        Duty(
+            name=f"prune {what}",
+            work=in_one(each),
+            at_once=PRUNED_AT_ONCE,
+            every_seconds=PRUNE_EVERY_SECONDS,
+        )
+        for what, each in work.items()
+    ]

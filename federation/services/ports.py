@@ -270,7 +270,11 @@ class Credentials(Protocol):
         ...
 
     async def prune(self, limit: int) -> int:
-        """Forgets credentials of replicas that have expired; how many."""
+        """Forgets credentials of agents and replicas that ended a while ago; how many."""
+        ...
+
+    async def prune_join_tokens(self, limit: int) -> int:
+        """Forgets those that were used, cancelled or expired a while ago; how many."""
         ...
 
     async def lock_admin(self) -> bool:
@@ -386,6 +390,10 @@ class Decisions(Protocol):
 
     async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
         """Keeps agents' answers by decision; a cluster's later answer replaces its earlier one."""
+        ...
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        """Forgets old ones, but for the newest of each binding that is there; how many."""
         ...
 
 

@@ -32,6 +32,9 @@ from federation.store.rows import unix_seconds
 from federation.store.tables import cluster as cluster_table
 from federation.store.tables import credential, join_token
 
+# What ended is kept so long, for who looks into the database for why an agent was refused.
+ENDED_FOR = timedelta(days=1)
+
 # Held until the end of the transaction, so that two first starts make one admin.
 LOCK_ADMIN = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched admin credential', 0))")
 
@@ -193,17 +196,23 @@ class CredentialStatements:
         await self._connection.execute(delete(credential).where(_is_one_of(credential_ids)))
 
     async def prune(self, limit: int) -> int:
-        expired = (
+        ended_at = func.least(credential.c.revoked_at, credential.c.expires_at)
+        was_renewed = credential.c.kind == PrincipalKind.REPLICA
+        ended = (
             select(credential.c.id)
             .where(
-                credential.c.kind == PrincipalKind.REPLICA,
-                credential.c.expires_at <= func.now(),
+                credential.c.kind != PrincipalKind.ADMIN,
+                or_(ended_at <= func.now() - ENDED_FOR, was_renewed & (ended_at <= func.now())),
             )
             .limit(limit)
         )
-        statement = (
-            delete(credential).where(credential.c.id.in_(expired)).returning(credential.c.id)
-        )
+        statement = delete(credential).where(credential.c.id.in_(ended)).returning(credential.c.id)
+        return len((await self._connection.execute(statement)).all())
+
+    async def prune_join_tokens(self, limit: int) -> int:
+        ended_at = func.least(join_token.c.used_at, join_token.c.expires_at)
+        ended = select(join_token.c.id).where(ended_at <= func.now() - ENDED_FOR).limit(limit)
+        statement = delete(join_token).where(join_token.c.id.in_(ended)).returning(join_token.c.id)
         return len((await self._connection.execute(statement)).all())
 
     async def lock_admin(self) -> bool:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import LargeBinary, Text, Uuid, bindparam, select, text
+from sqlalchemy import LargeBinary, Text, Uuid, bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,8 +26,8 @@ from federation.store.rows import (
     record_of,
     unix_seconds,
 )
+from federation.store.tables import binding, node_plan
 from federation.store.tables import decision as table
-from federation.store.tables import node_plan
 
 # Bindings and decisions name each other: both are there when the statement ends. A new binding has
 # the version that it would have if it had been added before it was decided.
@@ -127,6 +128,18 @@ class DecisionStatements:
             .order_by(node_plan.c.cluster_name)
         )
         return record_of(row, tuple(map(node_plan_of, plans)))
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        is_newest = select(binding.c.id).where(binding.c.decision_id == table.c.id).exists()
+        old = (
+            select(table.c.id)
+            .where(table.c.created_at < func.now() - timedelta(seconds=older_than_seconds))
+            .where(~is_newest)
+            .order_by(table.c.created_at)
+            .limit(limit)
+        )
+        gone = delete(table).where(table.c.id.in_(old)).returning(table.c.id)
+        return len((await self._connection.execute(gone)).all())
 
     async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
         newest = {

@@ -157,6 +157,7 @@ decision = Table(
     CheckConstraint("remainder >= 0", name="remainder_not_negative"),
     CheckConstraint("binding_generation >= 1", name="generation_positive"),
     Index(None, "binding_id", "created_at"),
+    Index(None, "created_at"),
 )
 
 binding = Table(

@@ -9,14 +9,17 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.model.cluster import Cluster
 from federation.model.errors import Conflict
-from federation.services.duties import PRUNING, Duties, Duty, in_one
+from federation.services.duties import Duties, Duty, in_one, pruning
 from federation.services.journal import ClusterChanged, Position
 from federation.services.ports import Clock, Transaction
 from federation.services.replicas import Replicas
 from federation.services.secrets import parse_secret
-from federation.services.values import PrincipalKind
+from federation.services.values import AgentFacts, PrincipalKind
 from federation.store.postgres import PostgresStore
+from tests.services import WEB
+from tests.stores import NOWHERE, keep_decision, put_binding
 
 LEASE_SECONDS = 10.0
 
@@ -210,7 +213,7 @@ async def test_old_entries_requests_and_credentials_are_pruned(
     async with store.transaction() as tx:
         await tx.journal.append([ClusterChanged(cluster="new")])
         await tx.requests.add("admin", "new", bytes(32), b"{}")
-    await duties(store, clock, "a", *PRUNING).do_round()
+    await duties(store, clock, "a", *pruning(0)).do_round()
     assert await written(store) == ["new"]
     async with store.reading() as read:
         assert await read.requests.get("admin", "old") is None
@@ -220,3 +223,70 @@ async def test_old_entries_requests_and_credentials_are_pruned(
     async with engine.connect() as connection:
         left = await connection.scalars(text("SELECT id FROM credential ORDER BY id"))
         assert sorted(left) == sorted(["admin", secret.id])
+
+
+async def test_old_decisions_are_pruned_but_for_the_newest_of_a_binding(
+    store: PostgresStore, clock: Clock, engine: AsyncEngine
+) -> None:
+    async with store.transaction() as tx:
+        stored, first = await put_binding(tx, None, WEB)
+        assert stored is not None
+    async with store.transaction() as tx:
+        _, newest = await put_binding(tx, stored.id, WEB)
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE decision SET created_at = now() - interval '1 day'"))
+    async with store.transaction() as tx:
+        recent = await keep_decision(tx, stored.id, WEB, NOWHERE)
+        await tx.bindings.delete(stored.id)
+        again, standing = await put_binding(tx, None, WEB)
+        assert again is not None
+    async with engine.begin() as connection:
+        await connection.execute(
+            text("UPDATE decision SET created_at = now() - interval '1 day' WHERE id = :id"),
+            {"id": standing.id},
+        )
+
+    async def left() -> list[str]:
+        async with store.reading() as read:
+            every = (first, newest, recent, standing)
+            return [each.id for each in every if await read.decisions.get(each.id)]
+
+    await duties(store, clock, "a", *pruning(0)).do_round()
+    assert await left() == [first.id, newest.id, recent.id, standing.id]
+    await duties(store, clock, "a", *pruning(3600)).do_round()
+    assert await left() == [recent.id, standing.id]
+
+
+async def test_join_tokens_and_credentials_are_pruned_a_day_after_their_end(
+    store: PostgresStore, clock: Clock, engine: AsyncEngine
+) -> None:
+    async with store.transaction() as tx:
+        cluster = await tx.clusters.add(Cluster(name="a"), AgentFacts())
+        assert cluster is not None
+        for name in ("used", "expired", "used now", "good"):
+            await tx.credentials.add_join_token(
+                token_id=name, secret_hash=bytes(32), cluster="a", ttl_seconds=7200
+            )
+            await tx.credentials.add(
+                credential_id=name,
+                secret_hash=bytes(32),
+                kind=PrincipalKind.AGENT,
+                cluster_id=cluster.id,
+                ttl_seconds=7200,
+            )
+    async with engine.begin() as connection:
+        for statement in (
+            "UPDATE join_token SET created_at = now() - interval '9 days'",
+            "UPDATE join_token SET used_at = now() - interval '25 hours' WHERE id = 'used'",
+            "UPDATE join_token SET expires_at = now() - interval '25 hours' WHERE id = 'expired'",
+            "UPDATE join_token SET used_at = now() WHERE id = 'used now'",
+            "UPDATE credential SET revoked_at = now() - interval '25 hours' WHERE id = 'used'",
+            "UPDATE credential SET expires_at = now() - interval '25 hours' WHERE id = 'expired'",
+            "UPDATE credential SET revoked_at = now() WHERE id = 'used now'",
+        ):
+            await connection.execute(text(statement))
+    await duties(store, clock, "a", *pruning(0)).do_round()
+    async with engine.connect() as connection:
+        for table in ("join_token", "credential"):
+            found = await connection.scalars(text(f"SELECT id FROM {table}"))
+            assert sorted(found) == ["good", "used now"]
