@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -259,12 +259,28 @@ async def _serve(
     with interruptions.told(wake):
         try:
             with sparing_the_fleet():
-                await control_plane.start()
-            say_lines(_banner(loaded, database, control_plane), err=True)
-            await stop.wait()
+                has_started = await unless_stopped(control_plane.start(), stop)
+            if has_started:
+                say_lines(_banner(loaded, database, control_plane), err=True)
+                await stop.wait()
             logger.info("stopping")
         finally:
             await control_plane.stop()
+
+
+async def unless_stopped(start: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Whether the start came to its end: who is told to stop meanwhile need not wait for that."""
+    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            return True
+        return False
+    finally:
+        for task in (starting, stopping):
+            task.cancel()
+        await asyncio.gather(starting, stopping, return_exceptions=True)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ POOL_WAIT_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
 # A server that ends says so at once; what lies between may forget a connection without a word,
 # but hardly one that was just used.
-UNASKED_SECONDS = 5.0
+UNASKED_SECONDS = 1.0
 # Ends a statement on our side when the server does not even answer that it gave up.
 COMMAND_SECONDS = 15.0
 SERVER_SETTINGS = {
