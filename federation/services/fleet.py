@@ -34,6 +34,7 @@ from federation.services.journal import (
 from federation.services.known_estimates import KnownEstimates
 from federation.services.ledgers import FIRST_VERSION, Given, Happening, Ledgers, Reported
 from federation.services.ports import ModelObserver, Store
+from federation.services.telling import tell
 from federation.services.values import AgentFacts, AgentPresence, ClusterView, Placer
 
 NO_MODEL = ResourceModel()
@@ -232,8 +233,7 @@ class FleetOwner:
         cluster = replace(cluster, api_enablements=before.cluster.api_enablements)
         self._put_state(name, replace(before, cluster=cluster))
         if self.model_in_force(name) != model_before:
-            for observer in self._model_observers:
-                observer(name)
+            tell(self._model_observers, name)
 
     def put_facts(self, name: str, facts: AgentFacts) -> None:
         """What the agent says of itself and of the cluster's APIs, as committed."""
@@ -388,8 +388,7 @@ class FleetOwner:
     def _tell(self, changes: Iterable[Change]) -> None:
         """Each once, whatever number of clusters it was about."""
         for change in {id(each): each for each in changes}.values():
-            for observer in self._observers:
-                observer(change)
+            tell(self._observers, change)
 
     def _note_holder(self, change: BindingChanged) -> None:
         if self._ledgers.holds(change.key):

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -21,18 +21,23 @@ from federation.services.journal import (
     BindingChanged,
     Change,
     ClusterChanged,
+    Entry,
     LedgerVersion,
     Position,
     ReportAdvanced,
+    UnknownChange,
 )
 from federation.services.journal_ports import ChangeSignal
 from federation.services.own_entries import Appending, OwnEntries
 from federation.services.ports import Store, Transaction
+from federation.services.telling import tell
 from federation.services.troubles import Trouble
 
 # Who is not woken up, as the connection that wakes is away, looks by itself.
 POLL_SECONDS = 1.0
 ENTRIES_AT_ONCE = 500
+# Reading more, while locks are held, costs more than reading the ledgers concerned as a whole.
+MOST_AHEAD = 2000
 # Changes of one cluster may come in another order than they were made, by a moment.
 OUT_OF_ORDER_SECONDS = 1.0
 # Far less than entries are kept for.
@@ -139,7 +144,7 @@ class Following:
         an earlier state than what is known: nothing may be promised on that.
         """
         if off := self._off(versions):
-            ahead = await tx.journal.read_ahead(self._fleet.position, self._own.changes)
+            ahead = await tx.journal.read_ahead(self._fleet.position, MOST_AHEAD, self._own.changes)
             made_anew = {
                 each.cluster for each in ahead if isinstance(each, ClusterChanged) and each.deleted
             }
@@ -147,15 +152,14 @@ class Following:
             off = self._off(versions)
             for name in off:
                 # A ledger only grows, and what made a version is never undone.
-                if versions[name].version <= self._fleet.version(name).version:
-                    self._go_back(name, made_anew)
+                is_lost = versions[name].version <= self._fleet.version(name).version
+                if is_lost and len(ahead) < MOST_AHEAD and name not in made_anew:
+                    self._go_back(name)
         if off:
             await self._read_again(tx, {name: versions[name] for name in off})
 
-    def _go_back(self, name: str, made_anew: Collection[str]) -> None:
+    def _go_back(self, name: str) -> None:
         """Its ledger here is of what is not in the store any more."""
-        if name in made_anew:
-            return
         version = self._fleet.version(name).version
         self._continuity.broke(f"version {version} of the ledger of {name} is another one, or gone")
         raise Unavailable(WENT_BACK)
@@ -172,6 +176,7 @@ class Following:
         before = self._fleet.position
         async with self._store.reading() as read:
             entries = await read.journal.read(before, ENTRIES_AT_ONCE, self._own.changes)
+            _warn_of_unknown(entries)
             await self.check(read)
             if self._was_away() and await read.journal.oldest() > before:
                 logger.warning("what was to be read of the journal is gone: reading everything")
@@ -193,16 +198,14 @@ class Following:
         self._own.forget(entry.position.id for entry in entries)
         self._fleet.position = entries[-1].position
         for entry in entries:
-            for observer in self._observers:
-                observer.changed(entry.change)
+            tell([each.changed for each in self._observers], entry.change)
         return len(entries) == ENTRIES_AT_ONCE
 
     async def _read_everything(self, *, anew: bool = False) -> None:
         await self._fleet.reload(anew=anew)
         # It may have been read as it was before them.
         self._own.forget_all()
-        for observer in self._observers:
-            observer.lost()
+        tell([each.lost for each in self._observers])
 
     def _was_away(self) -> bool:
         """Whether what was to be read next may have been pruned since the last look."""
@@ -270,8 +273,19 @@ class Following:
             logger.info("ledger read again", extra={"fields": fields})
 
 
+def _warn_of_unknown(entries: Sequence[Entry]) -> None:
+    """What they make of ledgers is missing then, and is read again from the tables."""
+    for kind in {each.change.kind for each in entries if isinstance(each.change, UnknownChange)}:
+        logger.error(
+            "changes of an unknown kind are passed over: is another control plane newer?",
+            extra={"fields": {"kind": kind}},
+        )
+
+
 def _makes_versions(change: Change) -> bool:
     match change:
+        case UnknownChange():
+            return False
         case BindingChanged():
             return bool(change.clusters)
         case ReportAdvanced():

@@ -104,7 +104,15 @@ class ClusterChanged:
     nonce: int = 0
 
 
-Change: TypeAlias = BindingChanged | ReportAdvanced | ClusterChanged
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownChange:
+    """One of a kind that another release knows."""
+
+    kind: str
+    nonce: int = 0
+
+
+Change: TypeAlias = BindingChanged | ReportAdvanced | ClusterChanged | UnknownChange
 
 # By the ids of their entries.
 NONE_KNOWN: Final[Mapping[int, Change]] = {}

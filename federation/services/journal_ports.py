@@ -121,12 +121,12 @@ class Journal(Protocol):
         ...
 
     async def read_ahead(
-        self, after: Position, known: Mapping[int, Change] = NONE_KNOWN
+        self, after: Position, limit: int, known: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Change]:
         """What is committed and not before ``after``, in no promised order across clusters.
 
-        Of one cluster that this transaction has locked nothing is missing, unless there is so much
-        that the newest is left out.
+        Of one cluster that this transaction has locked nothing is missing, unless there are
+        ``limit`` of them: then the newest may be left out.
         """
         ...
 

@@ -34,9 +34,6 @@ from federation.store.journal_rows import change_of, packed_change
 from federation.store.tables import cluster, cluster_capacity, journal_horizon
 from federation.store.tables import journal as table
 
-# Reading more, while locks are held, costs more than reading the ledgers concerned as a whole.
-MOST_AHEAD = 2000
-
 APPEND = text("""
     WITH appended AS (
         INSERT INTO journal (kind, body, nonce)
@@ -87,7 +84,7 @@ READ_AHEAD = (
     select(table.c.id, table.c.kind, table.c.body, table.c.nonce)
     .where(AFTER, table.c.xid != OURS)
     .order_by(table.c.xid, table.c.id)
-    .limit(MOST_AHEAD)
+    .limit(bindparam("limit", type_=BigInteger))
 )
 
 # The oldest entries in the order they are read; what is left is read from the horizon on.
@@ -156,9 +153,9 @@ class JournalStatements:
         ]
 
     async def read_ahead(
-        self, after: Position, known: Mapping[int, Change] = NONE_KNOWN
+        self, after: Position, limit: int, known: Mapping[int, Change] = NONE_KNOWN
     ) -> Sequence[Change]:
-        given = {"xid": after.xid, "id": after.id}
+        given = {"xid": after.xid, "id": after.id, "limit": limit}
         rows = (await self._connection.execute(READ_AHEAD, given)).all()
         return [
             known.get(entry_id) or change_of(kind, body, nonce)

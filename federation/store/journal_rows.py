@@ -20,6 +20,7 @@ from federation.services.journal import (
     ClusterChanged,
     ClusterShares,
     ReportAdvanced,
+    UnknownChange,
 )
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
 
@@ -64,6 +65,8 @@ def packed_change(change: Change) -> tuple[str, bytes]:
             return REPORT, msgspec.msgpack.encode(change)
         case ClusterChanged():
             return CLUSTER, msgspec.msgpack.encode(change)
+        case UnknownChange():
+            raise ValueError(f"a change of the unknown kind {change.kind!r} cannot be written")
         case _:
             assert_never(change)
 
@@ -74,8 +77,10 @@ def change_of(kind: str, body: bytes, nonce: int) -> Change:
             return _REPORTS.decode(body)
         case "cluster":
             return _CLUSTERS.decode(body)
-        case _:
+        case "binding":
             return _binding_of(_BINDINGS.decode(body), nonce)
+        case _:
+            return UnknownChange(kind=kind, nonce=nonce)
 
 
 def _packed_binding(change: BindingChanged) -> bytes:

@@ -153,6 +153,12 @@ def let_replicas_have_credentials() -> None:
 
 
 def downgrade() -> None:
+    promised = op.get_bind().scalar(sa.text("SELECT count(*) FROM reservation"))
+    if promised:
+        raise RuntimeError(
+            f"{promised} bindings hold promises, which the release before cannot keep: it would "
+            "promise the same capacity again. Release them first (fedctl release)."
+        )
     op.alter_column("cluster_report", "body", type_=JSONB(), postgresql_using="body::jsonb")
     op.execute("DELETE FROM credential WHERE kind = 'replica'")
     op.drop_constraint(op.f("ck_credential_kind_known"), "credential")

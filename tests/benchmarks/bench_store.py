@@ -182,7 +182,7 @@ async def measure(store: PostgresStore, targets: int, decisions: int) -> None:
         position = entries[-1].position
     async with store.reading() as tx:
         async with watch.of("journal.read_ahead"):
-            await tx.journal.read_ahead(position)
+            await tx.journal.read_ahead(position, 2000)
         async with watch.of("reservations.all"):
             held = await tx.reservations.all()
         async with watch.of("reservations.in_cluster"):

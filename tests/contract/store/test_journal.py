@@ -156,7 +156,7 @@ async def test_entries_are_read_by_the_ids_that_appending_answers(store: Postgre
     known = {ids[7]: named("known")}
     async with store.reading() as tx:
         entries = await tx.journal.read(Position(), 100, known)
-        ahead = await tx.journal.read_ahead(Position(), known)
+        ahead = await tx.journal.read_ahead(Position(), 100, known)
     assert [entry.position.id for entry in entries] == list(ids)
     assert names_of(entries) == [*names[:7], "known", *names[8:]]
     assert ahead == [entry.change for entry in entries]
@@ -172,9 +172,9 @@ async def test_reading_ahead_sees_all_that_is_committed_and_nothing_of_its_own(
         await append(store, named("quick"))
         async with store.transaction() as tx:
             assert await tx.journal.read(position, 100) == []
-            assert await tx.journal.read_ahead(position) == [named("quick")]
+            assert await tx.journal.read_ahead(position, 10) == [named("quick")]
             await tx.journal.append([named("own")])
-            assert await tx.journal.read_ahead(position) == [named("quick")]
+            assert await tx.journal.read_ahead(position, 10) == [named("quick")]
 
 
 async def test_under_the_lock_of_a_cluster_its_last_change_is_read_ahead(
@@ -187,7 +187,7 @@ async def test_under_the_lock_of_a_cluster_its_last_change_is_read_ahead(
     async def follow() -> tuple[LedgerVersion, Sequence[Change]]:
         async with store.transaction() as tx:
             versions = await tx.journal.lock(["a"])
-            return versions["a"], await tx.journal.read_ahead(position)
+            return versions["a"], await tx.journal.read_ahead(position, 10)
 
     async with store.transaction() as tx:
         versions = await tx.journal.lock(["a", "b"])

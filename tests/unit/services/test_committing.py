@@ -17,6 +17,7 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
 from federation.services.batches import BatchItem, schedule_batch
 from federation.services.fleet import FleetOwner
+from federation.services.journal import Change
 from federation.services.membership import Membership
 from federation.services.ports import Store
 from federation.services.values import Once, Scheduled
@@ -311,6 +312,21 @@ async def test_a_store_that_goes_away_before_the_commit_keeps_nothing(
     assert [await rows(engine, table) for table in tables] == [0, 0, 0]
     unsteady.reachable = True
     assert decided(await apply(deciders.scheduling, only("a", 6))) == {"a": 6}
+
+
+async def test_an_observer_that_fails_after_the_commit_lets_nothing_be_decided_again(
+    one: ControlPlane, deciders: Deciders, engine: AsyncEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Change) -> None:
+        raise RuntimeError("a fault of the observer")
+
+    one.fleet.observe(fail)
+    answers = await asyncio.gather(
+        *(apply(deciders.scheduling, replace(only("a"), name=name, uid="")) for name in "xyz")
+    )
+    assert [decided(each) for each in answers] == [{"a": 2}] * 3
+    assert await rows(engine, "decision") == 3
+    assert "an observer failed" in caplog.text
 
 
 async def test_who_gives_up_harms_nobody_else(

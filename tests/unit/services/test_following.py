@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.echoes import Owner
 from federation.model.reservations import Share
@@ -18,6 +20,7 @@ from federation.services.fleet import FleetOwner
 from federation.services.following import Following
 from federation.services.journal import (
     BindingChanged,
+    Change,
     ClusterShares,
     StoredReservations,
     new_nonce,
@@ -306,6 +309,68 @@ async def test_who_slept_longer_than_the_journal_remembers_reads_everything(
     await one.decide("web", {"a": 5})
     await settle(one, other)
     assert other.fleet.snapshot.outstanding == one.fleet.snapshot.outstanding
+
+
+async def test_a_cluster_that_was_made_anew_is_no_older_state_of_the_store(
+    planes: tuple[Plane, Plane], caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = planes
+    await one.membership.delete("a", force=True)
+    await join(one.registration, "a")
+    async with other.store.transaction() as tx:
+        versions = await tx.journal.lock(["a"])
+        assert versions["a"].version < other.fleet.version("a").version
+        await other.following.catch_up(tx, versions)
+    assert other.fleet.version("a") == versions["a"]
+    await settle(one, other)
+    assert_equal(one, other)
+    assert "went back" not in caplog.text
+
+
+async def test_where_too_much_is_ahead_the_ledgers_are_read_as_a_whole(
+    planes: tuple[Plane, Plane], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = planes
+    monkeypatch.setattr(module, "MOST_AHEAD", 3)
+    for number in range(5):
+        await one.decide(f"web{number}", {"a": 1, "b": 1})
+    async with other.store.transaction() as tx:
+        await other.following.catch_up(tx, await tx.journal.lock(["a", "b"]))
+    assert other.fleet.snapshot.outstanding == one.fleet.snapshot.outstanding
+    assert other.fleet.version("a") == one.fleet.version("a")
+    await settle(one, other)
+    assert not other.fleet.behind()
+    assert "went back" not in caplog.text
+
+
+async def test_changes_of_another_release_are_passed_over_and_told(
+    planes: tuple[Plane, Plane], engine: AsyncEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = planes
+    async with engine.begin() as connection:
+        await connection.execute(text("INSERT INTO journal (kind, body) VALUES ('queue', '')"))
+    await one.decide("web", {"a": 3})
+    await settle(one, other)
+    assert_equal(one, other)
+    assert caplog.text.count("changes of an unknown kind are passed over") == 2
+
+
+async def test_an_observer_that_fails_keeps_nobody_from_following(
+    planes: tuple[Plane, Plane], caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = planes
+    told: list[Change] = []
+
+    def fail(_: Change) -> None:
+        raise RuntimeError("a fault of the observer")
+
+    other.fleet.observe(fail)
+    other.fleet.observe(told.append)
+    change = await one.decide("web", {"a": 3})
+    await settle(one, other)
+    assert_equal(one, other)
+    assert told == [change]
+    assert "an observer failed" in caplog.text
 
 
 class AwayStore:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Row
@@ -27,6 +28,7 @@ from federation.services.journal import (
     ClusterShares,
     ReportAdvanced,
     StoredReservations,
+    UnknownChange,
 )
 from federation.store.columns import factored, lengthened, multiplied, shortened
 from federation.store.journal_rows import change_of, packed_change
@@ -163,6 +165,12 @@ def test_every_cluster_is_named_once(value: StoredReservations) -> None:
 @given(changes)
 def test_changes_come_back(change: Change) -> None:
     assert change_of(*packed_change(change), change.nonce) == change
+
+
+def test_a_change_of_an_unknown_kind_is_read_as_that() -> None:
+    assert change_of("queue", b"of another release", 7) == UnknownChange(kind="queue", nonce=7)
+    with pytest.raises(ValueError, match="unknown kind 'queue'"):
+        packed_change(UnknownChange(kind="queue"))
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=2)))
