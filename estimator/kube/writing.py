@@ -20,7 +20,7 @@ import urllib3
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from estimator.incoming import PodEvent
+from estimator.incoming import IncomingPod, PodEvent
 from estimator.kube.access import JSON, connect, decoded, request
 from estimator.kube.objects import RawObject, RawPod, Status
 from estimator.kube.translate import unix_seconds
@@ -41,6 +41,7 @@ LEASE: Final = f"{LEASES}/{LEASE_NAME}"
 POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
 MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+SCHEDULED: Final = "PodScheduled"
 COMPONENT: Final = "fedsched-binpack"
 THREADS: Final = 8
 TIMEOUT_SECONDS: Final = (5.0, 10.0)
@@ -146,22 +147,24 @@ class KubeWrites:
         }
         self._call("POST", EVENTS, body, namespace=pod.namespace)
         if event.is_warning:
-            condition = {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "Unschedulable",
-                "message": event.message,
-                "lastTransitionTime": now,
-            }
-            patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
-            self._call(
-                "PATCH",
-                f"{POD}/status",
-                patch,
-                content_type=MERGE_PATCH,
-                namespace=pod.namespace,
-                name=pod.name,
-            )
+            self._tell_condition(pod, event.message, now)
+
+    def _tell_condition(self, pod: IncomingPod, message: str, now: str) -> None:
+        """As kube-scheduler: the time is the one since which the pod has had no node.
+
+        New words about it do not move it.
+        """
+        names = {"namespace": pod.namespace, "name": pod.name}
+        condition = {
+            "type": SCHEDULED,
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+        }
+        if not _is_unscheduled(decoded(self._call("GET", POD, **names), RawPod)):
+            condition["lastTransitionTime"] = now
+        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        self._call("PATCH", f"{POD}/status", patch, content_type=MERGE_PATCH, **names)
 
     def _read_lease(self) -> Lease | None:
         try:
@@ -219,6 +222,14 @@ class KubeWrites:
             if self._api is None:
                 self._api = connect(self._kubeconfig)
             return self._api
+
+
+def _is_unscheduled(pod: RawPod) -> bool:
+    """Whether its condition says, with a time, that it has no node."""
+    return any(
+        each.type == SCHEDULED and each.status == "False" and each.last_transition_time
+        for each in pod.status.conditions or ()
+    )
 
 
 def _answer(api: client.ApiClient, **asked: Any) -> bytes:

@@ -155,3 +155,27 @@ async def test_event_names_its_pod(server: KubeApiServer, writes: KubeWrites) ->
     await writes.tell(PodEvent(pod=pod, is_warning=True, reason="FailedScheduling", message="no"))
     condition = server.cluster.all(PODS)[0]["status"]["conditions"][0]
     assert (condition["reason"], condition["message"]) == ("Unschedulable", "no")
+
+
+async def test_new_words_do_not_move_the_time_since_when_a_pod_has_no_node(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    """Karmada asks who has been pending for a minute, while reasons change every few seconds."""
+    now = NOW
+    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    writes = KubeWrites(kubeconfig, namespace="fedsched", clock=lambda: now)
+    pod = incoming("p", namespace="shop", uid="uid-p")
+
+    async def told(message: str) -> dict[str, str]:
+        event = PodEvent(pod=pod, is_warning=True, reason="FailedScheduling", message=message)
+        await writes.tell(event)
+        condition: dict[str, str] = server.cluster.all(PODS)[0]["status"]["conditions"][0]
+        return condition
+
+    first = await told("0 of 1 nodes fit")
+    now += 75
+    second = await told("0 of 2 nodes fit")
+    assert second == {**first, "message": "0 of 2 nodes fit"}
+    await bind(writes)
+    assert (await told("not bound after all"))["lastTransitionTime"] != first["lastTransitionTime"]
+    writes.close()
