@@ -28,6 +28,7 @@ SCHEDULER_NAME: Final = "fedsched-binpack"
 MAX_BINDING: Final = 32
 # Nobody says when the picture changes; it is looked at this often while pods wait for that.
 LOOK_SECONDS: Final = 0.5
+RESIGN_ATTEMPTS: Final = 3
 
 logger = logging.getLogger(__name__)
 
@@ -255,12 +256,22 @@ class Binder:
             await asyncio.sleep(RENEW_SECONDS)
 
     async def _resign(self) -> None:
-        try:
-            lease = self._election.resignation(await self._writes.read_lease())
-            if lease is not None:
-                await self._writes.write_lease(lease)
-        except FederationError as error:
-            logger.warning("the binder's lease was not given back: %s", error.message)
+        """Let another one begin at once: otherwise it waits until the lease has run out."""
+        why_not = ""
+        for _ in range(RESIGN_ATTEMPTS):
+            try:
+                lease = self._election.resignation(await self._writes.read_lease())
+                if lease is not None:
+                    await self._writes.write_lease(lease)
+            except Conflict as error:
+                # A renewal was on its way when the binder was stopped.
+                why_not = error.message
+            except FederationError as error:
+                why_not = error.message
+                break
+            else:
+                return
+        logger.warning("the binder's lease was not given back: %s", why_not)
 
 
 def _as_waiting(pod: IncomingPod) -> Pod:

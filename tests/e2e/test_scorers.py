@@ -12,6 +12,7 @@ import aiohttp
 from tests.binders import cluster_of, nodes_of, pending, told, until
 from tests.e2e.test_agent import DUMPS, SECONDS, Process, estimator
 from tests.kubeapi.documents import node, pod
+from tests.kubeapi.resources import LEASES
 from tests.kubeapi.server import KubeApiServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scoring"
@@ -91,3 +92,20 @@ async def test_wrong_scoring_configuration_ends_the_agent(tmp_path: Path) -> Non
         code, said = await agent.end()
     assert code == 1
     assert "apiVersion" in said
+
+
+async def test_binder_that_is_told_to_stop_hands_over_at_once(tmp_path: Path) -> None:
+    def holders() -> list[str]:
+        return [lease["spec"].get("holderIdentity", "") for lease in server.cluster.all(LEASES)]
+
+    with KubeApiServer(cluster_of(node("a"))) as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+        binder = ("run", "--cluster", "member1", "--kubeconfig", str(kubeconfig), "--binder")
+        async with estimator(*binder) as first:
+            await until(server, lambda: holders() not in ([], [""]))
+            code, said = await first.stop()
+            assert code == 0, said
+        assert holders() == [""]
+        async with estimator(*binder):
+            server.cluster.put(pending("p"))
+            await until(server, lambda: nodes_of(server).get("p") == "a")

@@ -252,3 +252,14 @@ async def test_of_two_binders_one_binds_and_the_other_takes_over(
             assert holder() == "two"
     bindings = [asked for asked in server.requests if asked.subresource == "binding"]
     assert len(bindings) == 2
+
+
+async def test_lease_is_given_back_beside_a_renewal_that_is_on_its_way(kubeconfig: Path) -> None:
+    def renew() -> None:
+        server.cluster.put(server.cluster.all(LEASES)[0])
+
+    with serving(node("a")) as server:
+        async with running_binder(server, kubeconfig):
+            await until(server, lambda: server.cluster.all(LEASES) != [])
+            server.faults.add(First(act=renew), times=1, verb="update", resource="leases")
+        assert "holderIdentity" not in server.cluster.all(LEASES)[0]["spec"]
