@@ -1,6 +1,6 @@
 # Needs make (GNU 3.81 or newer), git and any Python from 3.11 on; everything else goes into .venv.
 .SUFFIXES:
-.PHONY: help install check test demo bench accuracy attack chaos proto lock
+.PHONY: help install check test test-all demo bench accuracy attack chaos proto lock
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -15,7 +15,7 @@ INSTALL = $(BIN)/python -m tools.install $(1) --check 2>/dev/null || { \
 	$(call RUN_PYTHON,-m tools.install $(1)); }
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 install: ## Make .venv with everything that developing needs
 	@$(call INSTALL,dev)
@@ -26,6 +26,9 @@ check: install ## Format, lint, types, import floors, stubs, protos, sizes, supp
 # Most tests wait for processes and databases: more workers than cores.
 test: install ## All tests
 	@$(BIN)/python -m pytest -q -n 4 --dist loadfile
+
+test-all: test ## All tests, and on every other Python here what may differ there
+	@$(BIN)/python -m tools.other_pythons
 
 demo: ## A control plane and a fleet on this machine, to look at
 	@$(call INSTALL,demo)

@@ -1,0 +1,99 @@
+"""Run what Python's version may change on every other Python that this machine has.
+
+The names python3.11, python3.12, … are looked for on PATH and among pyenv's versions. Each gets an
+environment of its own beside .venv, made of the same lock.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.progress import say
+
+ROOT = Path(__file__).resolve().parent.parent
+LOWEST, TRIED = (3, 11), 20
+# The demo and every program as a process; and what takes values apart by their types.
+TESTS = (
+    "tests/e2e",
+    "tests/contract/store",
+    "tests/unit/cli",
+    "tests/unit/codec",
+    "tests/unit/scheduler",
+    "tests/unit/store",
+    "tests/properties/test_scheduler_cycle.py",
+)
+ASKED = """
+import sys
+released = sys.version_info.releaselevel == "final" and sys.implementation.name == "cpython"
+print(*sys.version_info[:2]) if released else sys.exit(1)
+"""
+
+Version = tuple[int, ...]
+
+
+def candidates() -> Iterator[Path]:
+    folders = [Path(entry) for entry in os.get_exec_path()]
+    roots = [os.environ.get("PYENV_ROOT"), Path.home() / ".pyenv"]
+    for root in (Path(root) for root in roots if root):
+        folders += sorted(root.glob("versions/*/bin"), reverse=True)
+    for minor in range(LOWEST[1], TRIED):
+        for folder in folders:
+            if os.access(python := folder / f"python3.{minor}", os.X_OK):
+                yield python
+
+
+def version_of(python: Path) -> Version | None:
+    """None for one that does not run, or that is no release of CPython."""
+    try:
+        asked = subprocess.run(
+            [python, "-c", ASKED], capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return tuple(map(int, asked.stdout.split())) if asked.returncode == 0 else None
+
+
+def other_pythons() -> dict[Version, Path]:
+    """One of each version, without ours."""
+    found: dict[Version, Path] = {}
+    for python in candidates():
+        version = version_of(python)
+        if version and version >= LOWEST and version != sys.version_info[:2]:
+            found.setdefault(version, python)
+    return found
+
+
+def tests_pass(version: Version, python: Path) -> bool:
+    name = ".".join(map(str, version))
+    folder = ROOT / f".venv-{name}"
+    say(f"Python {name}: {python}")
+    started = time.monotonic()
+    install = [python, "-m", "tools.install", "dev", "--into", folder]
+    test = [folder / "bin" / "python", "-m", "pytest", "-q", "-n", "4", "--dist", "loadfile"]
+    good = all(
+        subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+        for command in (install, [*test, *TESTS])
+    )
+    say(f"Python {name}: {'ok' if good else 'FAILED'} in {time.monotonic() - started:.0f} s")
+    return good
+
+
+def main() -> int:
+    found = other_pythons()
+    if not found:
+        say("this machine has no other Python from 3.11 on")
+    # All of them, also after one fails: who repairs wants the whole list.
+    results = [tests_pass(version, python) for version, python in found.items()]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
