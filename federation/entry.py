@@ -1,0 +1,46 @@
+"""Where the installed programs begin: one that lacks its packages says which extra brings them.
+
+Must not import the product but in the function that starts a program.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from importlib import import_module
+
+USAGE = 2
+INTERRUPTED = 128 + signal.SIGINT
+OURS = ("federation", "estimator")
+
+
+def federation() -> None:
+    _start("federation", "federation.__main__", "control-plane")
+
+
+def estimator() -> None:
+    _start("estimator", "estimator.__main__", "estimator")
+
+
+def fedctl() -> None:
+    _start("fedctl", "federation.cli.__main__", "cli")
+
+
+def _start(program: str, module: str, extra: str) -> None:
+    try:
+        main = import_module(module).main
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in OURS:
+            raise
+        sys.exit(_told(program, error.name, extra))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    main()
+
+
+def _told(program: str, missing: str, extra: str) -> int:
+    sys.stderr.write(
+        f"error: {program} needs the extra {extra} ({missing} is not installed): "
+        f"pip install 'fedsched[{extra}]'\n"
+    )
+    return USAGE

@@ -1,0 +1,94 @@
+"""The wheel, installed with some of its extras: each program runs, or says what it lacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PathDistribution, distribution
+from pathlib import Path
+from zipfile import Path as ZipPath
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.e2e.servers import ROOT, environment
+
+EXTRAS = {"federation": "control-plane", "estimator": "estimator", "fedctl": "cli"}
+# As the script that an installer makes for an entry point.
+SCRIPT = """
+import sys
+from importlib.metadata import entry_points
+sys.path.append(sys.argv.pop(1))
+sys.argv[0] = sys.argv.pop(1)
+(entry,) = entry_points(group="console_scripts", name=sys.argv[0])
+sys.exit(entry.load()())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    built = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def needed(wanted: Distribution, extras: set[str]) -> Iterator[Distribution]:
+    """What an installer would bring with it."""
+    for requirement in map(Requirement, wanted.requires or ()):
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""}):
+            found = distribution(requirement.name)
+            yield found
+            yield from needed(found, {"", *requirement.extras})
+
+
+def installed(wheel: Path, extras: set[str], folder: Path) -> Path:
+    """A folder of the wheel's files and of links to those packages that the extras name."""
+    with ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    (info,) = (entry for entry in ZipPath(wheel).iterdir() if entry.name.endswith(".dist-info"))
+    for package in needed(PathDistribution(info), {"", *extras}):
+        for file in package.files or ():
+            top = file.parts[0]
+            if top not in {"..", "__pycache__"} and not (folder / top).exists():
+                (folder / top).symlink_to(Path(str(package.locate_file(top))))
+    return folder
+
+
+def run(site: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # Without the packages of the tests, and elsewhere than where the sources are.
+    return subprocess.run(
+        [sys.executable, "-S", "-P", "-c", SCRIPT, str(site), program, *arguments],
+        cwd=site,
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("extras", [set(), *({extra} for extra in EXTRAS.values())], ids=" ".join)
+def test_a_program_runs_or_says_which_extra_it_needs(
+    wheel: Path, tmp_path: Path, extras: set[str]
+) -> None:
+    site = installed(wheel, extras, tmp_path)
+    for program, extra in EXTRAS.items():
+        ran = run(site, program, "--help")
+        if extra in extras:
+            assert (ran.returncode, ran.stderr) == (0, "")
+            assert ran.stdout.startswith(f"Usage: {program} ")
+        else:
+            assert ran.returncode == 2
+            assert ran.stderr.startswith(f"error: {program} needs the extra {extra} (")
+            assert ran.stderr.endswith(f": pip install 'fedsched[{extra}]'\n")
+            assert ran.stderr.count("\n") == 1
+
+
+def test_its_types_are_there_for_others(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
+    assert {"federation/py.typed", "estimator/py.typed"} <= set(names)
