@@ -73,8 +73,8 @@ def tests_pass(version: Version, python: Path) -> bool:
     folder = ROOT / f".venv-{name}"
     say(f"Python {name}: {python}")
     started = time.monotonic()
-    install = [python, "-m", "tools.install", "dev", "--into", folder]
-    test = [folder / "bin" / "python", "-m", "pytest", "-q", "-n", "4", "--dist", "loadfile"]
+    install = [str(python), "-m", "tools.install", "dev", "--into", str(folder)]
+    test = [f"{folder}/bin/python", "-m", "pytest", "-q", "-n", "4", "--dist", "loadfile"]
     good = all(
         subprocess.run(command, cwd=ROOT, check=False).returncode == 0
         for command in (install, [*test, *TESTS])

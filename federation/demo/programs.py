@@ -1,16 +1,18 @@
-"""The demo's child processes: started in order, each with its own log, ended in reverse.
+"""The demo's child processes: started in order, each with its own log, ended together.
 
 Must not outlive the demo: whatever ends it, ``stop`` runs.
 """
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Self
@@ -20,6 +22,7 @@ from urllib.request import urlopen
 from federation.interruptions import Interruptions
 from federation.model.errors import FederationError
 
+LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 30.0
 LOG_LINES_SHOWN = 15
 
@@ -28,6 +31,10 @@ class DemoFailed(FederationError):
     """A step of the demo failed."""
 
     reason = "DEMO_FAILED"
+
+
+class ProgramEnded(DemoFailed):
+    """A program that was to run on has ended; the message has its last words."""
 
 
 class Programs:
@@ -62,13 +69,24 @@ class Programs:
             )
             self._running.append((name, process))
 
+    def run(self, *command: str) -> int:
+        """Runs a command to its end, in the foreground; its exit status."""
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            with self._interruptions.held():
+                process = subprocess.Popen(command, env=self._environment, start_new_session=True)
+            return process.wait()
+        finally:
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+
     def require_running(self) -> None:
-        """Raises DemoFailed with a program's last words when one has ended."""
+        """Raises ProgramEnded with a program's last words when one has ended."""
         for name, process in self._running:
             if process.poll() is not None:
-                words = self._log(name).read_text(errors="replace").splitlines()
-                shown = "\n  ".join(words[-LOG_LINES_SHOWN:])
-                raise DemoFailed(f"{name} ended with exit code {process.returncode}:\n  {shown}")
+                words = last_words(self._log(name))
+                raise ProgramEnded(f"{name} ended with exit code {process.returncode}:{words}")
 
     def await_answer(self, url: str, deadline_seconds: float) -> None:
         """Waits until ``url`` answers 200."""
@@ -83,12 +101,14 @@ class Programs:
             sleep(0.05)
 
     def stop(self) -> None:
-        """Ends every program, the newest first, and waits; kills what does not listen."""
+        """Ends every program at once, and waits; kills what does not listen."""
+        for _, process in self._running:
+            process.send_signal(signal.SIGTERM)
+        deadline = monotonic() + STOP_SECONDS
         while self._running:
             _, process = self._running.pop()
-            process.send_signal(signal.SIGTERM)
             try:
-                process.wait(STOP_SECONDS)
+                process.wait(max(0.0, deadline - monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -97,11 +117,36 @@ class Programs:
         return self._folder / f"{name}.log"
 
 
-def free_port(preferred: int) -> int:
-    """``preferred`` when nobody listens there, else any free port of the loopback interface."""
-    for port in (preferred, 0):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            bound: int = probe.getsockname()[1]
-            return bound
-    raise DemoFailed("no free port on the loopback interface")
+def last_words(log: Path) -> str:
+    """The end of a log, each line on an indented line of its own."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return "".join(f"\n  {line}" for line in lines[-LOG_LINES_SHOWN:])
+
+
+def keep_logs(folder: Path) -> Path:
+    """Copies every log below the folder to one that stays."""
+    kept = Path(tempfile.mkdtemp(prefix="fedsched-demo-logs-"))
+    for log in folder.rglob("*.log"):
+        shutil.copy(log, kept)
+    return kept
+
+
+@contextmanager
+def claimed_port(preferred: int) -> Iterator[int]:
+    """``preferred`` when nobody has it, else any free port of the loopback interface.
+
+    Until a program listens there, another demo could choose it too. UDP has the same numbers, and
+    nobody needs them here: who has bound one has claimed the port of that number.
+    """
+    with ExitStack() as stack:
+        for port in (preferred, 0, 0, 0):
+            with suppress(OSError), socket.socket() as probe:
+                probe.bind((LOOPBACK, port))
+                bound: int = probe.getsockname()[1]
+                claim = socket.socket(type=socket.SOCK_DGRAM)
+                stack.enter_context(claim)
+                claim.bind((LOOPBACK, bound))
+                break
+        else:
+            raise DemoFailed("no free port on the loopback interface")
+        yield bound

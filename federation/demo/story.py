@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +18,21 @@ from time import monotonic, sleep
 
 from federation.certificates import ca_fingerprint, make_certificates
 from federation.client import BlockingClient, Client, Target
-from federation.demo.programs import DemoFailed, Programs, free_port
+from federation.demo.programs import (
+    LOOPBACK,
+    DemoFailed,
+    ProgramEnded,
+    Programs,
+    claimed_port,
+    keep_logs,
+    last_words,
+)
 from federation.interruptions import Interruptions
 from federation.model.errors import FederationError
 from federation.store.embedded import EmbeddedPostgres
 from federation.store.postgres_binaries import find_binaries
 
+CONTROL_PLANE = "control-plane"
 PREFIX = "FEDERATION_"
 BINARIES = "FEDERATION_POSTGRES_BIN"
 MEMBERS = ("member1", "member2", "member3")
@@ -94,27 +102,51 @@ def run_demo(
     """Runs the whole story; with ``stay`` it keeps everything up until it is interrupted.
 
     Raises FederationError when a step fails, and KeyboardInterrupt when the story is interrupted.
-    Leaves nothing running and nothing on disk.
+    Leaves nothing running, and nothing on disk but the logs of a failure.
     """
     _require_examples(examples)
-    with tempfile.TemporaryDirectory(prefix="fedsched-demo-") as name:
-        stage = _set_up(Path(name), examples, environment)
+    with (
+        tempfile.TemporaryDirectory(prefix="fedsched-demo-") as name,
+        claimed_port(7443) as port,
+        claimed_port(7080) as web_port,
+    ):
+        stage = _set_up(Path(name), examples, environment, port=port, web_port=web_port)
         try:
             with Programs(stage.folder, stage.environment, interruptions) as programs:
-                with interruptions.allowed():
-                    _tell(stage, programs)
-                if stay:
-                    with suppress(KeyboardInterrupt), interruptions.allowed():
-                        _stay(stage, programs)
+                _play(stage, programs, interruptions, stay=stay)
+        except FederationError as error:
+            raise DemoFailed(f"{error.message}{_kept_logs(stage, error)}") from error
         finally:
             _discard_database(stage)
+
+
+def _play(stage: Stage, programs: Programs, interruptions: Interruptions, *, stay: bool) -> None:
+    try:
+        with interruptions.allowed():
+            _tell(stage, programs)
+        if stay:
+            with suppress(KeyboardInterrupt), interruptions.allowed():
+                _stay(stage, programs)
+            _say("\nStopping.")
+    except KeyboardInterrupt:
+        _say("\nStopping.")
+        raise
+
+
+def _kept_logs(stage: Stage, error: FederationError) -> str:
+    """Where the logs are kept; and the control plane's last words, when no others are told."""
+    kept = keep_logs(stage.folder)
+    words = ""
+    if not isinstance(error, ProgramEnded):
+        words = f"\nThe control plane's last words:{last_words(kept / f'{CONTROL_PLANE}.log')}"
+    return f"{words}\nEvery log is kept in {kept}"
 
 
 def _tell(stage: Stage, programs: Programs) -> None:
     _start_control_plane(stage, programs)
     with BlockingClient(_target(stage)) as client:
         _join(stage, programs, client, MEMBERS)
-        _show_main_job(stage)
+        _show_main_job(stage, programs)
         _show_promises(stage, programs, client)
         _show_documentation(stage, programs, client)
 
@@ -128,13 +160,15 @@ def _require_examples(examples: Path) -> None:
             )
 
 
-def _set_up(folder: Path, examples: Path, environment: Mapping[str, str]) -> Stage:
-    endpoint = f"127.0.0.1:{free_port(7443)}"
+def _set_up(
+    folder: Path, examples: Path, environment: Mapping[str, str], *, port: int, web_port: int
+) -> Stage:
+    endpoint = f"{LOOPBACK}:{port}"
     stage = Stage(
         folder=folder,
         examples=examples,
         endpoint=endpoint,
-        web=f"127.0.0.1:{free_port(7080)}",
+        web=f"{LOOPBACK}:{web_port}",
         environment={
             # Settings of another control plane must not leak into this one.
             **{k: v for k, v in environment.items() if k == BINARIES or not k.startswith(PREFIX)},
@@ -149,10 +183,10 @@ def _set_up(folder: Path, examples: Path, environment: Mapping[str, str]) -> Sta
 
 def _start_control_plane(stage: Stage, programs: Programs) -> None:
     with _step("a certificate authority and a server certificate"):
-        make_certificates(stage.certificates, ["127.0.0.1", "localhost"])
+        make_certificates(stage.certificates, [LOOPBACK, "localhost"])
     with _step("embedded PostgreSQL and one control plane, TLS on"):
         programs.start(
-            "control-plane",
+            CONTROL_PLANE,
             "federation",
             "serve",
             f"--listen={stage.endpoint}",
@@ -211,21 +245,21 @@ def _await_reports(programs: Programs, client: BlockingClient, clusters: Sequenc
         sleep(0.1)
 
 
-def _show_main_job(stage: Stage) -> None:
+def _show_main_job(stage: Stage, programs: Programs) -> None:
     deployment, policy = (
         _shown(stage.examples / name) for name in ("deployment.yaml", "policy.yaml")
     )
-    _fedctl(stage, "get", "clusters")
-    _fedctl(stage, "estimate", "--request", "cpu=500m,memory=1Gi")
-    _fedctl(stage, "schedule", "-f", deployment, "-f", policy)
-    _fedctl(stage, "explain", "shop/checkout-deployment")
+    _fedctl(programs, "get", "clusters")
+    _fedctl(programs, "estimate", "--request", "cpu=500m,memory=1Gi")
+    _fedctl(programs, "schedule", "-f", deployment, "-f", policy)
+    _fedctl(programs, "explain", "shop/checkout-deployment")
 
 
 def _show_promises(stage: Stage, programs: Programs, client: BlockingClient) -> None:
     _join(stage, programs, client, SMALL)
     _say("\nTwenty workloads of one core at once, on two clusters with two free cores each:")
     script = stage.examples / "twenty_at_once.py"
-    _run(stage, f"python {_shown(script)}", [sys.executable, str(script)], SMALL)
+    _run(programs, f"python {_shown(script)}", [sys.executable, str(script)], SMALL)
 
 
 def _shown(path: Path) -> str:
@@ -242,24 +276,21 @@ def _show_documentation(stage: Stage, programs: Programs, client: BlockingClient
         _say(f"\nThe documentation's table, computed now: {table.title}")
         chosen = ",".join(name for name in documented if name.startswith(table.clusters))
         _fedctl(
-            stage,
+            programs,
             *("estimate", "--request", table.request),
             *("--clusters", chosen, "--source", table.source),
         )
 
 
-def _fedctl(stage: Stage, *arguments: str) -> None:
+def _fedctl(programs: Programs, *arguments: str) -> None:
     """Shows and runs one fedctl command."""
-    _run(stage, "fedctl", [sys.executable, "-m", "federation.cli"], arguments)
+    _run(programs, "fedctl", [sys.executable, "-m", "federation.cli"], arguments)
 
 
-def _run(stage: Stage, shown: str, command: Sequence[str], arguments: Sequence[str]) -> None:
+def _run(programs: Programs, shown: str, command: Sequence[str], arguments: Sequence[str]) -> None:
     """Shows and runs a command."""
     _say(f"\n$ {shown} {shlex.join(arguments)}")
-    # Ctrl-C reaches the demo alone.
-    status = subprocess.run(
-        [*command, *arguments], env=dict(stage.environment), check=False, start_new_session=True
-    ).returncode
+    status = programs.run(*command, *arguments)
     if status != 0:
         raise DemoFailed(f"{shown} {arguments[0]} ended with exit code {status}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,10 +81,10 @@ def name_of_home(folder: Path) -> str:
 
 
 @contextmanager
-def running_demo(folder: Path) -> Iterator[Demo]:
+def running_demo(folder: Path, *arguments: str) -> Iterator[Demo]:
     folder.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "federation", "demo"],
+        [sys.executable, "-m", "federation", "demo", *arguments],
         cwd=ROOT,
         env=environment({"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"}),
         stdout=subprocess.PIPE,
@@ -134,6 +135,30 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("deployment.yaml", "The control plane's last words:\n"),
+        ("clusters/member1.json", "member1 ended with exit code"),
+    ],
+    ids=["a command", "a program"],
+)
+def test_when_it_fails_its_logs_stay(tmp_path: Path, broken: str, words: str) -> None:
+    examples = tmp_path / "examples"
+    shutil.copytree(ROOT / "examples", examples)
+    (examples / broken).write_text("{nonsense")
+    with running_demo(tmp_path / "tmp", "--examples", str(examples)) as demo:
+        code = demo.end()
+    assert code == 1, demo.printed
+    assert words in demo.printed
+    kept = re.search(r"Every log is kept in (.+)\n$", demo.printed)
+    assert kept is not None
+    assert {"control-plane.log", "member1.log", "postgres.log"} <= {
+        path.name for path in Path(kept[1]).iterdir()
+    }
+    assert demo.traces() == [kept[1]]
+
+
+@pytest.mark.parametrize(
     ("number", "moment"),
     [(signal.SIGINT, SHOWING), (signal.SIGTERM, STARTING), (signal.SIGHUP, JOINING)],
 )
@@ -150,4 +175,5 @@ def test_it_leaves_nothing_when_it_is_interrupted(
             demo.process.send_signal(number)
         code = demo.end()
         assert (code, demo.traces()) == (128 + signal.SIGINT, []), demo.printed
+    assert "\nStopping.\n" in demo.printed
     assert "Traceback" not in demo.printed
