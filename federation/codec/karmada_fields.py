@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-# One type a line; ``field=Type`` names the type of a field whose own fields are checked as well.
+from federation.codec.field_tables import FieldTable, field_table
+
 _TABLE: Final = """
 ObjectMeta: generateName selfLink deletionTimestamp deletionGracePeriodSeconds finalizers \
 ownerReferences=OwnerReference managedFields=ManagedFieldsEntry
@@ -41,19 +42,7 @@ StatePreservationRule: aliasLabelName jsonPath
 """
 
 
-def _read(table: str) -> dict[str, dict[str, str]]:
-    fields: dict[str, dict[str, str]] = {}
-    for line in filter(None, table.splitlines()):
-        type_name, _, words = line.partition(":")
-        fields[type_name] = {}
-        for word in words.split():
-            field, _, field_type = word.partition("=")
-            fields[type_name][field] = field_type
-    return fields
-
-
-# By type name: field name to the name of its type, empty where anything may stand in it.
-READ_OVER: Final[Mapping[str, Mapping[str, str]]] = _read(_TABLE)
+READ_OVER: Final[FieldTable] = field_table(_TABLE)
 
 # Where Karmada uses a narrower type than the message that carries it here.
 LACKING: Final[Mapping[str, frozenset[str]]] = {

@@ -6,7 +6,6 @@ messages check amounts, names and ranges.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -18,6 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 import federation.v1.resource_pb2  # noqa: F401 - registers messages that are looked up by name
 from federation.codec.descriptors import fields_of, inner_message, map_values
+from federation.codec.field_tables import no_such_field
 from federation.codec.karmada_fields import LACKING, READ_OVER, ROOTS
 from federation.codec.timestamps import TIMESTAMP_RULE, timestamp_from_text
 from federation.codec.violations import Violations, joined
@@ -134,9 +134,7 @@ def _read_over(type_name: str, key: str, value: object, path: str, found: Violat
     here = joined(path, key)
     fields = _field_types(type_name)
     if key not in fields:
-        close = difflib.get_close_matches(key, fields, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        found.add(here, f"{type_name} has no such field{hint}")
+        found.add(here, no_such_field(type_name, key, fields))
         return
     if not fields[key]:
         return

@@ -12,6 +12,7 @@ from typing import Any, Final
 from federation.codec import ranges
 from federation.codec.documents import Document
 from federation.codec.karmada_fields import ROOTS
+from federation.codec.kubernetes_fields import check_workload_fields
 from federation.codec.pods import message_at, object_at, requirements_of_pod
 from federation.codec.policies import DEFAULT_NAMESPACE, Template, check_policy, policy_for
 from federation.codec.violations import Violations
@@ -100,6 +101,7 @@ def _binding(
 ) -> resource_pb2.ResourceBinding | None:
     path = shown_name(document, "workload")
     before = len(found)
+    check_workload_fields(document, path, found)
     metadata = object_at(document.get("metadata"), f"{path}.metadata", found)
     kept = {name: metadata.get(name) for name in ("name", "namespace", "labels", "uid")}
     meta = message_at(kept, resource_pb2.ObjectMeta, f"{path}.metadata", found)
