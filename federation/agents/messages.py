@@ -71,6 +71,7 @@ def hello_from_message(message: Hello) -> AgentHello:
     found.check()
     return AgentHello(
         epoch=message.epoch,
+        acknowledged_sequence=message.acknowledged_sequence,
         agent_version=message.agent_version,
         kubernetes_version=message.kubernetes_version,
         placer=Placer(message.placer),

@@ -133,6 +133,10 @@ class Following:
             pass
         await self._close_gaps()
 
+    def believe(self, why: str) -> bool:
+        """Whether an agent is believed that knows what the store does not: then it went back."""
+        return self._continuity.believe(why)
+
     async def check(self, read: Transaction) -> None:
         """Raises Unavailable when the store is in an earlier state than what is known."""
         await self._continuity.check(read, self._fleet.position)

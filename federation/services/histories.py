@@ -35,6 +35,7 @@ class Continuity:
         self._ids: list[str] = []
         self._bookmark: Bookmark | None = None
         self._checked_at = -math.inf
+        self._has_believed = False
 
     async def begin(self) -> None:
         """At a start, before anything is read: what happened meanwhile nobody saw. Raises
@@ -80,6 +81,16 @@ class Continuity:
         self._bookmark = await read.histories.bookmark(position)
         self._checked_at = monotonic()
         read.histories.known_to.add(self)
+
+    def believe(self, why: str) -> bool:
+        """An agent knows what the database does not know. Once: an agent may be lying, and
+        everybody has to report anew.
+        """
+        if self._has_believed:
+            return False
+        self._has_believed = True
+        self.broke(why)
+        return True
 
     def broke(self, why: str) -> None:
         if not self.why_broken:

@@ -89,6 +89,7 @@ class StoredCluster:
     """A cluster as committed, with its newest report; ``id`` never changes.
 
     ``ledger_version`` counts what happened to its promises and reports, and ``history`` names it.
+    ``reported`` are epoch and sequence of the newest report, None without one.
     """
 
     id: int
@@ -96,6 +97,7 @@ class StoredCluster:
     facts: AgentFacts
     ledger_version: int = 0
     history: int = 0
+    reported: tuple[int, int] | None = None
     report: CapacityReport | None = None
     received_at: float | None = None
 

@@ -23,6 +23,7 @@ from federation.model.grades import model_hash
 from federation.services.finishing import Finishing
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
+from federation.services.histories import WENT_BACK
 from federation.services.journal import ClusterChanged, new_nonce
 from federation.services.ports import Clock, NamedReport, ReportVerdict, Store
 from federation.services.values import AgentFacts, AgentHello, WelcomeFacts
@@ -95,6 +96,7 @@ class Reporting:
             if facts != stored.facts:
                 await tx.clusters.put_facts(stored.id, facts)
                 await tx.journal.append([ClusterChanged(cluster=cluster)])
+        self._compare(cluster, hello, stored.reported)
         self._fleet.put_facts(cluster, facts)
         self._mark_alive(cluster, hello.epoch)
         if hello.agent_time is not None:
@@ -134,7 +136,13 @@ class Reporting:
         if report.interest_version > self._fleet.ledger(cluster).version:
             # Another control plane may have told the agent what is not known here yet.
             await self._catch_up(cluster)
-        violations = report_violations(report, self._fleet.ledger(cluster).version)
+        version = self._fleet.ledger(cluster).version
+        if report.interest_version > version and self._following.believe(
+            f"the agent of cluster {cluster} was told of version {report.interest_version} of its "
+            f"ledger, {version} is stored"
+        ):
+            raise Unavailable(WENT_BACK)
+        violations = report_violations(report, version)
         if violations:
             raise InvalidRequest(violations)
         if len(self._waiting) >= MAX_WAITING:
@@ -194,6 +202,14 @@ class Reporting:
             silent_after=now + self.silence_seconds,
         )
         self._fleet.put_presence(cluster, alive)
+
+    def _compare(self, cluster: str, hello: AgentHello, stored: tuple[int, int] | None) -> None:
+        """What was acknowledged was stored: a store without it has lost it."""
+        acknowledged = hello.epoch, hello.acknowledged_sequence
+        if hello.acknowledged_sequence and stored is not None and acknowledged > stored:
+            self._following.believe(
+                f"report {acknowledged} of cluster {cluster} was acknowledged, {stored} is stored"
+            )
 
     def _refuse_outdated(self, cluster: Cluster, hello: AgentHello) -> None:
         self._fleet.put_cluster(cluster)

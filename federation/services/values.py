@@ -91,11 +91,13 @@ class Placer(StrEnum):
 class AgentHello:
     """What an agent says of itself when its stream opens.
 
-    ``api_enablements`` holds (groupVersion, kind) pairs; None when the agent does not say, as
+    ``acknowledged_sequence`` is the newest report of this epoch that it knows to be stored, 0:
+    none. ``api_enablements`` holds (groupVersion, kind) pairs; None when the agent does not say, as
     with ``agent_time``, its clock in Unix seconds.
     """
 
     epoch: int
+    acknowledged_sequence: int = 0
     agent_version: str = ""
     kubernetes_version: str = ""
     placer: Placer = Placer.NONE

@@ -135,13 +135,21 @@ class ClusterStatements:
 
 
 def _bare() -> Select[Any]:
-    return select(table, cluster_capacity.c.version.label("ledger_version")).outerjoin(
-        cluster_capacity, cluster_capacity.c.cluster_id == table.c.id
-    )
+    return select(
+        table,
+        cluster_capacity.c.version.label("ledger_version"),
+        cluster_capacity.c.epoch,
+        cluster_capacity.c.sequence,
+        cluster_capacity.c.received_at,
+    ).outerjoin(cluster_capacity, cluster_capacity.c.cluster_id == table.c.id)
 
 
 def _without_report(row: Row[Any]) -> StoredCluster:
-    return replace(cluster_of(row), ledger_version=row.ledger_version or 0)
+    return replace(
+        cluster_of(row),
+        ledger_version=row.ledger_version or 0,
+        reported=None if row.received_at is None else (row.epoch, row.sequence),
+    )
 
 
 def _facts(facts: AgentFacts) -> dict[str, object]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from federation.model.errors import FederationError, NotFound, Unavailable
+from federation.model.errors import FederationError, InvalidRequest, NotFound, Unavailable
 from federation.scheduler.decision import Outcome
 from federation.services.fleet import FleetOwner
 from federation.services.registration import Registration
@@ -217,6 +217,56 @@ async def test_what_an_agent_was_told_before_is_not_too_new(world: World) -> Non
     await one.settle()
     report = make_report(7, cpu_millis=CORES * 1000)
     await one.reporting.accept("a", replace(report, interest_version=told))
+
+
+async def unsuspecting(world: World) -> Plane:
+    """A control plane on a copy that nothing but agents can tell from the database it is of."""
+    one = await world.plane()
+    await joined(one)
+    copy = world.copy()
+    await unless_told(one, "lost", 1)
+    await one.close()
+    world.put_back(copy)
+    connection = await connect(world.url)
+    await connection.execute("UPDATE history SET database = ''")
+    await connection.close()
+    return await world.plane()
+
+
+async def test_an_agent_that_knows_of_a_later_report_is_believed_once(world: World) -> None:
+    plane = await unsuspecting(world)
+    assert plane.fleet.view("a").state.report is not None
+    credential = await credential_of_a(world)
+    late = AgentHello(epoch=1, acknowledged_sequence=5)
+    await plane.reporting.connected("a", late, credential)
+    assert not await unless_told(plane, "web", 1)
+    # Not again before it has reported.
+    await plane.reporting.connected("a", late, credential)
+    await plane.report(6)
+    assert await unless_told(plane, "web", 1)
+    await plane.reporting.connected("a", AgentHello(epoch=1, acknowledged_sequence=99), credential)
+    assert await unless_told(plane, "more", 1)
+
+
+async def test_an_agent_that_was_told_of_a_later_version_is_believed_once(world: World) -> None:
+    plane = await unsuspecting(world)
+    report = make_report(2, cpu_millis=CORES * 1000)
+    told = plane.fleet.ledger("a").version + 1
+    with pytest.raises(Unavailable, match="in an earlier state"):
+        await plane.reporting.accept("a", replace(report, interest_version=told))
+    assert not await unless_told(plane, "web", 1)
+    await plane.reporting.accept("a", replace(report, interest_version=told))
+    assert await unless_told(plane, "web", 1)
+    untold = replace(make_report(3), interest_version=plane.fleet.ledger("a").version + 2**40)
+    with pytest.raises(InvalidRequest, match="interestVersion"):
+        await plane.reporting.accept("a", untold)
+
+
+async def credential_of_a(world: World) -> str:
+    connection = await connect(world.url)
+    found: str = await connection.fetchval("SELECT id FROM credential WHERE kind = 'agent'")
+    await connection.close()
+    return found
 
 
 async def test_an_emptied_database_is_told_as_that(world: World) -> None:
