@@ -17,6 +17,13 @@ _LIMITED = {
 }
 
 
+# What a narrow terminal leaves out of a trace, the first one first.
+LEAST_OF_TRACE = (
+    *("SEQUENCE", "BOUND", "SCORES", "ESTIMATE", "WEIGHT", "QUOTA", "BEFORE", "SCORE", "AGE"),
+    *("SOURCE", "AVAILABLE"),
+)
+
+
 def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -> None:
     """Outcome and shares."""
     outcome = scheduling_pb2.Outcome.Name(decision.outcome).removeprefix("OUTCOME_")
@@ -40,6 +47,8 @@ def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -
                 (each.name, each.replicas, *(_worth(promises.get(each.name)) if promises else ()))
                 for each in decision.clusters
             ],
+            least=["REPORT", "CERTIFICATE"],
+            prose=["NOTE"],
         )
 
 
@@ -74,7 +83,7 @@ def print_nodes(decision: scheduling_pb2.Decision) -> None:
             part = ("-",) if parts else ()
             rows.append((cluster, *part, "-", placement.unplaced, "-", placement.message))
     columns = ["CLUSTER", *(["COMPONENT"] if parts else []), "NODE", "REPLICAS", "SCORE"]
-    show.print_table([*columns, "STRATEGY"], rows)
+    show.print_table([*columns, "STRATEGY"], rows, least=["SCORE"], prose=["STRATEGY"])
 
 
 def print_trace(trace: scheduling_pb2.Trace, *, wide: bool = False) -> None:
@@ -88,7 +97,12 @@ def print_trace(trace: scheduling_pb2.Trace, *, wide: bool = False) -> None:
     show.print_heading("Clusters")
     columns = ["CLUSTER", "AVAILABLE", "SOURCE", "AGE", "SCORE", "BEFORE", "WEIGHT", "QUOTA"]
     columns += ["REPLICAS", "WHY", *(["BOUND", "SEQUENCE", "SCORES", "ESTIMATE"] if wide else [])]
-    show.print_table(columns, [_row(each, wide=wide) for each in trace.clusters])
+    show.print_table(
+        columns,
+        [_row(each, wide=wide) for each in trace.clusters],
+        least=LEAST_OF_TRACE,
+        prose=["WHY", "SCORES", "ESTIMATE"],
+    )
 
 
 def _row(cluster: scheduling_pb2.ClusterTrace, *, wide: bool) -> list[object]:

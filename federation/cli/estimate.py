@@ -211,7 +211,11 @@ def _show(rows: Sequence[Row], output: Format) -> None:
     if output is Format.WIDE or any(row["replicas"] is None for row in rows):
         columns |= {"NOTE": "note"}
     show.print_table(
-        list(columns), [[_cell(name, row) for name in columns.values()] for row in rows]
+        list(columns),
+        [[_cell(name, row) for name in columns.values()] for row in rows],
+        least=["SEQUENCE"],
+        prose=["NOTE"],
+        empty="No clusters to ask.",
     )
 
 

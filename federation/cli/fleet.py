@@ -15,6 +15,7 @@ import click
 from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.names import Kinds, named_binding
 from federation.cli.output import Format, output_option
 from federation.cli.reservations import describe_binding
 from federation.client import Client
@@ -32,44 +33,79 @@ from federation.terminal import say
 from federation.v1 import resource_pb2
 
 TOLERATED_CLOCK_SECONDS = 5.0
+# What a narrow terminal leaves out, the first one first.
+LEAST_OF_CLUSTERS = (
+    *("SEQUENCE", "AGENT VERSION", "UID", "KUBERNETES", "PODS FREE", "REGION", "NODES"),
+    *("MEMORY FREE", "CPU FREE", "REPORT AGE", "AGENT"),
+)
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-@click.group(epilog="Example: fedctl get clusters -o wide")
+@click.group(cls=Kinds, epilog="Example: fedctl get clusters -o wide")
 def get() -> None:
     """List what the control plane knows."""
 
 
-@get.command("clusters", epilog="Example: fedctl get clusters -o json")
+GET_CLUSTERS_EPILOG = """Examples:
+
+\b
+fedctl get clusters -o json
+fedctl get cluster member1
+"""
+GET_BINDINGS_EPILOG = """Examples:
+
+\b
+fedctl get bindings -n shop
+fedctl get binding shop/checkout-deployment -o yaml
+"""
+
+
+@get.command("clusters", epilog=GET_CLUSTERS_EPILOG)
+@click.argument("name", required=False)
 @output_option
-def get_clusters(output: Format) -> None:
-    """Member clusters, with what their agents report.
+def get_clusters(name: str | None, output: Format) -> None:
+    """Member clusters, or the one named, with what their agents report.
 
     FREE is the total that the pods on nodes and those waiting for one leave: where pods wait that
     fit on no node, it is less than what others find room for.
     """
-    clusters = connection().call(lambda api: api.list_clusters())
+    if name is None:
+        clusters = connection().call(lambda api: api.list_clusters())
+    else:
+        clusters = [connection().call(lambda api: api.get_cluster(name))]
     if output.is_document:
-        show.print_document([document_from_message(each) for each in clusters], output)
+        documents = [document_from_message(each) for each in clusters]
+        show.print_document(documents if name is None else documents[0], output)
         return
     wide = output is Format.WIDE
     columns = ["NAME", "READY", "AGENT", "REGION", "NODES", "CPU FREE", "MEMORY FREE", "PODS FREE"]
     columns += ["REPORT AGE", *(["UID", "AGENT VERSION", "KUBERNETES", "SEQUENCE"] if wide else [])]
     now = time.time()
-    show.print_table(columns, [_cluster_row(each, now, wide=wide) for each in clusters])
+    show.print_table(
+        columns,
+        [_cluster_row(each, now, wide=wide) for each in clusters],
+        least=LEAST_OF_CLUSTERS,
+        empty="No clusters. Let one join: fedctl join-token create --cluster NAME",
+    )
 
 
-@get.command("bindings", epilog="Example: fedctl get bindings -n shop")
+@get.command("bindings", epilog=GET_BINDINGS_EPILOG)
+@click.argument("name", metavar="[NAMESPACE/BINDING]", required=False)
 @click.option("-n", "--namespace", default="", help="Only this namespace.")
 @output_option
-def get_bindings(namespace: str, output: Format) -> None:
-    """Bindings and where they run.
+def get_bindings(name: str | None, namespace: str, output: Format) -> None:
+    """Bindings, or the one named, and where they run.
 
     PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
     """
-    bindings = connection().call(lambda api: api.list_bindings(namespace))
+    if name is None:
+        bindings = connection().call(lambda api: api.list_bindings(namespace))
+    else:
+        key = named_binding(name if "/" in name or not namespace else f"{namespace}/{name}")
+        bindings = [connection().call(lambda api: api.get_binding(*key)).binding]
     if output.is_document:
-        show.print_document([document_from_message(each) for each in bindings], output)
+        documents = [document_from_message(each) for each in bindings]
+        show.print_document(documents if name is None else documents[0], output)
         return
     show.print_table(
         ["NAMESPACE", "NAME", "WORKLOAD", "REPLICAS", "PLACED", "CLUSTERS"],
@@ -84,6 +120,9 @@ def get_bindings(namespace: str, output: Format) -> None:
             )
             for each in bindings
         ],
+        least=["WORKLOAD", "REPLICAS"],
+        prose=["CLUSTERS"],
+        empty="No bindings. Schedule a workload: fedctl schedule -f FILE",
     )
 
 
@@ -103,7 +142,7 @@ def placed_text(spec: resource_pb2.ResourceBindingSpec) -> str:
     return f"{sum(each.replicas for each in spec.clusters)}/{asked}"
 
 
-@click.group(epilog="Example: fedctl describe cluster member1")
+@click.group(cls=Kinds, epilog="Example: fedctl describe cluster member1")
 def describe() -> None:
     """Show one object in full."""
 

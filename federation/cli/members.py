@@ -10,6 +10,7 @@ import click
 from federation.cli import workloads
 from federation.cli.confirmation import confirm, yes_option
 from federation.cli.connection import connection
+from federation.cli.names import Kinds
 from federation.codec import ranges, texts
 from federation.codec.violations import Violations
 from federation.terminal import say
@@ -31,7 +32,7 @@ def uncordon(name: str) -> None:
     say(f"cluster/{name} uncordoned")
 
 
-@click.group(epilog="Example: fedctl delete cluster member1")
+@click.group(cls=Kinds, epilog="Example: fedctl delete cluster member1")
 def delete() -> None:
     """Forget a member cluster or a binding."""
 

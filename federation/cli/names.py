@@ -1,11 +1,24 @@
-"""Names given on the command line.
+"""Names given on the command line: of objects, and of the kinds that they are of.
 
 Must not ask anybody whether what is named exists.
 """
 
 from __future__ import annotations
 
+import click
+
 from federation.model.errors import InvalidRequest
+
+
+class Kinds(click.Group):
+    """A verb about kinds of objects, each called in the singular or the plural."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        spellings = (cmd_name, f"{cmd_name}s", cmd_name.removesuffix("s"))
+        return next(
+            (self.commands[spelling] for spelling in spellings if spelling in self.commands), None
+        )
 
 
 def named_binding(name: str) -> tuple[str, str]:

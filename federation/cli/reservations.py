@@ -81,6 +81,8 @@ def print_reservations(held: Iterable[scheduling_pb2.Reservation]) -> None:
             )
             for each in held
         ],
+        least=["DECISION", "CERTIFICATE", "FINISHED", "WAITING", "BOUND"],
+        empty="Nothing was reserved.",
     )
 
 

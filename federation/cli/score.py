@@ -91,7 +91,7 @@ def _check(path: str, output: Format) -> None:
     else:
         columns = ["FIELD", "ERROR", "WHY"]
         rows = [(each["field"], each["type"], each["message"]) for each in answer["errors"]]
-        show.print_table(columns, rows)
+        show.print_table(columns, rows, prose=["WHY"])
     if not answer["valid"]:
         click.get_current_context().exit(1)
 
@@ -120,12 +120,15 @@ def _score(
     show.print_facts([("Pod", pod.name), ("Scored by", strategy.name)])
     show.print_heading("Nodes")
     columns = ["NODE", "SCORE", "BALANCED", "TOTAL", "INSUFFICIENT"]
-    show.print_table(columns, [_row(each) for each in scores])
+    show.print_table(
+        columns, [_row(each) for each in scores], least=["BALANCED"], prose=["INSUFFICIENT"]
+    )
     show.print_heading("How each score was made")
     columns = ["NODE", "PLUGIN", "RESOURCE", "USED", "REQUEST", "ALLOCATABLE", "UTILISATION"]
     columns += ["SCORE", "WEIGHT", "LEFT OUT"]
     parts = [_part_row(each.name, part, strategy) for each in scores for part in each.resources]
-    show.print_table(columns, parts)
+    least = ["WEIGHT", "UTILISATION", "ALLOCATABLE", "REQUEST", "USED"]
+    show.print_table(columns, parts, least=least, prose=["LEFT OUT"])
 
 
 def _in(config: str, violation: Violation) -> str:

@@ -145,7 +145,8 @@ def _show(decided: Sequence[tuple[Binding, Decision]], output: Format) -> None:
     for binding, decision in decided:
         shares = " ".join(f"{each.name}={each.replicas}" for each in decision.clusters)
         rows.append((binding.key, decision.outcome.value, shares or "-", decision.reason or "-"))
-    show.print_table(["BINDING", "OUTCOME", "CLUSTERS", "REASON"], rows)
+    columns = ["BINDING", "OUTCOME", "CLUSTERS", "REASON"]
+    show.print_table(columns, rows, prose=["CLUSTERS", "REASON"])
     for binding, decision in decided:
         for each in decision.trace.warnings:
             say(f"warning: {binding.key}: {each}", err=True)

@@ -12,6 +12,7 @@ import click
 from google.protobuf.message import Message
 
 from federation.cli.connection import connection
+from federation.cli.names import Kinds
 from federation.client import Client, WatchMessage
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
@@ -21,7 +22,7 @@ from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 E = TypeVar("E", scheduling_pb2.BindingEvent, clusters_pb2.ClusterEvent)
 
 
-@click.group(epilog="Example: fedctl watch bindings -n shop")
+@click.group(cls=Kinds, epilog="Example: fedctl watch bindings -n shop")
 def watch() -> None:
     """Show what is there, and everything that changes from then on."""
 

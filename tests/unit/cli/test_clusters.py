@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from federation.cli.__main__ import fedctl
 from tests.control_planes import report, running_control_plane
@@ -33,3 +34,33 @@ async def test_a_report_that_never_came_has_no_age(database_url: str, tmp_path: 
         assert "Report:         none yet" in described
         described = await told("describe", "cluster", "heard")
         assert any(line.startswith("Report:         sequence 7, ") for line in described)
+
+
+async def test_one_is_got_by_name_and_in_the_singular(database_url: str, tmp_path: Path) -> None:
+    async with running_control_plane(database_url, tmp_path) as running:
+        where = ["--insecure", "--endpoint", str(running.plane.endpoint)]
+        flags = [*where, "--token-file", str(running.plane.admin_token_file)]
+
+        async def asked(*arguments: str) -> Result:
+            return await asyncio.to_thread(CliRunner().invoke, fedctl, [*arguments, *flags])
+
+        none = await asked("get", "clusters")
+        assert none.stdout.split()[0] == "NAME"
+        assert none.stderr.startswith("No clusters. Let one join: fedctl join-token create")
+        assert (await asked("get", "bindings")).stderr.startswith("No bindings. ")
+        await running.enrolled("member1")
+        await running.enrolled("member2")
+        for kind in ("cluster", "clusters"):
+            one = await asked("get", kind, "member2")
+            assert [line.split()[0] for line in one.stdout.splitlines()] == ["NAME", "member2"]
+            document = json.loads((await asked("get", kind, "member2", "-o", "json")).stdout)
+            assert document["metadata"]["name"] == "member2"
+            assert (await asked("describe", kind, "member2")).exit_code == 0
+        listed = json.loads((await asked("get", "cluster", "-o", "json")).stdout)
+        assert [each["metadata"]["name"] for each in listed] == ["member1", "member2"]
+        for missing in (["get", "cluster", "x"], ["get", "binding", "shop/x"]):
+            refused = await asked(*missing)
+            assert refused.exit_code == 1
+            assert "x" in refused.stderr
+        assert (await asked("get", "binding", "x", "-n", "shop")).exit_code == 1
+        assert (await asked("get", "nosuch")).exit_code == 2
