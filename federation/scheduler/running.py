@@ -18,7 +18,8 @@ from federation.scheduler.profile import Filter, Permit, Score
 from federation.scheduler.scores import MAX_SCORE, SCORES
 from federation.scheduler.state import CycleState
 
-MAX_REASON: Final = 256
+# Room for two names of the greatest length, as of an API or a taint, and for what is said of them.
+MAX_REASON: Final = 1_000
 
 
 def is_in_tree(plugin: Filter | Score) -> bool:

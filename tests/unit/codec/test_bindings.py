@@ -53,6 +53,8 @@ def test_no_placement_is_refused_and_an_empty_one_means_every_cluster() -> None:
     [
         ({"replicas": -1}, "spec.replicas", "from 0 to 2147483647, not -1"),
         ({"replicas": 2**31}, "spec.replicas", "not 2147483648"),
+        ({"resource": {"kind": "Deploy\x1b[2Jment"}}, "spec.resource.kind", "printable"),
+        ({"resource": {"kind": "k" * 254}}, "spec.resource.kind", "at most 253"),
         ({"components": [{"replicas": 1}]}, "spec.components[0].name", "is required"),
         ({"components": [{"name": "a"}, {"name": "a"}]}, "spec.components[1].name", "already"),
         ({"clusters": [{"name": "a"}, {"name": "a"}]}, "spec.clusters[1].name", "already"),

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from federation.model.cluster import Cluster
+from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.errors import PluginFailed
 from federation.model.placement import Binding
+from federation.model.workload import ObjectReference
+from federation.scheduler.filters import FILTERS
 from federation.scheduler.profile import Filter, Permit, Score
 from federation.scheduler.running import objection_by, refusals_by, scores_by
 from federation.scheduler.state import CycleState
@@ -73,11 +75,11 @@ NONE_C = np.zeros(3, np.bool_)
         ([([True], "why")], "answered a list, not an array of booleans"),
         ([(np.zeros(3, np.int64), "why")], "answered an array of int64, not of booleans"),
         ([(NONE_C[:2], "why")], "answered an array of shape (2,), not (3,)"),
-        ([(NONE_C, "")], "gave no reason, which is up to 256 printable characters"),
-        ([(NONE_C, None)], "gave no reason, which is up to 256 printable characters"),
-        ([(NONE_C, "two\nlines")], "gave no reason, which is up to 256 printable characters"),
-        ([(NONE_C, "\ud800")], "gave no reason, which is up to 256 printable characters"),
-        ([(NONE_C, "x" * 257)], "gave no reason, which is up to 256 printable characters"),
+        ([(NONE_C, "")], "gave no reason, which is up to 1000 printable characters"),
+        ([(NONE_C, None)], "gave no reason, which is up to 1000 printable characters"),
+        ([(NONE_C, "two\nlines")], "gave no reason, which is up to 1000 printable characters"),
+        ([(NONE_C, "\ud800")], "gave no reason, which is up to 1000 printable characters"),
+        ([(NONE_C, "x" * 1001)], "gave no reason, which is up to 1000 printable characters"),
     ],
 )
 def test_a_filter_answers_pairs(answer: Any, what: str) -> None:
@@ -119,3 +121,20 @@ def test_what_a_plugin_changes_later_changes_nothing() -> None:
         [True, False, False],
         "is full",
     )
+
+
+def test_the_longest_names_there_may_be_fit_into_a_reason() -> None:
+    taint = Taint(key=f"{'d' * 253}/{'k' * 63}", value="v" * 63, effect=TaintEffect.NO_SCHEDULE)
+    cluster = Cluster(name="a", taints=(taint,), api_enablements=frozenset())
+    binding = Binding(
+        name="web", resource=ObjectReference(api_version="g" * 253, kind="k" * 253), replicas=1
+    )
+    reasons = [
+        reason
+        for name, run in FILTERS.items()
+        for refused_c, reason in refusals_by(
+            Filter(name=name, run=run), state_of([cluster], binding)
+        )
+        if refused_c.any()
+    ]
+    assert len(reasons) == 2
