@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from federation.client.failures import error_of
-from federation.model.errors import Conflict, FederationError, Unavailable
+from federation.model.errors import Conflict, FederationError, InvalidRequest, Unavailable
 
 RELIST: Final = "RELIST"
 # Bookmarks come every 30 s: who hears nothing for three of them hears nobody.
@@ -57,6 +57,11 @@ async def watched(open_stream: Open, resource_version: str) -> AsyncGenerator[Wa
                     yield WatchMessage(events=response.events, resource_version=version)
         except Conflict as error:
             if error.reason != RELIST:
+                raise
+            version = ""
+        except InvalidRequest:
+            # A version of a caller's is wrong; one that was told is of another release, or history.
+            if version in ("", resource_version):
                 raise
             version = ""
         except Unavailable:

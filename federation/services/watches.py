@@ -134,8 +134,9 @@ class Watches(Generic[K, E]):
         """What is there now, when no version is given, and every change from there on.
 
         Raises InvalidRequest for a version that was never given out, Conflict with reason RELIST
-        for one that is too old or a watcher that is too slow, LimitExceeded when there are too many
-        watchers, Unavailable when the process stops.
+        for one that is too old, or of a database that was put back since, and for a watcher that
+        is too slow, LimitExceeded when there are too many watchers, Unavailable when the process
+        stops.
         """
         since = position_of(resource_version) if resource_version else None
         watcher = self._attached(scope)
@@ -201,7 +202,8 @@ class Watches(Generic[K, E]):
         """What can be read by now; what this process reads from now on the watcher is told of."""
         async with self._store.reading() as read:
             if since > await read.journal.position():
-                raise InvalidRequest.of("resourceVersion", "is later than anything that happened")
+                # It was given out before the database was put back.
+                raise _relist("the resource version is later than anything that happened")
             if since < await read.journal.oldest():
                 raise _relist("the resource version is too old")
             last = since

@@ -203,7 +203,15 @@ async def end(stream: Stream) -> Refusal:
     raise AssertionError("ended well")
 
 
-@pytest.mark.parametrize("version", ["x", "1", "-1.0", "9" * 30, "999999999999.0"])
+async def test_a_version_of_before_the_database_was_put_back_is_listing_again(
+    running: RunningControlPlane,
+) -> None:
+    async with watching(running, "999999999999.0") as stream:
+        refused = await end(stream)
+    assert (refused.code, refused.reason) == (grpc.StatusCode.ABORTED, "RELIST")
+
+
+@pytest.mark.parametrize("version", ["x", "1", "-1.0", "9" * 30])
 async def test_a_version_that_was_never_given_out_is_refused(
     running: RunningControlPlane, version: str
 ) -> None:

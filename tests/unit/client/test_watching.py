@@ -92,9 +92,20 @@ async def test_who_missed_too_much_forgets_and_lists_again() -> None:
     assert plane.asked == ["7", "", ""]
 
 
-@pytest.mark.parametrize(
-    "error", [InvalidRequest.of("resourceVersion", "x"), PermissionRefused(), Conflict("else")]
-)
+async def test_a_version_that_was_told_and_is_refused_later_is_listing_again() -> None:
+    refused = InvalidRequest.of("resourceVersion", "is not one that was given out")
+    plane = ControlPlane([told("8"), Unavailable()], [refused], [told("9")])
+    assert await heard(plane, 3, "7") == ["8", "relist", "9"]
+    assert plane.asked == ["7", "8", ""]
+
+
+async def test_a_version_of_the_callers_that_is_refused_is_told() -> None:
+    plane = ControlPlane([InvalidRequest.of("resourceVersion", "is not one that was given out")])
+    with pytest.raises(InvalidRequest):
+        await heard(plane, 1, "7")
+
+
+@pytest.mark.parametrize("error", [PermissionRefused(), Conflict("else")])
 async def test_what_watching_again_cannot_help_is_raised(error: FederationError) -> None:
     plane = ControlPlane([told("1"), error])
     with pytest.raises(type(error)):

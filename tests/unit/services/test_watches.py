@@ -292,9 +292,11 @@ async def test_a_version_that_was_never_given_out_is_refused(world: World, versi
     assert watches.size == 0
 
 
-async def test_a_version_of_the_future_is_refused(world: World) -> None:
-    with pytest.raises(InvalidRequest, match="later than"):
+async def test_a_version_of_the_future_is_listing_again(world: World) -> None:
+    """It was given out before the database was put back to an earlier state."""
+    with pytest.raises(Conflict, match="later than") as raised:
         await anext(watches_of(world).watch("", "999.1"))
+    assert raised.value.reason == "RELIST"
 
 
 async def test_a_version_from_before_what_was_pruned_is_listing_again(world: World) -> None:
