@@ -391,7 +391,10 @@ class Decisions(Protocol):
         ...
 
     async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
-        """Keeps agents' answers by decision; a cluster's later answer replaces its earlier one."""
+        """Keeps agents' answers by decision; a cluster's later answer replaces its earlier one.
+
+        Answers to decisions that are not there any more are left out.
+        """
         ...
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:

@@ -79,10 +79,12 @@ ADD = text("""
 """).bindparams(bindparam("rows", type_=Text), bindparam("traces", type_=ARRAY(LargeBinary)))
 
 
+# Decisions that were forgotten, or lost by a restore, meanwhile are left out.
 PUT_PLANS = text("""
     INSERT INTO node_plan (decision_id, cluster_name, body)
-    SELECT id, cluster, body::jsonb FROM unnest(:ids, :clusters, :bodies)
+    SELECT id, cluster, given.body::jsonb FROM unnest(:ids, :clusters, :bodies)
         AS given (id, cluster, body)
+    JOIN decision USING (id)
     ORDER BY id, cluster
     ON CONFLICT (decision_id, cluster_name) DO UPDATE SET body = excluded.body
 """).bindparams(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import text
@@ -256,7 +257,9 @@ async def test_a_later_node_plan_replaces_the_earlier_one(store: PostgresStore) 
     answered = NodePlan(cluster="b", nodes=(NodeShare(node="n9", replicas=3),))
     for plans in ([late, placed], [answered]):
         async with store.transaction() as tx:
-            await tx.decisions.put_node_plans({record.id: plans})
+            # A decision that is not there any more harms no other.
+            given = {str(uuid4()): [placed], record.id: plans}
+            await tx.decisions.put_node_plans(given)
     async with store.reading() as read:
         found = await read.decisions.get(record.id)
     assert found is not None

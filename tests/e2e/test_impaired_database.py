@@ -1,0 +1,124 @@
+"""A database that answers and is of no use to a running control plane, and is put right again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import grpc
+import pytest
+
+from federation.services import following, presences
+from federation.v1.clusters_pb2 import ListClustersRequest
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
+from tests.control_planes import RunningControlPlane, refused, report, running_control_plane
+from tests.databases import Databases, connect
+from tests.e2e.test_server_outage import scheduled, unless_unavailable
+
+FAIL = """
+    CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
+    CREATE TRIGGER fail BEFORE INSERT ON journal EXECUTE FUNCTION fail();
+"""
+
+
+def page(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=20.0) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+async def readiness(running: RunningControlPlane) -> tuple[int, str]:
+    return await asyncio.to_thread(page, f"http://{running.plane.web_endpoint}/readyz")
+
+
+async def execute(url: str, statement: str) -> None:
+    connection = await connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+async def test_a_full_disk_is_told_everywhere_and_once_in_the_log(
+    fresh_database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "federation")
+    async with (
+        running_control_plane(fresh_database_url, tmp_path) as running,
+        running.connected("member1", report=report(sequence=1)),
+    ):
+        await execute(fresh_database_url, FAIL)
+        for _ in range(3):
+            refusal = await refused(scheduled(running))
+            assert refusal.code is grpc.StatusCode.UNAVAILABLE
+            assert "The disk of the database is full" in refusal.message
+        status, why = await readiness(running)
+        assert status == 503
+        assert "The disk of the database is full" in why
+        listed = await running.admin.call(
+            running.admin.clusters.ListClusters, ListClustersRequest()
+        )
+        assert [each.metadata.name for each in listed.clusters] == ["member1"]
+        await execute(fresh_database_url, "DROP TRIGGER fail ON journal")
+        assert (await readiness(running))[0] == 200
+        answer = await scheduled(running)
+        assert answer.decision.outcome == OUTCOME_SCHEDULED
+    assert caplog.messages.count("the database cannot be used") == 1
+    assert caplog.messages.count("the database can be used again") == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "advice"),
+    [
+        ("DROP SCHEMA public CASCADE", "run `federation migrate`, or restore it"),
+        ("TRUNCATE history, cluster, binding, credential, journal CASCADE", "restore it"),
+    ],
+)
+async def test_an_emptied_database_is_told_until_it_is_restored(
+    databases: Databases,
+    fresh_database_url: str,
+    tmp_path: Path,
+    statement: str,
+    advice: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(presences, "MOST_SECONDS", 0.05)
+    async with (
+        running_control_plane(fresh_database_url, tmp_path) as running,
+        running.connected("member1", report=report(sequence=1)) as stream,
+    ):
+        copy = databases.copy(f"kept_{id(running)}", fresh_database_url)
+        while await unless_unavailable(running) is None:
+            pass
+        await execute(fresh_database_url, statement)
+        for _ in range(3):
+            refusal = await refused(scheduled(running))
+            assert refusal.code is grpc.StatusCode.UNAVAILABLE
+        while (told := await readiness(running))[0] == 200:
+            pass
+        assert advice in told[1]
+        while advice not in (await refused(scheduled(running))).message:
+            pass
+        databases.put_back(fresh_database_url, copy)
+        while (await readiness(running))[0] != 200:
+            pass
+        # Nothing is promised before the agent has reported anew.
+        while (answer := await unless_unavailable(running)) is None:
+            pass
+        assert answer.decision.outcome != OUTCOME_SCHEDULED
+        await stream.say(report=report(sequence=2))
+        # It was asked to place what is lost.
+        while (message := await stream.next()) is not None:
+            if message.WhichOneof("message") == "ack":
+                break
+        while (answer := await unless_unavailable(running)) is None:
+            pass
+        assert answer.decision.outcome == OUTCOME_SCHEDULED
+    unexpected = [each for each in caplog.records if each.exc_info]
+    assert unexpected == []
