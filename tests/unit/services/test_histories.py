@@ -123,15 +123,21 @@ async def unless_told(plane: Plane, name: str, replicas: int) -> bool:
 
 
 @pytest.mark.parametrize("later", [0, 1])
+@pytest.mark.parametrize("has_followed", [False, True])
 async def test_a_version_of_another_history_is_not_built_on(
-    world: World, later: int, caplog: pytest.LogCaptureFixture
+    world: World, later: int, has_followed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = await world.plane()
     await joined(one)
     other = await world.plane()
     copy = world.copy()
-    assert await unless_told(one, "lost", 1)
     await other.settle()
+    if has_followed:
+        assert await unless_told(one, "lost", 1)
+        await other.settle()
+    else:
+        # All that it has read of the journal is in the copy: only its ledger tells.
+        assert await unless_told(other, "lost", 1)
     before = other.fleet.version("a")
     world.put_back(copy)
     # It takes the copy for what it was, and promises three cores of four as the same version.
