@@ -152,7 +152,8 @@ def migrate(loaded: LoadedSettings) -> None:
 def certs(directory: Path, hosts: tuple[str, ...]) -> None:
     """Make a small CA and a server certificate, for trying out.
 
-    A CA that the directory already has is kept, and issues the new server certificate.
+    A CA that the directory already has is kept, and issues the new server certificate; the hosts
+    of the one before stay.
 
     \b
     Example:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 import time
 import uuid
 from contextlib import suppress
@@ -25,7 +24,7 @@ from federation.agents.forwarding import Forwarding, PeerChannels, answer_peer, 
 from federation.agents.interests import Interests
 from federation.agents.sessions import Sessions
 from federation.agents.upkeep import Upkeep
-from federation.certificates import ca_fingerprint
+from federation.certificates import ca_fingerprint, check_issued
 from federation.database import Database, keep_running
 from federation.files import make_private_directory, write_whole
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
@@ -349,16 +348,12 @@ class ControlPlane:
         self._add_services(self._advertised(ca_pem))
 
     def _server_credentials(self) -> grpc.ServerCredentials | None:
-        cert, key = self._settings.tls_cert, self._settings.tls_key
-        if cert is None or key is None:
+        settings = self._settings
+        cert, key, ca = settings.tls_cert, settings.tls_key, settings.tls_ca
+        if cert is None or key is None or ca is None:
             return None
         pair = (_read(key), _read(cert))
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
-        except (ssl.SSLError, OSError, ValueError) as error:
-            raise PreconditionFailed(
-                f"{cert} with the key {key} cannot be used: {error}"
-            ) from error
+        check_issued(cert, key, ca)
         return grpc.ssl_server_credentials([pair])
 
     def _advertised(self, ca_pem: bytes | None) -> Advertised:

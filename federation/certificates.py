@@ -9,6 +9,7 @@ import hashlib
 import ipaddress
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -67,7 +68,8 @@ def make_certificates(
 ) -> CertificateFiles:
     """Make a CA unless ``directory`` has one, and issue a server certificate for ``hosts``.
 
-    ``hosts`` are host names and IP addresses; ``now`` is timezone-aware (None: by our clock).
+    ``hosts`` are host names and IP addresses, and those of the certificate that is there already
+    stay; ``now`` is timezone-aware (None: by our clock).
     Raises InvalidRequest for a host that is neither, PreconditionFailed when the directory holds
     half an authority or cannot be written to.
     """
@@ -76,11 +78,41 @@ def make_certificates(
     files = CertificateFiles.within(directory)
     make_private_directory(directory)
     authority = _read_authority(files) or _make_authority(files, now)
+    names += [name for name in _names_before(files) if name not in names]
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _server_certificate(authority, key, names, now)
     write_whole(files.key, _key_pem(key), mode=0o600)
     write_whole(files.cert, _pem(certificate), mode=0o644)
     return files
+
+
+def check_issued(cert: Path, key: Path, ca: Path) -> None:
+    """Raises PreconditionFailed unless who trusts ``ca`` trusts a server with this certificate.
+
+    It is tried: a client and a server shake hands in memory.
+    """
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.check_hostname = False  # Which host is asked for is not known here.
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        server_context.load_cert_chain(cert, key, password="")
+        client_context.load_verify_locations(ca)
+        server = server_context.wrap_bio(to_server, to_client, server_side=True)
+        client = client_context.wrap_bio(to_client, to_server)
+        for side in (client, server, client):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        raise PreconditionFailed(
+            f"{ca} (--tls-ca) is not the authority of {cert} (--tls-cert), so that no agent and no "
+            f"client could connect: {error.verify_message}. Intermediate certificates go behind "
+            f"the server's in {cert}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise PreconditionFailed(
+            f"{cert} with the key {key} under {ca} cannot be used: {error}"
+        ) from error
 
 
 def ca_fingerprint(pem: bytes) -> str:
@@ -119,6 +151,16 @@ def _alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     if violations:
         raise InvalidRequest(violations)
     return names
+
+
+def _names_before(files: CertificateFiles) -> list[x509.GeneralName]:
+    """What the server certificate that is there is for; nothing where there is none to read."""
+    try:
+        before = x509.load_pem_x509_certificate(files.cert.read_bytes())
+        found = before.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return []
+    return [name for name in found if isinstance(name, x509.DNSName | x509.IPAddress)]
 
 
 def _read_authority(files: CertificateFiles) -> Authority | None:

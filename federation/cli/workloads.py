@@ -33,6 +33,11 @@ from federation.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
 DECISION_ID_LENGTH = 36
+NOT_PLACED = 3
+WITHOUT_A_PLACE = {
+    scheduling_pb2.Outcome.OUTCOME_UNSCHEDULABLE,
+    scheduling_pb2.Outcome.OUTCOME_NO_FIT,
+}
 
 Ask = Callable[[Client], Awaitable[scheduling_pb2.ScheduleResponse]]
 
@@ -44,6 +49,7 @@ fedctl schedule -f deployment.yaml -f policy.yaml
 fedctl schedule -f deployment.yaml -f policy.yaml --preview
 fedctl schedule -f binding.yaml --certificate strict --idempotency-key 2f1c
 fedctl schedule --commit TOKEN
+fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
 """
 
 
@@ -58,7 +64,6 @@ fedctl schedule --commit TOKEN
 @click.option(
     "--idempotency-key",
     metavar="KEY",
-    default="",
     help="Decide once however often this is called with it, for a day; one binding only.",
 )
 @click.option(
@@ -79,6 +84,11 @@ fedctl schedule --commit TOKEN
     metavar="SECONDS",
     help="How long to wait for the agents to choose nodes.",
 )
+@click.option(
+    "--exit-code",
+    is_flag=True,
+    help="Exit with 3 when a binding has no place: UNSCHEDULABLE or NO_FIT. Else that is 0.",
+)
 @output_option
 def schedule(
     paths: Sequence[str],
@@ -88,16 +98,19 @@ def schedule(
     wait: bool,
     preview: bool,
     tokens: Sequence[str],
-    idempotency_key: str,
+    idempotency_key: str | None,
     certificate: str | None,
     lease_seconds: int | None,
     node_timeout: float,
+    exit_code: bool,
 ) -> None:
     """Decide where workloads run: ResourceBindings, or workloads with their policies."""
     if bool(paths) == bool(tokens):
         raise click.UsageError("give files with -f, or tokens of previews with --commit")
     if tokens and preview:
         raise click.UsageError("--preview decides, --commit takes what was decided: choose one")
+    if idempotency_key is not None and not idempotency_key.strip():
+        raise click.UsageError("--idempotency-key: must not be empty")
     if idempotency_key and (tokens or preview):
         raise click.UsageError("tokens of previews are repeatable without --idempotency-key")
     if tokens and (certificate or lease_seconds):
@@ -107,17 +120,19 @@ def schedule(
             partial(Client.commit_preview, token=token, node_timeout_seconds=node_timeout)
             for token in tokens
         ]
-        _show_as_answered(asks, output)
+        _show_as_answered(asks, output, exit_code=exit_code)
         return
     bindings = _promised(_bindings(paths), certificate, lease_seconds)
     if idempotency_key and len(bindings) > 1:
         raise click.UsageError(f"a key stands for one request, and the files hold {len(bindings)}")
     scheduling = partial(
-        Client.schedule, node_timeout_seconds=node_timeout, idempotency_key=idempotency_key
+        Client.schedule, node_timeout_seconds=node_timeout, idempotency_key=idempotency_key or ""
     )
     method = Client.preview if preview else scheduling
     _show_as_answered(
-        [partial(method, binding=binding, adopt=adopt, wait=wait) for binding in bindings], output
+        [partial(method, binding=binding, adopt=adopt, wait=wait) for binding in bindings],
+        output,
+        exit_code=exit_code,
     )
 
 
@@ -135,12 +150,14 @@ def _promised(
     return bindings
 
 
-def _show_as_answered(asks: Sequence[Ask], output: Format) -> None:
+def _show_as_answered(asks: Sequence[Ask], output: Format, *, exit_code: bool) -> None:
     """One call after the other: what was committed is shown even when a later call fails."""
     documents = []
+    outcomes = set()
     try:
         for ask in asks:
             answer = connection().call(ask)
+            outcomes.add(answer.decision.outcome)
             if output.is_document:
                 documents.append(document_from_message(answer))
                 continue
@@ -152,6 +169,8 @@ def _show_as_answered(asks: Sequence[Ask], output: Format) -> None:
     finally:
         if documents:
             show.print_document(documents, output)
+    if exit_code and outcomes & WITHOUT_A_PLACE:
+        click.get_current_context().exit(NOT_PLACED)
 
 
 @click.command(epilog="Example: fedctl explain shop/checkout-deployment")

@@ -20,7 +20,6 @@ from federation.v1 import agents_pb2
 
 # Taints may make more pools than there are cells to be divided among them.
 MAX_CELLS: Final = 4 * MAX_BUDGET
-MAX_RESOURCES: Final = 64
 MAX_LABEL_KEYS: Final = 64
 # Of this many nodes, each with as many replicas as an answer holds, the sum stays within 64 bits.
 MAX_NODES: Final = 2**31 - 1
@@ -80,7 +79,7 @@ def _check_keys(message: agents_pb2.NodePools, path: str, found: Violations) -> 
     ranges.distinct(message.resources, f"{path}.resources", found)
     for field, number, most in (
         ("labelKeys", len(message.label_keys), MAX_LABEL_KEYS),
-        ("resources", len(message.resources), MAX_RESOURCES),
+        ("resources", len(message.resources), ranges.MAX_RESOURCES),
         ("pools", len(message.pools), MAX_CELLS),
         ("counts", len(message.counts), MAX_CELLS),
     ):

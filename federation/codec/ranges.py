@@ -24,6 +24,8 @@ MAX_INT64: Final = 2**63 - 1
 MAX_LEASE_SECONDS: Final = 10 * 365 * 86_400
 # Karmada's limit: the name also becomes part of namespaces and secrets.
 MAX_CLUSTER_NAME: Final = 48
+# Kinds of resources that a replica may ask for, and that a node pool may be told in.
+MAX_RESOURCES: Final = 64
 
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]{1,19}", re.ASCII)

@@ -14,7 +14,13 @@ from federation.codec.documents import Document
 from federation.codec.karmada_fields import ROOTS
 from federation.codec.kubernetes_fields import check_workload_fields
 from federation.codec.pods import message_at, object_at, requirements_of_pod
-from federation.codec.policies import DEFAULT_NAMESPACE, Template, check_policy, policy_for
+from federation.codec.policies import (
+    DEFAULT_NAMESPACE,
+    Template,
+    check_policy,
+    is_cluster_wide,
+    policy_for,
+)
 from federation.codec.violations import Violations
 from federation.v1 import resource_pb2
 
@@ -57,6 +63,7 @@ def bindings_from_documents(documents: Iterable[Document]) -> list[resource_pb2.
     for position, document in enumerate(documents, start=1):
         _sort(document, f"document {position}", given, found)
     # Before a policy can be read, nothing can be said about what it selects.
+    _check_policies_distinct(given.policies, found)
     found.check()
     bindings = [*given.bindings]
     for workload in given.workloads:
@@ -202,6 +209,20 @@ def _replicas(value: Any, path: str, found: Violations) -> int:
         found.add(path, f"must be a whole number, not {value!r}")
         return 0
     return max(0, min(ranges.replicas(value, path, found), ranges.MAX_REPLICAS))
+
+
+def _check_policies_distinct(
+    policies: list[resource_pb2.PropagationPolicy], found: Violations
+) -> None:
+    """Of two policies of one name it would be chance which one holds."""
+    seen: set[tuple[str, str, str]] = set()
+    for policy in policies:
+        kind, meta = policy.kind or _POLICY_KINDS[0], policy.metadata
+        namespace = "" if is_cluster_wide(policy) else meta.namespace or DEFAULT_NAMESPACE
+        key = (kind, namespace, meta.name)
+        if key in seen and meta.name:
+            found.add(f"{kind}/{meta.name}", "is there twice")
+        seen.add(key)
 
 
 def _check_distinct(bindings: list[resource_pb2.ResourceBinding], found: Violations) -> None:

@@ -22,8 +22,9 @@ def once_of(
     key = request.idempotency_key
     if not key:
         return None
-    if len(key) > MAX_KEY_CHARACTERS or not key.isprintable():
-        found.add("idempotencyKey", f"must be at most {MAX_KEY_CHARACTERS} printable characters")
+    if len(key) > MAX_KEY_CHARACTERS or not key.isprintable() or not key.strip():
+        rule = f"must be at most {MAX_KEY_CHARACTERS} printable characters, not only blanks"
+        found.add("idempotencyKey", rule)
         return None
     body = deepcopy(request)
     body.ClearField("idempotency_key")

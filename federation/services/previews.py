@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from federation.model.errors import PreconditionFailed
 from federation.model.placement import Binding
+from federation.scheduler.decision import Outcome
 from federation.scheduler.reserve import Refused
 from federation.services.committing import Committing
 from federation.services.deciding import PLACED, asks_the_same
@@ -50,11 +51,13 @@ class Previews:
     async def preview(self, binding: Binding, *, adopt: bool, wait: bool) -> Previewed:
         """What ``Scheduling.schedule`` would decide now, and a token that commits it.
 
-        Without a token where that would store nothing. Raises what ``Scheduling.consider`` raises.
+        Without a token where there is nothing to commit: where the decision would not be stored,
+        and where no cluster fits. Raises what ``Scheduling.consider`` raises.
         """
         decided = await self._scheduling.consider(binding, adopt=adopt)
         record, considered = self._committing.unstored(decided), decided.considered
-        if not (considered.known or wait or considered.is_placed):
+        is_stored = considered.known or wait or considered.is_placed
+        if not is_stored or considered.verdict.decision.outcome is Outcome.NO_FIT:
             return Previewed(record=record)
         made = make_secret()
         preview = NewPreview(

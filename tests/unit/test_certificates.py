@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from federation.certificates import CertificateFiles, ca_fingerprint, make_certificates
+from federation.certificates import (
+    CertificateFiles,
+    ca_fingerprint,
+    check_issued,
+    make_certificates,
+)
 from federation.model.errors import InvalidRequest, PreconditionFailed
 
 
@@ -69,6 +74,30 @@ def test_a_second_run_keeps_the_authority_and_issues_anew(tmp_path: Path) -> Non
     assert files.ca.read_bytes() == ca
     assert files.cert.read_bytes() != cert
     handshake(files, "other.example")
+
+
+def test_a_second_run_forgets_no_host(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["first.example", "10.0.0.5"], now=now())
+    make_certificates(tmp_path, ["second.example"], now=now())
+    files = make_certificates(tmp_path, ["first.example", "third.example"], now=now())
+    for host in ("first.example", "10.0.0.5", "second.example", "third.example"):
+        handshake(files, host)
+    files.cert.write_bytes(b"no certificate")
+    handshake(make_certificates(tmp_path, ["fourth.example"], now=now()), "fourth.example")
+
+
+def test_an_authority_that_did_not_issue_the_certificate_is_noticed(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path / "one", ["localhost"])
+    other = make_certificates(tmp_path / "other", ["localhost"])
+    check_issued(files.cert, files.key, files.ca)
+    with pytest.raises(PreconditionFailed, match="is not the authority of") as caught:
+        check_issued(files.cert, files.key, other.ca)
+    assert str(other.ca) in caught.value.message
+    assert "--tls-ca" in caught.value.message
+    with pytest.raises(PreconditionFailed, match="cannot be used"):
+        check_issued(files.cert, other.key, files.ca)
+    with pytest.raises(PreconditionFailed, match="cannot be used"):
+        check_issued(files.cert, files.key, files.key)
 
 
 def test_half_an_authority_is_not_replaced(tmp_path: Path) -> None:

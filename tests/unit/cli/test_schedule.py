@@ -186,3 +186,35 @@ async def test_a_token_that_is_none_is_refused(running: RunningControlPlane) -> 
     result = await run(running, "schedule", "--commit", "nonsense")
     assert result.exit_code == 1
     assert result.stderr == ("error: The preview token is unknown or has expired: preview again.\n")
+
+
+async def test_what_has_no_place_ends_with_3_where_that_is_asked_for(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    whole: dict[str, Any] = BINDING
+    spec = whole["spec"]
+    placements = {
+        "fits": spec["placement"],
+        "nowhere": {"clusterAffinity": {"clusterNames": ["nosuch"]}},
+    }
+    for name, placement in placements.items():
+        document = whole | {"spec": spec | {"placement": placement}}
+        (tmp_path / name).write_text(yaml.safe_dump(document), encoding="utf-8")
+    big = whole | {"spec": spec | {"replicas": 10_000}}
+    (tmp_path / "big").write_text(yaml.safe_dump(big), encoding="utf-8")
+    expected = {"fits": ("SCHEDULED", 0), "nowhere": ("NO_FIT", 3), "big": ("UNSCHEDULABLE", 3)}
+    async with running.connected("m1", report=report(nodes=2)):
+        for name, (outcome, code) in expected.items():
+            asked = ["schedule", "-f", str(tmp_path / name), "--preview"]
+            told = await run(running, *asked, "--exit-code")
+            assert (told.exit_code, outcome in told.stdout) == (code, True), told.output
+            assert (await run(running, *asked)).exit_code == 0
+            # There is nothing to commit where no cluster fits.
+            assert ("Commit with" in told.stdout) == (outcome != "NO_FIT")
+
+
+@pytest.mark.parametrize("key", ["", " "])
+def test_an_empty_idempotency_key_is_none(key: str, file: str) -> None:
+    result = CliRunner().invoke(fedctl, ["schedule", "-f", file, "--idempotency-key", key])
+    assert result.exit_code == 2
+    assert "--idempotency-key: must not be empty" in result.stderr

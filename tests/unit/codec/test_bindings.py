@@ -275,3 +275,14 @@ def test_a_binding_with_everything_comes_back() -> None:
     assert binding.requirements.request == {"cpu": 1500, "memory": 10**9, "nvidia.com/gpu": 1}
     assert binding_from_message(binding_to_message(binding)) == binding
     assert binding.fresh
+
+
+def test_a_replica_asks_for_so_many_kinds_of_resources_and_no_more() -> None:
+    def asked(number: int) -> dict[str, Any]:
+        names = {f"example.com/r{each}": "1" for each in range(number)}
+        return {"replicaRequirements": {"resourceRequest": names}}
+
+    assert len(read(asked(64)).requirements.request) == 64
+    assert violations(asked(10_000)) == {
+        "spec.replicaRequirements.resourceRequest": "must name at most 64 resources, not 10000"
+    }

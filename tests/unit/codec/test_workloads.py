@@ -303,3 +303,14 @@ def test_a_policy_is_checked_before_it_is_used() -> None:
 
 def test_a_binding_that_is_there_twice_is_refused() -> None:
     assert "is there twice" in violations(workload(), workload(), policy()).popitem()[1]
+
+
+def test_a_policy_that_is_there_twice_is_refused() -> None:
+    assert violations(workload(), policy(), policy()) == {
+        "PropagationPolicy/policy": "is there twice"
+    }
+    # A namespace that is not written is the usual one; other namespaces and kinds are others.
+    twice = violations(workload(), policy(namespace="default"), policy(clusters=("b",)))
+    assert set(twice) == {"PropagationPolicy/policy"}
+    everywhere = policy("ClusterPropagationPolicy")
+    assert winner(policy(clusters=("a",)), policy(namespace="shop"), everywhere) == "a"

@@ -63,7 +63,7 @@ def test_items_of_a_batch_have_keys_of_their_own() -> None:
     assert once(item) is not None
 
 
-@pytest.mark.parametrize("key", ["x" * 129, "line\nbreak", "nul\0"])
+@pytest.mark.parametrize("key", ["x" * 129, "line\nbreak", "nul\0", " "])
 def test_bad_keys_are_told(key: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         once(request(key=key))
