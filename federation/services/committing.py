@@ -24,7 +24,14 @@ from federation.services.following import Following
 from federation.services.journal_ports import Holding
 from federation.services.once import answer_of, kept_answer
 from federation.services.packed_traces import packed_off_loop, packed_traces
-from federation.services.ports import Clock, Peers, Store, StoredBinding, Transaction
+from federation.services.ports import (
+    CONNECTION_LOST,
+    Clock,
+    Peers,
+    Store,
+    StoredBinding,
+    Transaction,
+)
 from federation.services.promising import Working
 from federation.services.rechecking import lock_groups, unchanged
 from federation.services.threads import PREVIEWING, UNDER_LOCKS, Threads
@@ -203,6 +210,8 @@ class Committing:
         """Every request of the batch is answered or waits again."""
         if isinstance(error, Conflict):
             self._waiting.again(batch.values())
+        elif _has_lost_connection(error):
+            self._again_once(batch, error)
         elif isinstance(error, Unavailable) or len(batch) == 1:
             for request in batch.values():
                 request.fail(error)
@@ -211,6 +220,15 @@ class Committing:
             for key, request in batch.items():
                 if not request.answer.done():
                     await _arrived(await self._start({key: request}, None))
+
+    def _again_once(self, batch: Batch, error: Exception) -> None:
+        """Nothing of it is committed; on another connection it may be."""
+        again = [each for each in batch.values() if not each.has_lost_connection]
+        for request in batch.values():
+            if request.has_lost_connection:
+                request.fail(error)
+            request.has_lost_connection = True
+        self._waiting.again(again)
 
     async def _commit(self, batch: Batch, decided: list[Decided], working: Working) -> bool:
         """Write what was decided; what does not fit beside what others did is decided again.
@@ -388,6 +406,10 @@ def _is_stored(decided: Decided, request: Request) -> bool:
     and does not want to wait.
     """
     return bool(decided.draft.known or request.wait or decided.considered.is_placed)
+
+
+def _has_lost_connection(error: Exception) -> bool:
+    return isinstance(error, Unavailable) and error.reason == CONNECTION_LOST
 
 
 async def _arrived(ahead: _Ahead | None) -> bool:

@@ -461,6 +461,11 @@ class Transaction(Protocol):
     def histories(self) -> Histories: ...
 
 
+# The reason of Unavailable where a connection ended before what was asked on it was committed:
+# another one may work at once.
+CONNECTION_LOST = "CONNECTION_LOST"
+
+
 class Store(Protocol):
     """Where everything is kept. Raises Unavailable when it cannot be reached in time."""
 

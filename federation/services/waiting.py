@@ -38,6 +38,7 @@ class Request:
     once: Once | None
     answer: asyncio.Future[Scheduled]
     tries: int = 0
+    has_lost_connection: bool = False
 
     @property
     def key(self) -> Key:

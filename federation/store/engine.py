@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from federation.model.errors import Conflict, FederationError, InvalidRequest, Unavailable
+from federation.services.ports import CONNECTION_LOST
 from federation.store import lost_peers
 
 POOL_SIZE = 16
@@ -195,7 +196,7 @@ async def translated() -> AsyncIterator[None]:
 def meaning_of(error: DBAPIError) -> FederationError | None:
     """What callers can be told; None for faults of ours."""
     if error.connection_invalidated:
-        return Unavailable(UNREACHABLE)
+        return Unavailable(UNREACHABLE, reason=CONNECTION_LOST)
     cause = _driver_error(error)
     sqlstate = _sqlstate(error.orig) or _sqlstate(cause)
     if (told := _told_by(sqlstate)) is not None:
