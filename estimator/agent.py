@@ -103,12 +103,14 @@ class MemberCluster(Protocol):
 class WatchedCluster:
     """A cluster of nodes and pods. ``lost_contact_at`` is set by whoever feeds the cache.
 
-    ``follows_claims``: an extender or a binder here puts pods where room is claimed for them.
+    ``follows_claims``: an extender or a binder here puts pods where room is claimed for them;
+    they wait for ``told``, which is set once what is promised here was said as a whole.
     """
 
     def __init__(self, node_set: NodeSet) -> None:
         self.claims = NodeClaims()
         self.follows_claims = False
+        self.told = asyncio.Event()
         self._node_set = node_set
         self.cache = ClusterCache(on_bound=self._settle, on_change=self._follow)
         self._echoes = EchoCount(self.cache.pod)
@@ -164,6 +166,8 @@ class WatchedCluster:
         yield from self._echoes.tell(update)
         if self.follows_claims:
             yield from self._plans.look_for(update, self.cache.snapshot(), self._strategy)
+        if update.is_complete:
+            self.told.set()
 
     def echoes(self) -> tuple[int, tuple[Echo, ...]]:
         echoes = echoes_with(self._echoes.take(), self._standing().replicas)
@@ -329,8 +333,7 @@ class Agent:
         for step, _ in enumerate(self._member.look_for(update), start=1):
             if step % STEPS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        # The parts of a large update but for its last have no version, nor has an empty ledger.
-        self._is_told = update.version > 0 or (update.whole and not update.interests)
+        self._is_told = update.is_complete
 
     def has_changed_much(self) -> bool:
         """Whether the picture is so unlike the newest report that another should not wait.

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from estimator.agent import Agent, WatchedCluster
 from estimator.backoff import Backoff
@@ -35,13 +35,16 @@ from estimator.placing import MOST_ALLOCATED
 from estimator.rpc.channel import Dialler, Endpoint
 from estimator.rpc.enrolment import Identity
 from estimator.rpc.karmada import KarmadaEstimator, KarmadaSettings, serve_karmada
-from estimator.rpc.stream import Speaker, keep_connected
+from estimator.rpc.stream import Speaker, keep_connected, wait_until
 from estimator.scoring_config.choice import strategy_for
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
 from estimator.scoring_settings import ExtenderSettings
 from estimator.settings import RunSettings
 from estimator.sources import DumpSource, ScriptSource, Source
 from federation.model.errors import InvalidRequest, PreconditionFailed, Unauthenticated, Unavailable
+
+# So long pods wait for a control plane that is away, when an agent starts.
+PROMISES_SECONDS: Final = 30.0
 
 Answer = TypeVar("Answer")
 
@@ -80,6 +83,9 @@ async def run(settings: RunSettings, stopping: asyncio.Event) -> None:
         lenient = settings.scoring.extender is not None
         source.member.place_by(placing_strategy(configuration, lenient=lenient))
         source.member.follows_claims = settings.scoring.placer != "none"
+        if not settings.endpoints:
+            # Nobody promises anything here.
+            source.member.told.set()
 
     async def work() -> None:
         tasks = []
@@ -207,7 +213,7 @@ async def _serve_extender(
     tls = None
     if extending.tls_cert is not None and extending.tls_key is not None:
         tls = server_tls(extending.tls_cert, extending.tls_key, extending.client_ca)
-    if await _unless_stopped(_is_ready(source), stopping) is None:
+    if await _unless_stopped(_may_place(source, "extender"), stopping) is None:
         return
     listen = extending.listen
     server = ExtenderServer(extender, host=listen.host, port=listen.port, tls=tls)
@@ -241,7 +247,7 @@ async def _bind_pods(
 ) -> None:
     """Get ready, and then bind pods until told to stop."""
     strategy = strategy_for(configuration, SCHEDULER_NAME)
-    if await _unless_stopped(_is_ready(source), stopping) is None:
+    if await _unless_stopped(_may_place(source, "binder"), stopping) is None:
         return
     writes = _writes(settings)
     binder = Binder(
@@ -261,6 +267,25 @@ async def _bind_pods(
 
 async def _is_ready(source: Source) -> bool:
     await _patiently(source.ready)
+    return True
+
+
+async def _may_place(source: Source, placer: str) -> bool:
+    """Whose picture is whole, and who knows what is promised in it: others' pods would take that.
+
+    An agent that starts knows of no promise until the control plane has told it.
+    """
+    await _is_ready(source)
+    told = _watched(source).told
+    if not told.is_set():
+        logger.info("the %s waits to be told what is promised here", placer)
+        await wait_until(told, PROMISES_SECONDS)
+    if not told.is_set():
+        logger.warning(
+            "the %s begins without knowing what is promised here: the control plane has not said "
+            "in %.0f s; other pods may take that room",
+            *(placer, PROMISES_SECONDS),
+        )
     return True
 
 

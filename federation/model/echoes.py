@@ -114,6 +114,11 @@ class InterestUpdate:
     interests: tuple[Interest, ...] = ()
     removed: tuple[str, ...] = ()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all is said: parts but the last have no version, nor has an empty ledger."""
+        return self.version > 0 or (self.whole and not self.interests)
+
 
 class Lookout:
     """What is looked for, found by what pods say of themselves: the label, else the owner.

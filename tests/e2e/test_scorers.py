@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
+from estimator.credential import Credential, CredentialFile, store_credential
+from federation.v1.agents_pb2 import BindingInterest, InterestUpdate, Share, SoughtShape
+from federation.v1.resource_pb2 import ReplicaRequirements
 from tests.binders import cluster_of, nodes_of, pending, told, until
 from tests.e2e.test_agent import DUMPS, SECONDS, Process, estimator
 from tests.kubeapi.documents import node, pod
 from tests.kubeapi.resources import LEASES
 from tests.kubeapi.server import KubeApiServer
+from tests.unit.estimator.rpc.lines import Line, exchange
+from tests.unit.estimator.rpc.test_stream import welcome
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scoring"
 
@@ -109,3 +117,76 @@ async def test_binder_that_is_told_to_stop_hands_over_at_once(tmp_path: Path) ->
         async with estimator(*binder):
             server.cluster.put(pending("p"))
             await until(server, lambda: nodes_of(server).get("p") == "a")
+
+
+PROMISED = InterestUpdate(
+    version=1,
+    whole=True,
+    bindings=[
+        BindingInterest(
+            binding="shop/web",
+            shapes=[
+                SoughtShape(
+                    request={"cpu": 4000},
+                    decisions=["d"],
+                    planned=Share(
+                        replicas=1,
+                        replica_requirements=ReplicaRequirements(resource_request={"cpu": "4"}),
+                    ),
+                )
+            ],
+        )
+    ],
+)
+
+
+@asynccontextmanager
+async def starting_anew(
+    tmp_path: Path, *flags: str
+) -> AsyncIterator[tuple[KubeApiServer, Line, Process]]:
+    """An agent that had joined before, and whose control plane has not spoken yet."""
+    async with exchange() as control_plane:
+        kept = tmp_path / "credential"
+        endpoints = (control_plane.endpoint,)
+        credential = Credential(
+            cluster="member1", endpoints=endpoints, credential="id.secret", expires_at=2.0**33
+        )
+        store_credential(CredentialFile(kept), credential)
+        with KubeApiServer(cluster_of(node("a"))) as server:
+            kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+            async with estimator(
+                *("run", "--cluster", "member1", "--kubeconfig", str(kubeconfig), *flags),
+                *("--endpoint", control_plane.endpoint, "--insecure"),
+                *("--credential-file", str(kept)),
+            ) as agent:
+                yield server, await control_plane.next_line(), agent
+
+
+async def test_extender_answers_nobody_before_it_knows_what_is_promised(tmp_path: Path) -> None:
+    """What an agent claimed ends with it: for a moment all room looks free to pods of others."""
+    port = free_port()
+    flags = ("--extender-listen", f"127.0.0.1:{port}")
+    async with starting_anew(tmp_path, *flags) as (_, line, agent):
+        await line.receive()
+        await has_logged(agent, "extender waits to be told what is promised here")
+        body = {"Pod": pending("p", cpu="1"), "NodeNames": ["a"]}
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await asked(port, "filter", body)
+        await line.send(welcome=welcome())
+        await line.send(interest=PROMISED)
+        await has_logged(agent, "extender is served")
+        answer = await asked(port, "filter", body)
+        assert answer["FailedNodes"] == {"a": "short of cpu"}
+
+
+async def test_binder_binds_nobody_before_it_knows_what_is_promised(tmp_path: Path) -> None:
+    async with starting_anew(tmp_path, "--binder") as (server, line, agent):
+        server.cluster.put(pending("p", cpu="1"))
+        await line.receive()
+        await has_logged(agent, "binder waits to be told what is promised here")
+        assert server.cluster.all(LEASES) == []
+        await line.send(welcome=welcome())
+        await line.send(interest=PROMISED)
+        await until(server, lambda: told(server, "p") != [])
+        assert "short of cpu" in told(server, "p")[0]
+        assert nodes_of(server) == {}
