@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 import federation.grpc_noise  # noqa: F401 - before grpc
+from federation.allocator import give_back_freed_memory
 from federation.app import ControlPlane
 from federation.certificates import make_certificates
 from federation.database import (
@@ -111,6 +112,7 @@ def serve(loaded: LoadedSettings) -> None:
     """
     settings = loaded.settings
     configure_logging(sys.stderr, form=settings.log_format, level=settings.log_level)
+    give_back_freed_memory()
     # While it starts, too, it must end what it has begun.
     interruptions = Interruptions()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -31,7 +31,7 @@ from federation.model.errors import FederationError, PreconditionFailed, Unavail
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
 from federation.rpc.estimates import EstimatesServicer
-from federation.rpc.interceptors import Gate
+from federation.rpc.interceptors import MAX_REQUEST_BYTES, Gate
 from federation.rpc.joining import Advertised
 from federation.rpc.peers import PeersServicer
 from federation.rpc.placing import NodePlacing
@@ -96,11 +96,13 @@ UPKEEP_SECONDS = 10.0
 DAY_SECONDS = 86_400.0
 # The longest pause between two tries of an agent.
 DIAL_AGAIN_SECONDS = 30.0
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
 GRPC_OPTIONS = (
     # Two servers on one port would share its calls by chance: the second is told instead.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    # What nobody reads yet stays with who sends it; probing would let it send megabytes.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),
     # An agent whose network vanished is noticed although it sends nothing.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),

@@ -26,7 +26,6 @@ from federation.v1.resource_pb2 import Cluster as ClusterMessage
 
 # Kubernetes keeps objects of up to 1.5 MiB. An answer holds 4, the agent's part included.
 MAX_CLUSTER_BYTES = 1536 * 1024
-MAX_ENROLLMENT_BYTES = 64 * 1024
 
 
 class ClustersServicer(Servicer):
@@ -67,7 +66,6 @@ class ClustersServicer(Servicer):
     ) -> messages.EnrollClusterResponse:
         found = Violations()
         refuse_nul(request, "", found)
-        size(request, "", found, most_bytes=MAX_ENROLLMENT_BYTES)
         texts.uid(request.cluster_uid, "clusterUid", found)
         for field, text in (
             ("kubernetesVersion", request.kubernetes_version),

@@ -9,8 +9,23 @@ import asyncio
 import inspect
 import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import aclosing, suppress
+from collections import Counter
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -22,11 +37,13 @@ from federation.model.errors import (
     DeadlineMissed,
     FederationError,
     InvalidRequest,
+    LimitExceeded,
     PermissionRefused,
     Unauthenticated,
     Unavailable,
 )
 from federation.rpc.status import status_of
+from federation.rpc.strangers import Strangers
 from federation.services.identity import Identity
 from federation.services.values import Principal, PrincipalKind
 
@@ -42,12 +59,33 @@ OPEN_METHODS = frozenset(
 )
 AGENT_METHODS = frozenset({"/federation.v1.Agents/Connect"})
 PEER_METHODS = frozenset({"/federation.v1.Peers/AskAgent"})
+# What people and programs write at length; everything else names things.
+BIG_METHODS = frozenset(
+    {
+        "/federation.v1.Agents/Connect",
+        "/federation.v1.Clusters/UpdateCluster",
+        "/federation.v1.Estimates/EstimateComponentSets",
+        "/federation.v1.Estimates/EstimateReplicas",
+        "/federation.v1.Peers/AskAgent",
+        "/federation.v1.Scheduling/Schedule",
+        "/federation.v1.Scheduling/ScheduleBatch",
+        "/federation.v1.Scoring/ScoreNodes",
+        "/federation.v1.Simulation/Simulate",
+    }
+)
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+SMALL_REQUEST_BYTES = 64 * 1024
+LOOKUPS_AT_ONCE = 4
+# One in use, and others that end just now or broke unnoticed.
+STREAMS_PER_AGENT = 4
 # How often the caller of a stream is looked at again; mostly that is remembered.
 ADMITTED_SECONDS = 5.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # Generic in the stubs only.
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
+
+Reading: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
 
 logger = logging.getLogger(__name__)
 _caller: ContextVar[Principal] = ContextVar("caller")
@@ -65,10 +103,10 @@ def seconds_left(context: Context) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undecodable:
-    """Stands in for a request whose bytes are not the message they should be."""
+class Unread:
+    """Stands in for a request whose bytes are too many, or not the message they should be."""
 
-    rule: str
+    error: FederationError
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -78,9 +116,19 @@ class Gate(grpc.aio.ServerInterceptor):
     its caller's credential, agents' streams as long as those who look after them let them.
     """
 
-    def __init__(self, identity: Identity, *, deadline_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        deadline_seconds: float = 30.0,
+        strangers: Callable[[], Strangers] = Strangers,
+    ) -> None:
         self._identity = identity
         self._deadline_seconds = deadline_seconds
+        self._unproven = strangers()
+        self._open = {method: strangers() for method in OPEN_METHODS}
+        self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+        self._streams: Counter[str] = Counter()
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -88,84 +136,135 @@ class Gate(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        refusal: Exception | None = None
-        try:
-            await self._admit(handler_call_details)
-        except Exception as error:  # noqa: BLE001 - answered below, where there is a context
-            refusal = error
         return Guard(
             handler=handler,
             method=handler_call_details.method,
-            refusal=refusal,
             deadline_seconds=self._deadline_seconds,
-            admit=partial(self._admit, handler_call_details),
+            entered=partial(self._entered, handler_call_details),
+            admit=partial(self._admit_again, handler_call_details),
         ).guarded()
 
-    async def _admit(self, details: grpc.HandlerCallDetails) -> None:
+    @asynccontextmanager
+    async def _entered(
+        self, details: grpc.HandlerCallDetails, peer: str
+    ) -> AsyncGenerator[Reading]:
+        """For as long as the call lasts; gives what to read its request within.
+
+        Raises FederationError for a call that is not let in.
+        """
         if details.method in OPEN_METHODS:
+            async with self._open[details.method].call(peer) as place:
+                yield place.reading
             return
+        try:
+            known = self._identity.is_known(bearer_of(details))
+        except Unauthenticated:
+            known = False
+        if known:
+            principal = await self._admit(details)
+        else:
+            async with self._unproven.call(peer), self._lookups:
+                principal = await self._admit(details)
+        _caller.set(principal)
+        with self._counted(principal):
+            yield nullcontext
+
+    async def _admit(self, details: grpc.HandlerCallDetails) -> Principal:
+        """Raises FederationError."""
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 principal = await self._identity.identify(bearer_of(details))
         except TimeoutError as error:
             raise DeadlineMissed from error
         refuse_others(details.method, principal)
-        _caller.set(principal)
+        return principal
+
+    async def _admit_again(self, details: grpc.HandlerCallDetails) -> None:
+        if details.method not in OPEN_METHODS:
+            await self._admit(details)
+
+    @contextmanager
+    def _counted(self, principal: Principal) -> Iterator[None]:
+        """What an agent sends is kept in memory while it is read: it has few streams at once."""
+        if principal.kind is not PrincipalKind.AGENT:
+            yield
+            return
+        cluster = principal.cluster
+        if self._streams[cluster] >= STREAMS_PER_AGENT:
+            raise LimitExceeded(
+                f"the agent of cluster {cluster} has {STREAMS_PER_AGENT} streams already"
+            )
+        self._streams[cluster] += 1
+        try:
+            yield
+        finally:
+            self._streams[cluster] -= 1
+            if not self._streams[cluster]:
+                del self._streams[cluster]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """One call's handler, with its request checked, its deadline kept and its errors answered."""
+    """One call's handler, with its request checked, its deadline kept and its errors answered.
+
+    To gRPC every method takes a stream: the request of one that does not would be read, whole,
+    before anybody is asked whether the caller may make it.
+    """
 
     handler: Handler
     method: str
-    refusal: Exception | None
     deadline_seconds: float
+    entered: Callable[[str], AbstractAsyncContextManager[Reading]]
     admit: Callable[[], Awaitable[None]]
 
     def guarded(self) -> Handler:
-        codec = (tolerant(self.handler.request_deserializer), self.handler.response_serializer)
-        make: Any
+        deserialize = bounded(self.handler.request_deserializer, request_bytes(self.method))
+        codec = (deserialize, self.handler.response_serializer)
+        make: Any = grpc.stream_stream_rpc_method_handler
         behaviour: Any
         if self.handler.unary_unary is not None:
-            make, behaviour = grpc.unary_unary_rpc_method_handler, self._unary_unary
+            make, behaviour = grpc.stream_unary_rpc_method_handler, self._unary_unary
         elif self.handler.unary_stream is not None:
-            make, behaviour = grpc.unary_stream_rpc_method_handler, self._unary_stream
+            behaviour = self._unary_stream
         elif self.handler.stream_stream is not None:
-            make, behaviour = grpc.stream_stream_rpc_method_handler, self._stream_stream
+            behaviour = self._stream_stream
         else:
             raise NotImplementedError("no method takes a stream and gives a single answer")
         guarded: Handler = make(behaviour, *codec)
         return guarded
 
-    async def _unary_unary(self, request: Any, context: Context) -> Any:
+    async def _unary_unary(self, requests: AsyncIterator[Any], context: Context) -> Any:
         behaviour: Any = self.handler.unary_unary
-        return await self._served(context, lambda: behaviour(decoded(request), context))
 
-    async def _unary_stream(self, request: Any, context: Context) -> None:
+        async def work(reading: Reading) -> Any:
+            return await behaviour(await only(requests, reading), context)
+
+        return await self._served(context, work)
+
+    async def _unary_stream(self, requests: AsyncIterator[Any], context: Context) -> None:
         behaviour = self.handler.unary_stream
-        await self._served(
-            context,
-            lambda: while_admitted(relay(behaviour, decoded(request), context), self.admit),
-        )
+
+        async def work(reading: Reading) -> None:
+            request = await only(requests, reading)
+            await while_admitted(relay(behaviour, request, context), self.admit)
+
+        await self._served(context, work)
 
     async def _stream_stream(self, requests: AsyncIterator[Any], context: Context) -> None:
         behaviour = self.handler.stream_stream
-        await self._served(context, lambda: relay(behaviour, each_decoded(requests), context))
+        await self._served(context, lambda _: relay(behaviour, each_decoded(requests), context))
 
-    async def _served(self, context: Context, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def _served(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
         left = seconds_left(context)
-        # gRPC itself keeps the deadline of a caller who gave one.
-        unlimited = self.handler.response_streaming or left is not None
-        limit = asyncio.timeout(None if unlimited else self.deadline_seconds)
-        if self.refusal is not None:
-            await answer_error(context, self.refusal, self.method)
         if left is not None and left <= 0:
             # It has passed on the way: nobody would hear of what is done now.
             await answer_error(context, DeadlineMissed(), self.method)
+        # gRPC itself keeps the deadline of a caller who gave one.
+        unlimited = self.handler.response_streaming or left is not None
+        limit = asyncio.timeout(None if unlimited else self.deadline_seconds)
         try:
-            async with limit:
-                return await work()
+            async with limit, self.entered(context.peer()) as reading:
+                return await work(reading)
         except grpc.aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
@@ -221,24 +320,47 @@ def bearer_of(details: grpc.HandlerCallDetails) -> str:
     return credential.strip()
 
 
-def tolerant(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
-    """The deserializer, with bytes it refuses as a value: gRPC would answer UNKNOWN for them."""
+def request_bytes(method: str) -> int:
+    """How many a request of a method may have."""
+    return MAX_REQUEST_BYTES if method in BIG_METHODS else SMALL_REQUEST_BYTES
+
+
+def bounded(
+    deserialize: Callable[[bytes], Any] | None, most_bytes: int
+) -> Callable[[bytes], Any] | None:
+    """The deserializer, with what it refuses as a value: gRPC would answer UNKNOWN for it.
+
+    More bytes than these are not looked at.
+    """
     if deserialize is None:
         return None
 
     def decode(payload: bytes) -> Any:
+        if len(payload) > most_bytes:
+            text = f"the request has {len(payload)} bytes: this method takes at most {most_bytes}"
+            return Unread(error=LimitExceeded(text))
         try:
             return deserialize(payload)
         except Exception:  # noqa: BLE001 - whatever is wrong with the bytes, the caller sent them
-            return Undecodable(rule="the request is not a valid protobuf message of this method")
+            rule = "the request is not a valid protobuf message of this method"
+            return Unread(error=InvalidRequest.of("", rule, reason="UNDECODABLE"))
 
     return decode
 
 
 def decoded(request: Any) -> Any:
-    if isinstance(request, Undecodable):
-        raise InvalidRequest.of("", request.rule, reason="UNDECODABLE")
+    if isinstance(request, Unread):
+        raise request.error
     return request
+
+
+async def only(requests: AsyncIterator[Any], reading: Reading) -> Any:
+    """The one request of a call that is no stream."""
+    async with reading():
+        request = await anext(requests, None)
+    if request is None:
+        raise InvalidRequest.of("", "the call carries no request", reason="UNDECODABLE")
+    return decoded(request)
 
 
 async def each_decoded(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:

@@ -57,6 +57,16 @@ class Identity:
             kind=credential.kind, cluster=credential.cluster, credential_id=credential.id
         )
 
+    def is_known(self, bearer: str) -> bool:
+        """Whether it was found valid before: asking about it again costs no stranger's share."""
+        presented = parse_secret(bearer)
+        known = self._remembered.get(presented.id) if presented else None
+        return (
+            presented is not None
+            and known is not None
+            and presented.matches(known.credential.secret_hash)
+        )
+
     async def ensure_admin_token(self, keep: Callable[[str], None]) -> bool:
         """Makes the admin's token unless there is one; True when this made it.
 

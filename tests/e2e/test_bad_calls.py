@@ -198,10 +198,10 @@ FORGED = {
     "NUL": opaque('["\\u0000"]'),
     "half characters": opaque('["\\ud800","\\ud800"]'),
     "half a character": opaque('["\\ud800"]'),
-    "brackets": opaque("[" * 100_000),
+    "brackets": opaque("[" * 40_000),
     "digits": opaque("9" * 5_000),
     "bytes": base64.urlsafe_b64encode(b"\xff\xfe").decode(),
-    "2 MB": "A" * 2_000_000,
+    "60 kB": "A" * 60_000,
 }
 
 
@@ -232,7 +232,7 @@ def test_a_page_has_a_size(plane: Plane, size: int) -> None:
             assert (refusal.code, list(refusal.violations)) == (INVALID, ["pageSize"])
 
 
-@pytest.mark.parametrize("name", ["", "\0", "größe", "a" * MEBIBYTE, "a b", "../../etc"])
+@pytest.mark.parametrize("name", ["", "\0", "größe", "a" * 30_000, "a b", "../../etc"])
 def test_names_of_nothing_are_told_apart_from_faults(plane: Plane, name: str) -> None:
     clusters: Any = ClustersStub(plane.channel)
     scheduling: Any = SchedulingStub(plane.channel)
@@ -271,7 +271,12 @@ METHODS = (
 
 @pytest.mark.parametrize("method", METHODS)
 def test_bytes_that_are_no_message_are_the_callers_fault(plane: Plane, method: str) -> None:
-    payloads = (b"\xff" * 50, b"\x0a\x02\xff\xfe", b"\x0a\xff\xff\xff\xff\x0f", b"\x9b\x06" * 10**5)
+    payloads = (
+        b"\xff" * 50,
+        b"\x0a\x02\xff\xfe",
+        b"\x0a\xff\xff\xff\xff\x0f",
+        b"\x9b\x06" * 30_000,
+    )
     with plane.unharmed():
         for payload in (*payloads, nested(2_000)):
             refusal = plane.refused(plane.channel.unary_unary(method), payload)

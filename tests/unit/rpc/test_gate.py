@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -8,14 +11,26 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from federation.app import MAX_REQUEST_BYTES, SERVICES, SystemClock
+from federation.app import SERVICES, SystemClock
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
 from federation.rpc.estimates import EstimatesServicer
-from federation.rpc.interceptors import AGENT_METHODS, OPEN_METHODS, PEER_METHODS, Gate, Guard
+from federation.rpc.interceptors import (
+    AGENT_METHODS,
+    BIG_METHODS,
+    MAX_REQUEST_BYTES,
+    OPEN_METHODS,
+    PEER_METHODS,
+    SMALL_REQUEST_BYTES,
+    STREAMS_PER_AGENT,
+    Gate,
+    Guard,
+)
 from federation.rpc.peers import PeersServicer
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.simulation import SimulationServicer
+from federation.rpc.strangers import PER_ADDRESS, Limits, Strangers
+from federation.services.identity import Identity
 from federation.services.replicas import Replicas
 from federation.store.postgres import PostgresStore
 from federation.v1 import (
@@ -26,7 +41,7 @@ from federation.v1 import (
     scheduling_pb2,
     simulation_pb2,
 )
-from tests.control_planes import RunningControlPlane, refusal_of, refused
+from tests.control_planes import SECONDS, Refusal, RunningControlPlane, refusal_of, refused
 from tests.stores import engine, store
 
 __all__ = ["engine", "store"]
@@ -46,6 +61,7 @@ METHODS = [
     for method in service.methods
 ]
 PATHS = [f"/{service.full_name}/{method.name}" for service, method, _ in METHODS]
+BIG = "/federation.v1.Scheduling/Schedule"
 GUARDED = sorted(set(PATHS) - OPEN_METHODS - AGENT_METHODS - PEER_METHODS)
 
 
@@ -174,7 +190,7 @@ async def test_requests_beyond_the_limit_are_refused_and_the_limit_is_named(
     running: RunningControlPlane,
 ) -> None:
     header = await admin_header(running)
-    refusal = await refused(raw(running, GUARDED[0], bytes(MAX_REQUEST_BYTES + 1), header))
+    refusal = await refused(raw(running, BIG, bytes(MAX_REQUEST_BYTES + 1), header))
     assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert str(MAX_REQUEST_BYTES) in refusal.message
 
@@ -218,21 +234,27 @@ class Nobody:
     """An identity for methods that need none."""
 
 
-async def served(behaviour: Any, *, deadline_seconds: float) -> Any:
-    """One open method behind a gate of its own, called without a deadline."""
-    gate = Gate(Nobody(), deadline_seconds=deadline_seconds)
+@asynccontextmanager
+async def behind(gate: Gate, service: str, method: str, behaviour: Any) -> AsyncIterator[Any]:
+    """A unary method behind a gate of its own, ready to be called."""
     server = grpc.aio.server(interceptors=[gate])
-    handlers = {"Check": grpc.unary_unary_rpc_method_handler(behaviour)}
-    server.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("grpc.health.v1.Health", handlers)]
-    )
+    handlers = {method: grpc.unary_unary_rpc_method_handler(behaviour)}
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, handlers)])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            return await channel.unary_unary("/grpc.health.v1.Health/Check")(b"")
+            yield channel.unary_unary(f"/{service}/{method}")
     finally:
         await server.stop(None)
+
+
+async def served(behaviour: Any, *, deadline_seconds: float) -> Any:
+    """One open method, called without a deadline."""
+    nobody: Any = Nobody()
+    gate = Gate(nobody, deadline_seconds=deadline_seconds)
+    async with behind(gate, "grpc.health.v1.Health", "Check", behaviour) as call:
+        return await call(b"")
 
 
 async def test_a_call_without_a_deadline_gets_one() -> None:
@@ -265,13 +287,13 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
     guard: Any = Guard(
         handler=handler,
         method="/s/M",
-        refusal=None,
         deadline_seconds=5.0,
+        entered=lambda _: pytest.fail("it is too late to come in"),
         admit=lambda: pytest.fail("it is no stream"),
     )
     context = TooLate()
     with pytest.raises(grpc.aio.AbortError):
-        await guard.guarded().unary_unary(b"", context)
+        await guard.guarded().stream_unary(iter(()), context)
     assert context.status.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
@@ -289,3 +311,107 @@ async def test_what_nobody_expected_is_logged_under_an_id_and_not_told(
     fields = vars(record)["fields"]
     assert fields["error_id"] in refusal.message
     assert record.exc_info
+
+
+async def half_a_request(running: RunningControlPlane, path: str, *headers: str) -> Refusal:
+    """How a call is refused whose request never arrives."""
+    metadata = tuple(("authorization", header) for header in headers)
+    call: Any = running.channel.stream_unary(path)(metadata=metadata, timeout=SECONDS)
+    return await refused(call)
+
+
+@pytest.mark.parametrize("headers", [[], ["Bearer 0123456789abcdef.secret"]])
+@pytest.mark.parametrize("path", GUARDED)
+async def test_a_refused_call_is_refused_before_its_request_is_read(
+    running: RunningControlPlane, path: str, headers: list[str]
+) -> None:
+    refusal = await half_a_request(running, path, *headers)
+    assert refusal.code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_an_agent_is_refused_before_its_request_is_read(
+    running: RunningControlPlane,
+) -> None:
+    agent = await running.enrolled("member1")
+    refusal = await half_a_request(running, GUARDED[0], str(agent.metadata[0][1]))
+    assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_a_call_without_any_request_is_the_callers_fault(
+    running: RunningControlPlane,
+) -> None:
+    call: Any = running.channel.stream_unary("/federation.v1.Clusters/EnrollCluster")
+    refusal = await refused(call(iter(()), timeout=SECONDS))
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "UNDECODABLE")
+
+
+@pytest.mark.parametrize("path", sorted({*GUARDED, *OPEN_METHODS} - BIG_METHODS))
+async def test_what_only_names_things_is_short(running: RunningControlPlane, path: str) -> None:
+    header = await admin_header(running)
+    refusal = await refused(raw(running, path, bytes(SMALL_REQUEST_BYTES + 1), header))
+    assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(SMALL_REQUEST_BYTES) in refusal.message
+
+
+def test_the_methods_that_take_much_exist() -> None:
+    assert set(PATHS) >= BIG_METHODS - {"/federation.v1.Scoring/ScoreNodes"}
+
+
+class CountingStore:
+    """A store that counts how often it is read."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.reads = 0
+        self._store = store
+
+    def reading(self) -> Any:
+        self.reads += 1
+        return self._store.reading()
+
+
+async def test_a_flood_of_wrong_credentials_is_not_looked_up(store: PostgresStore) -> None:
+    counting: Any = CountingStore(store)
+    mistakes = 5
+    few = Limits(calls=100, reads=1, mistakes=mistakes, mistakes_per_second=0.0)
+    gate = Gate(
+        Identity(counting, SystemClock()),
+        strangers=partial(Strangers, in_all=few, per_address=few, pause_seconds=0.0),
+    )
+    codes = [await refused_code(gate, f"Bearer id{number}.secret") for number in range(20)]
+    assert codes.count(grpc.StatusCode.UNAUTHENTICATED) == mistakes
+    assert codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED) == len(codes) - mistakes
+    assert counting.reads == mistakes
+
+
+async def refused_code(gate: Gate, header: str) -> grpc.StatusCode:
+    async def never(_: bytes, __: object) -> bytes:
+        return pytest.fail("nobody is to be served")
+
+    async with behind(gate, "federation.v1.Scheduling", "Schedule", never) as call:
+        return (await refused(call(b"", metadata=(("authorization", header),)))).code
+
+
+async def test_who_is_known_is_served_whatever_strangers_do(
+    running: RunningControlPlane,
+) -> None:
+    listed = partial(raw, running, "/federation.v1.Clusters/ListClusters", b"")
+    await listed(await admin_header(running))
+    wrong = [
+        raw(running, GUARDED[0], b"", f"Bearer id{number}.secret")
+        for number in range(PER_ADDRESS.mistakes + 50)
+    ]
+    ended = await asyncio.gather(*map(refused, wrong))
+    assert grpc.StatusCode.UNAUTHENTICATED in {each.code for each in ended}
+    await listed(await admin_header(running))
+
+
+async def test_an_agent_has_few_streams_at_once(running: RunningControlPlane) -> None:
+    agent = await running.enrolled("member1")
+    calls = [agent.agents.Connect(metadata=agent.metadata) for _ in range(STREAMS_PER_AGENT + 1)]
+    ended = [asyncio.create_task(refused(call.read())) for call in calls]
+    # Nobody has said hello: those that were let in wait for it.
+    done, waiting = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result().code for task in done] == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,29 @@
+"""How the C library keeps memory that was freed: it gives back what a burst of big calls needed.
+
+Must not be needed: where there is no glibc, nothing happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+MEBIBYTE = 1 << 20
+# From glibc's malloc.h. To set one of the two thresholds keeps both from growing by themselves,
+# after which blocks as big as requests are would never be given back.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+CHOSEN = (
+    # Threads have their own pools of freed memory otherwise, eight for every core.
+    (M_ARENA_MAX, 2),
+    (M_MMAP_THRESHOLD, MEBIBYTE),
+    (M_TRIM_THRESHOLD, MEBIBYTE),
+)
+
+
+def give_back_freed_memory() -> bool:
+    """Whether the C library could be told; for the whole process, before it has other threads."""
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    taken = [set_option(option, value) == 1 for option, value in CHOSEN]
+    return all(taken)
