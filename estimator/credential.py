@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +42,17 @@ class CredentialStore(Protocol):
     def write(self, content: bytes) -> None:
         """All of it or nothing. Raises PreconditionFailed and Unavailable."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretName:
+    """NAMESPACE/NAME."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 class CredentialFile:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import yaml
 
+from estimator.credential import SecretName
 from estimator.estimation.capacity import NodeSet
-from estimator.kube.secret import SecretName
 from estimator.rpc.channel import Endpoint
 from estimator.rpc.karmada import KarmadaSettings
 from estimator.rpc.trust import parse_fingerprint

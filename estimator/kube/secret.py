@@ -7,30 +7,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import urllib3
 from kubernetes.client.exceptions import ApiException
 
+from estimator.credential import SecretName
 from estimator.kube.access import REQUEST_TIMEOUT_SECONDS, connect, decoded, request
 from federation.model.errors import PreconditionFailed, Unavailable
 
 KEY: Final = "credential.json"
 ATTEMPTS: Final = 3
 CONFLICT: Final = 409
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecretName:
-    """NAMESPACE/NAME."""
-
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 class CredentialSecret:

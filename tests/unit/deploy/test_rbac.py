@@ -14,10 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from estimator.credential import SecretName
 from estimator.estimation.capacity import NodeSet
 from estimator.incoming import PodEvent
 from estimator.kube.incoming import read_incoming
-from estimator.kube.secret import CredentialSecret, SecretName
+from estimator.kube.secret import CredentialSecret
 from estimator.kube.writing import KubeWrites
 from estimator.lease import Lease
 from estimator.live import LiveSource

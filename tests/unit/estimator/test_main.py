@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,15 @@ def test_estimates_are_exact() -> None:
     assert invoked(*asked).output == "27\n"
     assert json.loads(invoked(*asked, "-o", "json").output) == {"replicas": 27}
     assert invoked(*asked, "--selector", "kubernetes.io/arch=arm64").output == "0\n"
+
+
+def test_what_works_on_files_alone_loads_no_client_of_kubernetes() -> None:
+    """Loading it took as long as all the rest."""
+    code = "import sys, estimator.__main__; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert "estimator.sources" in loaded
+    assert "kubernetes" not in loaded
 
 
 def test_cases_are_answered_line_by_line(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from estimator.credential import Credential, load_credential, store_credential
-from estimator.kube.secret import KEY, CredentialSecret, SecretName
+from estimator.credential import Credential, SecretName, load_credential, store_credential
+from estimator.kube.secret import KEY, CredentialSecret
 from federation.model.errors import PreconditionFailed, Unavailable
 from tests.kubeapi.access import Rule, User
 from tests.kubeapi.resources import RESOURCES, Document
