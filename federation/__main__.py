@@ -320,15 +320,16 @@ def _banner(loaded: LoadedSettings, database: Database, control_plane: ControlPl
     settings = loaded.settings
     trust = "plain text" if settings.tls_ca is None else f"TLS, CA {settings.tls_ca}"
     token = control_plane.admin_token_file
-    return "\n".join(
-        [
-            f"fedsched {version('fedsched')} serves",
-            f"  API       {control_plane.endpoint} ({trust})",
-            f"  web       http://{control_plane.web_endpoint}/readyz",
-            f"  database  {database.description}",
-            f"  token     {token if token.exists() else 'where an earlier start wrote it'}",
-        ]
-    )
+    lines = [
+        f"fedsched {version('fedsched')} serves",
+        f"  API       {control_plane.endpoint} ({trust})",
+        f"  web       http://{control_plane.web_endpoint}/readyz",
+        f"  database  {database.description}",
+        f"  token     {token if token.exists() else 'where an earlier start wrote it'}",
+    ]
+    if control_plane.probe_endpoint is not None:
+        lines.insert(3, f"  probes    http://{control_plane.probe_endpoint}/readyz")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from sqlalchemy.ext.asyncio import AsyncEngine
+from starlette.applications import Starlette
 
 from federation.agents.conversation import Conversations
 from federation.agents.forwarding import Forwarding, PeerChannels, answer_peer, dial
@@ -83,7 +84,7 @@ from federation.v1.scheduling_pb2 import DESCRIPTOR as SCHEDULING
 from federation.v1.scoring_pb2 import DESCRIPTOR as SCORING
 from federation.v1.simulation_pb2 import DESCRIPTOR as SIMULATION
 from federation.web.server import WebServer
-from federation.web.site import make_site
+from federation.web.site import make_probe_site, make_site
 
 SERVICES = tuple(
     service.full_name
@@ -164,11 +165,12 @@ class ControlPlane:
         self._fleet.observe(self._cluster_watches.changed)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(interceptors=[Gate(self._identity)], options=GRPC_OPTIONS)
-        self._web: WebServer | None = None
+        self._web: list[WebServer] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._not_ready: str | None = "starting"
         self.endpoint = settings.listen
         self.web_endpoint = settings.web_listen
+        self.probe_endpoint = settings.probe_listen
 
     def _build_hearing(self) -> None:
         """What follows the journal, agents and other control planes."""
@@ -268,8 +270,8 @@ class ControlPlane:
         self._sessions.send_away(Unavailable("the control plane is stopping; dial again"))
         await self._placing.settle(DRAIN_SECONDS / 2)
         await stopping
-        if self._web is not None:
-            await self._web.stop()
+        for web in self._web:
+            await web.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -325,16 +327,23 @@ class ControlPlane:
         return None if path is None else _read(path)
 
     def _listen_web(self, ca_pem: bytes | None) -> None:
-        address = self._settings.web_listen
+        site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready)
+        self.web_endpoint = self._serve_web(self._settings.web_listen, site)
+        if self._settings.probe_listen is not None:
+            probes = make_probe_site(self._why_not_ready)
+            self.probe_endpoint = self._serve_web(self._settings.probe_listen, probes)
+
+    def _serve_web(self, address: Address, site: Starlette) -> Address:
+        """Where it is served, with the port that was chosen. Raises Unavailable."""
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         try:
             listener = socket.create_server((address.host, address.port), family=family)
         except OSError as error:
             raise Unavailable(f"cannot listen on {address}: {error.strerror or error}") from error
-        site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready)
-        self._web = WebServer(site, listener)
-        self._web.start()
-        self.web_endpoint = Address(host=address.host, port=self._web.port)
+        web = WebServer(site, listener)
+        web.start()
+        self._web.append(web)
+        return Address(host=address.host, port=web.port)
 
     def _listen_grpc(self, ca_pem: bytes | None) -> None:
         address = self._settings.listen

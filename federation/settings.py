@@ -71,6 +71,7 @@ class Settings:
 
     listen: Address
     web_listen: Address
+    probe_listen: Address | None
     advertise_endpoint: Address | None
     advertise_ca_url: str
     peer_endpoint: Address | None
@@ -226,6 +227,12 @@ OPTIONS: Sequence[Option] = (
         parse=parse_address,
         default="127.0.0.1:7080",
         help="HOST:PORT of plain HTTP: /ca.pem, /healthz, /readyz.",
+    ),
+    Option(
+        name="probe_listen",
+        parse=parse_address,
+        default="",
+        help="HOST:PORT of /healthz and /readyz alone, for those who watch over this process.",
     ),
     Option(
         name="advertise_endpoint",

@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 import uvicorn
 from starlette.types import ASGIApp
 
+from federation.web.connections import Connections, protocol_of
+
 STOP_SECONDS = 2
 KEEP_ALIVE_SECONDS = 5
-MAX_CONNECTIONS = 1000
 
 
 class _Guest(uvicorn.Server):
@@ -40,7 +41,9 @@ class WebServer:
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=STOP_SECONDS,
-                limit_concurrency=MAX_CONNECTIONS,
+                # What strangers send that is no HTTP is their affair.
+                log_level="error",
+                http=protocol_of(Connections()),
             )
         )
         self._serving: asyncio.Task[None] | None = None

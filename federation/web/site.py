@@ -6,6 +6,7 @@ Must not know what readiness means: it is asked through a callable.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -15,9 +16,10 @@ from starlette.routing import Route
 UNCACHED = {"cache-control": "no-store"}
 
 
-def make_site(
-    *, ca_pem: bytes | None, why_not_ready: Callable[[], Awaitable[str | None]]
-) -> Starlette:
+WhyNotReady: TypeAlias = Callable[[], Awaitable[str | None]]
+
+
+def make_site(*, ca_pem: bytes | None, why_not_ready: WhyNotReady) -> Starlette:
     """``ca_pem`` is None where there is no TLS; ``why_not_ready`` answers None when ready."""
 
     async def ca(_: Request) -> Response:
@@ -26,6 +28,15 @@ def make_site(
             return PlainTextResponse(text, status_code=404)
         return Response(ca_pem, media_type="application/x-pem-file")
 
+    return Starlette(routes=[Route("/ca.pem", ca), *_probes(why_not_ready)])
+
+
+def make_probe_site(why_not_ready: WhyNotReady) -> Starlette:
+    """For whoever looks after the process; ``why_not_ready`` answers None when ready."""
+    return Starlette(routes=_probes(why_not_ready))
+
+
+def _probes(why_not_ready: WhyNotReady) -> list[Route]:
     async def alive(_: Request) -> Response:
         return PlainTextResponse("ok\n", headers=UNCACHED)
 
@@ -35,6 +46,4 @@ def make_site(
             return PlainTextResponse(f"{reason}\n", status_code=503, headers=UNCACHED)
         return PlainTextResponse("ready\n", headers=UNCACHED)
 
-    return Starlette(
-        routes=[Route("/ca.pem", ca), Route("/healthz", alive), Route("/readyz", ready)]
-    )
+    return [Route("/healthz", alive), Route("/readyz", ready)]

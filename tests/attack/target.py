@@ -28,7 +28,7 @@ CLUSTER = "innocent"
 NODES = 4000
 SECONDS = 30.0
 HEARTBEAT_SECONDS = 2.0
-ANY_PORTS = ("--listen", "127.0.0.1:0", "--web-listen", "127.0.0.1:0")
+ANY_PORTS = tuple(f"--{name}=127.0.0.1:0" for name in ("listen", "web-listen", "probe-listen"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,7 @@ class Target:
     pid: int
     endpoint: str
     web: str
+    probes: str
     token: str
     ca: bytes | None
 
@@ -94,6 +95,7 @@ def attacked_plane(folder: Path, *, tls: bool, **variables: str) -> Iterator[Tar
             pid=server.process.pid,
             endpoint=server.await_line(r"API +(\S+)").group(1),
             web=server.await_line(r"web +(http://[^/]+)").group(1),
+            probes=server.await_line(r"probes +(http://[^/]+)").group(1),
             token=(data / "admin.token").read_text(encoding="ascii").strip(),
             ca=ca,
         )

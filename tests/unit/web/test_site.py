@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from federation.web.server import WebServer
-from federation.web.site import make_site
+from federation.web.site import make_probe_site, make_site
 
 CA = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 Get = Callable[[str], Awaitable[tuple[int, str, bytes]]]
@@ -76,3 +76,13 @@ async def test_there_is_nothing_else(get: tuple[bytes | None, Get]) -> None:
     _, fetch = get
     assert (await fetch("/"))[0] == 404
     assert (await fetch("/server.key"))[0] == 404
+
+
+async def test_probes_have_a_socket_of_their_own(readiness: Readiness) -> None:
+    server = WebServer(make_probe_site(readiness.why_not), socket.create_server(("127.0.0.1", 0)))
+    server.start()
+    try:
+        for page, status in (("/healthz", 200), ("/readyz", 200), ("/ca.pem", 404)):
+            assert (await http_get(server.port, page))[0] == status
+    finally:
+        await server.stop()
