@@ -49,6 +49,7 @@ from federation.services.duties import Duties, Duty, pruning
 from federation.services.finishing import Finishing
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
+from federation.services.hearing import LoopWatch
 from federation.services.identity import Identity
 from federation.services.learning import Learning
 from federation.services.membership import Membership
@@ -247,6 +248,8 @@ class ControlPlane:
         await self._following.load(grace_until=self._clock.now() + self._grace_seconds)
         self._fleet.observe(Overcommitment(self._fleet).changed)
         self._fleet.observe(Refreshing(self._fleet, self._sessions, self._clock).changed)
+        watch = LoopWatch(self._fleet, self._clock)
+        self._tasks.append(asyncio.create_task(watch.keep_watching()))
         self._tasks.append(asyncio.create_task(self._following.run()))
         self._tasks.append(asyncio.create_task(self._finishing.run()))
         ca_pem = self._read_ca()

@@ -1,6 +1,7 @@
 """Who hears which agent, shared by all control planes: told, read, and followed.
 
-Must not compare clocks: an agent counts as heard by a peer when the peer's row is seen to change.
+Must not compare clocks: an agent counts as heard by a peer when the peer's row is seen to change;
+nor call an agent silent for as long as no row could be read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.services.fleet import FleetOwner
+from federation.services.hearing import forgive
 from federation.services.journal_ports import Replica, StoredPresence
 from federation.services.ports import Clock, Store
 from federation.services.replicas import Replicas
@@ -74,6 +76,7 @@ class Presences:
         self._seen: dict[str, StoredPresence] = {}
         self._since = 0.0
         self._has_begun = False
+        self._could_read_at = clock.now()
 
     @property
     def round_seconds(self) -> float:
@@ -92,7 +95,7 @@ class Presences:
         while True:
             await asyncio.sleep(self.round_seconds)
             try:
-                await self.share()
+                await self.share_or_forgive()
                 trouble.over()
             except FederationError as error:
                 # The store is away: the next round tells and reads it all.
@@ -100,6 +103,24 @@ class Presences:
             except Exception:
                 # Without rounds every cluster of a peer goes stale: they must go on.
                 logger.exception("presences not shared")
+
+    async def share_or_forgive(self) -> None:
+        """One round; as long as nothing can be read, nobody whom only peers hear goes stale."""
+        sharing = asyncio.create_task(self.share())
+        try:
+            while not sharing.done():
+                await asyncio.wait({sharing}, timeout=self.round_seconds)
+                if not sharing.done() or sharing.exception() is not None:
+                    self._forgive()
+            await sharing
+        finally:
+            sharing.cancel()
+
+    def _forgive(self) -> None:
+        since, self._could_read_at = self._could_read_at, self._clock.now()
+        held = self._streams.epochs()
+        others = [name for name in self._fleet.snapshot.names if name not in held]
+        forgive(self._fleet, others, self._could_read_at - since, since)
 
     async def share(self) -> None:
         """One round. Raises Unavailable."""
@@ -115,6 +136,7 @@ class Presences:
         self._told.update(news)
         for cluster in ended:
             self._told.pop(cluster, None)
+        self._could_read_at = self._clock.now()
         await self._take(rows)
         if peers_changed:
             await self._follow_all([*self._seen.values()], heard=frozenset())

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import grpc
+import pytest
 from sqlalchemy import make_url
 
 from federation.v1.resource_pb2 import (
@@ -75,7 +77,7 @@ class Proxy:
         else:
             to, back = await asyncio.open_connection(host, port)
         self._writers += [writer, back]
-        with suppress(OSError):
+        with suppress(OSError, asyncio.CancelledError):
             await asyncio.gather(self._pass_on(reader, back), self._pass_on(to, writer))
         back.close()
         writer.close()
@@ -117,17 +119,11 @@ async def beating(running: RunningControlPlane) -> AsyncIterator[None]:
                 await stream.say(heartbeat=heartbeat(1, "hash-1-1"))
                 await asyncio.sleep(0.3)
 
-        async def listen() -> None:
-            while await stream.next() is not None:
-                pass
-
-        tasks = [asyncio.create_task(beat()), asyncio.create_task(listen())]
+        beating = asyncio.create_task(beat())
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            beating.cancel()
 
 
 @asynccontextmanager
@@ -158,3 +154,26 @@ async def test_a_plane_that_is_cut_off_in_a_commit_does_not_hold_up_the_others(
             answer = await scheduled(there, "other")
         assert answer.decision.outcome == OUTCOME_SCHEDULED
         lost.cancel()
+
+
+async def test_who_is_back_calls_no_agent_silent_that_others_heard(
+    fresh_database_url: str, tmp_path: Path
+) -> None:
+    async with two_planes(fresh_database_url, tmp_path) as (here, there, proxy):
+        proxy.fall_silent()
+        # Long enough for an agent to count as silent that is not heard for so long.
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await scheduled(here, "lost")
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert (await scheduled(there, "other")).decision.outcome == OUTCOME_SCHEDULED
+        proxy.back()
+        answered = 0
+        while answered < 10:
+            try:
+                answer = await scheduled(here, f"back-{answered}")
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                continue
+            assert answer.decision.outcome == OUTCOME_SCHEDULED, answer.decision.reason
+            answered += 1

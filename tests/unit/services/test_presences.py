@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -10,8 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.agents.sessions import Session, Sessions
 from federation.model.errors import Conflict, Unavailable
+from federation.services import presences
 from federation.services.fleet import FleetOwner
 from federation.services.following import Following
+from federation.services.hearing import forgive
 from federation.services.journal_ports import Replica, StoredPresence
 from federation.services.presences import LEAST_SECONDS, MOST_SECONDS, Presences
 from federation.services.registration import Registration
@@ -338,3 +342,60 @@ def test_rounds_are_three_a_heartbeat_within_limits(planes: tuple[Plane, Plane])
 
     assert round_seconds(0.1) == LEAST_SECONDS
     assert round_seconds(3600) == MOST_SECONDS
+
+
+async def test_who_can_read_nothing_calls_nobody_silent(
+    planes: tuple[Plane, Plane], credential_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def share_in_vain() -> None:
+        raise Unavailable
+
+    a, b = planes
+    await a.connect(credential_id)
+    await share(a, b)
+    with monkeypatch.context() as patched:
+        patched.setattr(b.presences, "share", share_in_vain)
+        for _ in range(20):
+            pass_time(a, b, seconds=HEARTBEAT_SECONDS)
+            a.beat()
+            with pytest.raises(Unavailable):
+                await b.presences.share_or_forgive()
+            assert not b.is_stale()
+    # Who was silent while it was listened to is not forgiven.
+    for _ in range(10):
+        pass_time(a, b, seconds=HEARTBEAT_SECONDS)
+        await b.presences.share_or_forgive()
+    assert b.is_stale()
+    monkeypatch.setattr(b.presences, "share", share_in_vain)
+    with pytest.raises(Unavailable):
+        await b.presences.share_or_forgive()
+    assert b.is_stale()
+
+
+async def test_whose_reading_hangs_calls_nobody_silent(
+    planes: tuple[Plane, Plane], credential_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = planes
+    asked, forgiven = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    def note(*given: Any) -> None:
+        forgive(*given)
+        forgiven.set()
+
+    await a.connect(credential_id)
+    await share(a, b)
+    monkeypatch.setattr(b.presences, "share", hang)
+    monkeypatch.setattr(presences, "forgive", note)
+    monkeypatch.setattr(presences, "LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(presences, "MOST_SECONDS", 0.01)
+    sharing = asyncio.create_task(b.presences.share_or_forgive())
+    await asked.wait()
+    pass_time(a, b, seconds=10 * HEARTBEAT_SECONDS)
+    forgiven.clear()
+    await forgiven.wait()
+    assert not b.is_stale()
+    sharing.cancel()
