@@ -22,11 +22,9 @@ from federation.services.ports import Clock
 from federation.services.workers import AnswerKind, Limits, Workers
 from federation.v1.simulation_pb2 import DESCRIPTOR
 
-PROGRAM: Final = (
-    sys.executable,
-    "-c",
-    "from federation.rpc.simulation_worker import main; main()",
-)
+# Others need the processor more, from the start: also while it is loaded.
+_START: Final = "import os; os.nice(10); from federation.rpc.simulation_worker import main; main()"
+PROGRAM: Final = (sys.executable, "-c", _START)
 (_SERVICE,) = DESCRIPTOR.services_by_name.values()
 
 

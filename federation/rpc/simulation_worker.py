@@ -32,8 +32,8 @@ from federation.v1.simulation_pb2 import SimulateRequest, SimulateResponse
 # What clients take by default, and a margin.
 MAX_ANSWER_BYTES: Final = 4_000_000
 MEBIBYTE: Final = 1 << 20
-# Of one processor that others need more; a process that grew beyond this is not kept.
-NICENESS, KEPT_KIB = 10, 256 * 1024
+# A process that grew beyond this is not kept.
+KEPT_KIB: Final = 256 * 1024
 # In front of a request: the time that it is made at, Unix seconds.
 NOW: Final = struct.Struct("!d")
 
@@ -132,8 +132,6 @@ def _read(into: BinaryIO) -> bytes:
 
 
 def _restrict(memory_mebibytes: int) -> None:
-    """Leave the processor to those who decide, and no more memory than agreed."""
-    os.nice(NICENESS)
     most = memory_mebibytes * MEBIBYTE
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 

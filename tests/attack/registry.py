@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.attack import agents, credentials, web
+from tests.attack import agents, big_questions, credentials, web
 from tests.attack.attack import Attack
 
-ATTACKS: Sequence[Attack] = (*credentials.ATTACKS, *web.ATTACKS, *agents.ATTACKS)
+ATTACKS: Sequence[Attack] = (
+    *credentials.ATTACKS,
+    *web.ATTACKS,
+    *agents.ATTACKS,
+    *big_questions.ATTACKS,
+)
