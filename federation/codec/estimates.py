@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from federation.codec import ranges
 from federation.codec.components import read_components
+from federation.codec.counts import refuse_too_many
 from federation.codec.requirements import read_requirements
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
@@ -101,12 +102,14 @@ def shapes_from_message(
     The clusters of the request stay names: only the fleet knows which there are.
     """
     found = Violations()
-    refuse_nul(request, "", found)
     if not 1 <= len(request.shapes) <= MAX_SHAPES:
         found.add("shapes", f"must be 1 to {MAX_SHAPES}, not {len(request.shapes)}")
+    refuse_too_many(request, "", found)
+    found.check()
+    refuse_nul(request, "", found)
     shapes = tuple(
         read_requirements(shape, f"shapes[{position}]", found)
-        for position, shape in enumerate(request.shapes[:MAX_SHAPES])
+        for position, shape in enumerate(request.shapes)
     )
     ranges.distinct(request.clusters, "clusters", found)
     options = read_estimate_options(request, "", found)
@@ -119,10 +122,12 @@ def components_from_message(
 ) -> tuple[tuple[Component, ...], EstimateOptions]:
     """The components of the workload asked about; raises InvalidRequest with every broken rule."""
     found = Violations()
+    if not request.components:
+        found.add("components", "is required")
+    refuse_too_many(request, "", found)
+    found.check()
     refuse_nul(request, "", found)
-    if not 1 <= len(request.components) <= MAX_SHAPES:
-        found.add("components", f"must be 1 to {MAX_SHAPES}, not {len(request.components)}")
-    components = read_components(request.components[:MAX_SHAPES], "components", found)
+    components = read_components(request.components, "components", found)
     namespace = ranges.namespace_name(request.namespace, "namespace", found)
     ranges.distinct(request.clusters, "clusters", found)
     highest = _choice(request.highest_source, _SOURCES, "highestSource", found)

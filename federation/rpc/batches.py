@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import TypeVar
 
 from federation.codec.decisions import put_decision
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, InvalidRequest, PluginFailed
-from federation.rpc.bindings import read_binding, warn_of_unread
+from federation.rpc.bindings import read_binding, read_off_loop, warn_of_unread
 from federation.rpc.failures import log_plugin_failure
 from federation.rpc.interceptors import caller
 from federation.rpc.once import once_of
@@ -42,7 +43,10 @@ async def scheduled_batch(
     """Every item's answer; nodes are asked for behind it. Raises InvalidRequest for the whole."""
     if not 1 <= len(request.items) <= MAX_ITEMS:
         raise InvalidRequest.of("items", f"must be 1 to {MAX_ITEMS}, not {len(request.items)}")
-    read = [_read(item) async for item in _in_turns(request.items, READ_AT_ONCE)]
+    read = [
+        await read_off_loop(item, partial(_read, caller().credential_id))
+        async for item in _in_turns(request.items, READ_AT_ONCE)
+    ]
     sound = [each for each in read if isinstance(each, BatchItem)]
     decided = await schedule_batch(scheduling, sound)
     # Before anything else is awaited: nodes are asked for even when the caller leaves now.
@@ -74,9 +78,9 @@ async def _in_turns(items: Iterable[Item], at_once: int) -> AsyncIterator[Item]:
         yield item
 
 
-def _read(item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:
+def _read(who: str, item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:
     found = Violations()
-    once = once_of(item, caller().credential_id, found)
+    once = once_of(item, who, found)
     try:
         binding = read_binding(item.binding)
         found.check()

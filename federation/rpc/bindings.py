@@ -1,19 +1,32 @@
-"""Bindings out of requests: of a size that is kept, and sound by themselves.
+"""Bindings out of requests: of a size that is kept, and sound by themselves; large ones are read
+in a thread.
 
 Must not know what will be done with them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
 from federation.codec.bindings import binding_from_message
+from federation.codec.counts import refuse_too_many
 from federation.codec.ranges import size
 from federation.codec.unread import unread_in_message, warning_of
 from federation.codec.violations import Violations
 from federation.model.placement import Binding
+from federation.services.threads import DECODING
 from federation.v1 import resource_pb2, scheduling_pb2
 
 # What Kubernetes keeps; an answer holds 4 MiB, the decision included.
 MAX_BINDING_BYTES = 1536 * 1024
+# Less is read in less than 5 ms: not worth a thread.
+THREAD_BYTES = 16 * 1024
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 
 def warn_of_unread(
@@ -30,4 +43,13 @@ def read_binding(message: resource_pb2.ResourceBinding) -> Binding:
     found = Violations()
     size(message, "binding", found, most_bytes=MAX_BINDING_BYTES)
     found.check()
+    refuse_too_many(message, "", found)
+    found.check()
     return binding_from_message(message)
+
+
+async def read_off_loop(message: M, read: Callable[[M], T]) -> T:
+    """What ``read`` makes of a message; a large one is read in a thread."""
+    if message.ByteSize() < THREAD_BYTES:
+        return read(message)
+    return await DECODING.run(read, message)

@@ -14,6 +14,7 @@ from federation.codec.estimates import (
     shapes_from_message,
 )
 from federation.model.errors import LimitExceeded
+from federation.rpc.bindings import read_off_loop
 from federation.rpc.interceptors import Context, seconds_left
 from federation.services.availability import EXACT_SECONDS, Availability
 from federation.services.threads import ESTIMATING
@@ -37,7 +38,7 @@ class EstimatesServicer(Servicer):
     async def EstimateReplicas(
         self, request: messages.EstimateReplicasRequest, context: Context
     ) -> messages.EstimateReplicasResponse:
-        shapes, options = shapes_from_message(request)
+        shapes, options = await read_off_loop(request, shapes_from_message)
         # Before anything is counted: what is refused must cost nothing.
         clusters = len(request.clusters) or self._availability.cluster_count()
         numbers = len(shapes) * clusters
@@ -60,7 +61,7 @@ class EstimatesServicer(Servicer):
     async def EstimateComponentSets(
         self, request: messages.EstimateComponentSetsRequest, context: Context
     ) -> messages.EstimateComponentSetsResponse:
-        components, options = components_from_message(request)
+        components, options = await read_off_loop(request, components_from_message)
         answer = await self._availability.estimate_sets(
             components, request.clusters, options, _seconds_for_agents(context)
         )

@@ -17,7 +17,7 @@ from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding
 from federation.rpc.batches import scheduled_batch
-from federation.rpc.bindings import read_binding, warn_of_unread
+from federation.rpc.bindings import read_binding, read_off_loop, warn_of_unread
 from federation.rpc.failures import plugin_failures_logged
 from federation.rpc.interceptors import Context, caller, seconds_left
 from federation.rpc.once import once_of
@@ -161,7 +161,9 @@ class SchedulingServicer(Servicer):
             raise InvalidRequest.of("previewToken", "cannot be combined with preview")
         with plugin_failures_logged():
             previewed = await self._previews.preview(
-                read_binding(request.binding), adopt=request.adopt, wait=_wait(request)
+                await read_off_loop(request.binding, read_binding),
+                adopt=request.adopt,
+                wait=_wait(request),
             )
         expires_at = previewed.expires_at
         response = messages.ScheduleResponse(
@@ -177,11 +179,11 @@ class SchedulingServicer(Servicer):
     async def _scheduled(self, request: messages.ScheduleRequest, once: Once | None) -> Scheduled:
         if request.preview_token:
             given = request.HasField("binding")
-            binding = read_binding(request.binding) if given else None
+            binding = await read_off_loop(request.binding, read_binding) if given else None
             return await self._previews.commit(request.preview_token, binding)
         with plugin_failures_logged():
             return await self._scheduling.schedule(
-                read_binding(request.binding),
+                await read_off_loop(request.binding, read_binding),
                 adopt=request.adopt,
                 wait=_wait(request),
                 once=once,

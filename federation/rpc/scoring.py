@@ -13,6 +13,7 @@ from estimator.binpack.strategy import Strategy
 from estimator.scoring_config.choice import on_documented_scale, strategy_for
 from estimator.scoring_config.faults import InvalidConfiguration
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
+from federation.codec.counts import refuse_too_many
 from federation.codec.requirements import read_amounts
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest, LimitExceeded
@@ -26,6 +27,7 @@ MAX_CONFIGURATION_BYTES = 64 * 1024
 MAX_NODES = 5_000
 MAX_PODS = 20_000
 MAX_CONTAINERS = 100
+MAX_RESOURCES = 100
 # Clients take answers of up to 4 MiB.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024 - 64 * 1024
 
@@ -53,6 +55,11 @@ def _check_limits(request: messages.ScoreNodesRequest) -> None:
         found.add("nodes", f"must carry at most {MAX_PODS} pods in all, not {pods}")
     if not request.HasField("pod"):
         found.add("pod", "is required")
+    refuse_too_many(request.pod, "pod", found)
+    for position, node in enumerate(request.nodes[:MAX_NODES]):
+        if len(node.allocatable) > MAX_RESOURCES:
+            rule = f"holds {len(node.allocatable)}: at most {MAX_RESOURCES} are looked at"
+            found.add(f"nodes[{position}].allocatable", rule)
     if request.scale not in messages.ScoreScale.values():
         found.add("scale", f"has no value {request.scale}")
     found.check()

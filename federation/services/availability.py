@@ -56,7 +56,8 @@ class Availability:
         InvalidRequest for names that are not in the fleet.
         """
         snapshot, now = self._fleet.snapshot, self._clock.now()
-        numbers = len(shapes) * len(clusters or snapshot.names)
+        amounts = sum(max(1, len(each.request)) for each in shapes)
+        numbers = amounts * len(clusters or snapshot.names)
         is_quick = len(shapes) < SHAPES_PER_THREAD and numbers < NUMBERS_PER_THREAD
         if is_quick and len(shapes) * len(snapshot.outstanding) < PROMISED_PER_THREAD:
             found = answer(snapshot, self._known, shapes, clusters, options, now)

@@ -1,0 +1,74 @@
+"""What holds more than anybody means is refused by name, before it is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.codec.counts import MOST_PARTS, refuse_too_many
+from federation.codec.estimates import components_from_message, shapes_from_message
+from federation.codec.violations import Violations
+from federation.model.errors import InvalidRequest
+from federation.rpc.bindings import read_binding
+from federation.v1.estimates_pb2 import EstimateComponentSetsRequest, EstimateReplicasRequest
+from federation.v1.resource_pb2 import ResourceBinding, Toleration
+
+
+def binding() -> ResourceBinding:
+    made = ResourceBinding()
+    made.metadata.namespace, made.metadata.name = "shop", "web"
+    made.spec.resource.api_version, made.spec.resource.kind = "apps/v1", "Deployment"
+    return made
+
+
+def fields(error: pytest.ExceptionInfo[InvalidRequest]) -> dict[str, str]:
+    return {each.field: each.rule for each in error.value.violations}
+
+
+def test_each_list_has_its_limit() -> None:
+    made = binding()
+    made.spec.placement.cluster_tolerations.extend([Toleration(operator="Exists")] * 1001)
+    claim = made.spec.replica_requirements.node_claim
+    claim.tolerations.extend([Toleration(operator="Exists")] * 201)
+    with pytest.raises(InvalidRequest) as caught:
+        read_binding(made)
+    assert fields(caught) == {
+        "spec.placement.clusterTolerations": "holds 1001: at most 1000 are looked at",
+        "spec.replicaRequirements.nodeClaim.tolerations": "holds 201: at most 200 are looked at",
+    }
+
+
+def test_what_people_mean_passes() -> None:
+    made = binding()
+    made.spec.placement.cluster_tolerations.extend([Toleration(operator="Exists")] * 1000)
+    made.spec.placement.cluster_affinity.cluster_names.extend(f"c{n}" for n in range(10_000))
+    assert len(read_binding(made).placement.tolerations) == 1000
+
+
+def test_all_lists_together_have_one_too() -> None:
+    made = binding()
+    weights = made.spec.placement.replica_scheduling.weight_preference.static_weight_list
+    for _ in range(60):
+        weights.add(weight=1).target_cluster.exclude.extend(["c"] * 1000)
+    found = Violations()
+    refuse_too_many(made, "", found)
+    with pytest.raises(InvalidRequest, match=f"at most {MOST_PARTS} are looked at"):
+        found.check()
+
+
+def test_estimates_of_many_resources_are_refused_before_they_are_read() -> None:
+    asked = EstimateReplicasRequest()
+    asked.shapes.add()
+    for number in range(101):
+        asked.shapes[0].resource_request[f"example.com/r{number}"] = "no quantity"
+    with pytest.raises(InvalidRequest) as caught:
+        shapes_from_message(asked)
+    assert list(fields(caught)) == ["shapes[0].resourceRequest"]
+
+
+def test_estimates_of_many_components_are_refused() -> None:
+    asked = EstimateComponentSetsRequest()
+    for number in range(101):
+        asked.components.add(name=f"part-{number}", replicas=1)
+    with pytest.raises(InvalidRequest) as caught:
+        components_from_message(asked)
+    assert list(fields(caught)) == ["components"]
