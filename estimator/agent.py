@@ -6,6 +6,7 @@ Must not know the wire's transport or Kubernetes; one loop owns it. Times are Un
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -24,6 +25,7 @@ from estimator.nodes import Owner, Pod
 from estimator.placing import MOST_ALLOCATED, NodePlan, PlaceOrder, beside, place_shares
 from estimator.planning import NOT_FOLLOWED, Plans, Standing, echoes_with
 from estimator.quotas import Quotas
+from estimator.sight import CURRENT, Sight, View
 from estimator.snapshot import Snapshot
 from estimator.unschedulable import unschedulable_replicas
 from federation.codec.echoes import fitting
@@ -51,8 +53,8 @@ _NO_NODES: Final = "there are no nodes: this agent sends scripted reports"
 class MemberCluster(Protocol):
     """The cluster an agent speaks for, read from the API server, a dump or a script."""
 
-    def as_of(self, now: float) -> float:
-        """When what is known was last known to be true."""
+    def view(self) -> View:
+        """How good the picture is now."""
         ...
 
     def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
@@ -81,14 +83,20 @@ class MemberCluster(Protocol):
         """Whether promises have more pods on nodes than the newest echoes say."""
         ...
 
-    def place(self, order: PlaceOrder, now: float) -> NodePlan: ...
+    def place(self, order: PlaceOrder, now: float) -> NodePlan:
+        """Nodes for the order. Raises Unavailable when the picture is not current."""
+        ...
 
     def exact(self) -> ExactEstimates:
-        """What fits now. Raises Unavailable without nodes to look at."""
+        """What fits now.
+
+        Raises Unavailable without nodes to look at, and when the picture is not current; the
+        others below likewise.
+        """
         ...
 
     def unclaimed(self, now: float) -> ExactEstimates:
-        """What fits beside all claims, for callers who know of no promise. Raises Unavailable."""
+        """What fits beside all claims, for callers who know of no promise."""
         ...
 
     def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
@@ -96,18 +104,19 @@ class MemberCluster(Protocol):
         ...
 
     def unschedulable(self, owner: Owner, *, since: float) -> int:
-        """Pods of the owner that no node was found for since then. Raises Unavailable."""
+        """Pods of the owner that no node was found for since then."""
         ...
 
 
 class WatchedCluster:
-    """A cluster of nodes and pods. ``lost_contact_at`` is set by whoever feeds the cache.
+    """A cluster of nodes and pods. Whoever feeds the cache tells ``sight`` what is not seen.
 
     ``follows_claims``: an extender or a binder here puts pods where room is claimed for them;
     they wait for ``told``, which is set once what is promised here was said as a whole.
     """
 
-    def __init__(self, node_set: NodeSet) -> None:
+    def __init__(self, node_set: NodeSet, sight: Sight | None = None) -> None:
+        self.sight = sight or Sight(time.monotonic)
         self.claims = NodeClaims()
         self.follows_claims = False
         self.told = asyncio.Event()
@@ -116,7 +125,6 @@ class WatchedCluster:
         self._echoes = EchoCount(self.cache.pod)
         self._plans = Plans(self.claims, self._echoes)
         self.quotas = Quotas()
-        self.lost_contact_at: float | None = None
         self._totalled: tuple[Snapshot, Capacity] | None = None
         self._pooling = Pooling(DEFAULT_BUDGET)
         self._label_use = LabelUse()
@@ -131,8 +139,8 @@ class WatchedCluster:
         """Choose nodes by this strategy's scores from now on."""
         self._strategy = strategy
 
-    def as_of(self, now: float) -> float:
-        return now if self.lost_contact_at is None else self.lost_contact_at
+    def view(self) -> View:
+        return self.sight.view()
 
     def capacity(self, model: ResourceModel) -> Capacity:
         """What to report now, counted at once."""
@@ -177,6 +185,7 @@ class WatchedCluster:
         return self._echoes.has_grown
 
     def place(self, order: PlaceOrder, now: float) -> NodePlan:
+        self.view().check()
         snapshot = self.cache.snapshot()
         self.asked(share.requirements.node_claim for share in order.shares)
         if order.planned and self.follows_claims:
@@ -196,9 +205,11 @@ class WatchedCluster:
         return self.claims.split(pod.namespace, pod.amounts, self._echoes.key_for(sighting))
 
     def exact(self) -> ExactEstimates:
+        self.view().check()
         return ExactEstimates(snapshot=self._standing().snapshot, quotas=self.quotas.all())
 
     def unclaimed(self, now: float) -> ExactEstimates:
+        self.view().check()
         self.claims.expire(now)
         snapshot = beside(self.cache.snapshot(), tuple(self.claims.all()))
         return ExactEstimates(snapshot=snapshot, quotas=self.quotas.all())
@@ -207,6 +218,7 @@ class WatchedCluster:
         self._label_use.asked(claims)
 
     def unschedulable(self, owner: Owner, *, since: float) -> int:
+        self.view().check()
         return unschedulable_replicas(self.cache.pods(), owner, since=since)
 
     def _standing(self) -> Standing:
@@ -232,8 +244,8 @@ class ScriptedCluster:
         """Go on with another script, from its start."""
         self._script = list(script)
 
-    def as_of(self, now: float) -> float:
-        return now
+    def view(self) -> View:
+        return CURRENT
 
     def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
         current = self._script[0] if len(self._script) == 1 else self._script.pop(0)
@@ -348,19 +360,17 @@ class Agent:
         return changed_much((sent.summary, sent.nodes), totals)
 
     def sent(self) -> CapacityReport | None:
-        """The newest report handed out, as of now if it still is the picture."""
+        """The newest report handed out, as of when it last was the picture for sure."""
         if self._sent is None:
             return None
-        return replace(self._sent, snapshot_time=self._member.as_of(self._clock()))
+        return replace(self._sent, snapshot_time=self._clock() - self.view().age_seconds)
+
+    def view(self) -> View:
+        """How good the picture is now."""
+        return self._member.view()
 
     def exact(self) -> ExactEstimates:
         """What fits now. Raises Unavailable when what is known may be out of date."""
-        now = self._clock()
-        since = self._member.as_of(now)
-        if since < now:
-            raise Unavailable(
-                f"the cluster's API server has been out of reach for {now - since:.0f} s"
-            )
         return self._member.exact()
 
     def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
@@ -368,6 +378,7 @@ class Agent:
         self._member.asked(claims)
 
     def place(self, order: PlaceOrder) -> NodePlan:
+        """Nodes for the order. Raises Unavailable when what is known may be out of date."""
         return self._member.place(order, self._clock())
 
     def _send(self, picture: CapacityReport) -> CapacityReport:
@@ -378,7 +389,7 @@ class Agent:
     async def _picture(self) -> CapacityReport:
         """The picture of this instant; counted in a thread, as a large cluster takes a while."""
         rhythm = self.rhythm
-        snapshot_time = self._member.as_of(self._clock())
+        snapshot_time = self._clock() - self.view().age_seconds
         counting = self._member.counting(rhythm.model)
         interest_version, echoes = self._member.echoes()
 

@@ -65,7 +65,7 @@ def open_source(settings: RunSettings) -> Source:
         source = DumpSource(settings.dump, settings.node_set)
     else:
         source = LiveSource(
-            settings.kubeconfig, settings.node_set, clock=time.time, uniform=uniform
+            settings.kubeconfig, settings.node_set, clock=time.monotonic, uniform=uniform
         )
     label_keys = (*settings.pool_labels, *USUAL_LABEL_KEYS)
     source.member.pool_by(Pooling(settings.pool_budget, label_keys))
@@ -175,9 +175,12 @@ async def _serve_karmada(
 
 
 async def _tell_health(listen: Endpoint, source: Source, stopping: asyncio.Event) -> None:
-    """Be alive at once, and ready when the first picture is whole, until told to stop."""
+    """Be alive at once, and ready once the first picture is whole and while it is seen."""
     ready = asyncio.Event()
-    server = HealthServer(ready.is_set)
+    server = HealthServer(
+        is_alive=lambda: source.is_alive,
+        is_ready=lambda: ready.is_set() and not source.member.view().is_blind,
+    )
     try:
         await server.start(listen.host, listen.port)
     except OSError as error:

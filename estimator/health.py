@@ -15,9 +15,10 @@ REQUEST_BYTES: Final = 8_192
 
 
 class HealthServer:
-    """Answers /livez while the loop runs, and /readyz by what ``is_ready`` says."""
+    """Answers /livez while the loop runs, by ``is_alive``, and /readyz by ``is_ready``."""
 
-    def __init__(self, is_ready: Callable[[], bool]) -> None:
+    def __init__(self, is_alive: Callable[[], bool], is_ready: Callable[[], bool]) -> None:
+        self._is_alive = is_alive
         self._is_ready = is_ready
         self._server: asyncio.Server | None = None
 
@@ -50,10 +51,9 @@ class HealthServer:
     def _answer(self, head: bytes) -> bytes:
         match head.split(b" ", 2)[:2]:
             case [b"GET", b"/livez"]:
-                status = HTTPStatus.OK
+                status = _status(is_well=self._is_alive())
             case [b"GET", b"/readyz"]:
-                ready = self._is_ready()
-                status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+                status = _status(is_well=self._is_ready())
             case _:
                 status = HTTPStatus.NOT_FOUND
         body = status.phrase.lower() + "\n"
@@ -61,3 +61,7 @@ class HealthServer:
             f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: text/plain\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
         ).encode("ascii")
+
+
+def _status(*, is_well: bool) -> HTTPStatus:
+    return HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE

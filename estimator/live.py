@@ -66,5 +66,9 @@ class LiveSource:
             logger.warning("which APIs there are is not known anew: %s", error.message)
         return self._apis
 
+    @property
+    def is_alive(self) -> bool:
+        return self._live.is_alive
+
     async def follow(self) -> None:
         await self._live.follow()

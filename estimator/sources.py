@@ -44,6 +44,11 @@ class Source(Protocol):
         """(groupVersion, kind) pairs that the cluster serves; None when that is not known."""
         ...
 
+    @property
+    def is_alive(self) -> bool:
+        """False when only another process could keep the picture current."""
+        ...
+
     async def follow(self) -> None:
         """Keep the picture current until cancelled."""
         ...
@@ -51,6 +56,8 @@ class Source(Protocol):
 
 class DumpSource:
     """A dump of nodes and pods; read again whenever the file changes."""
+
+    is_alive = True
 
     def __init__(self, path: Path, node_set: NodeSet) -> None:
         """Raises PreconditionFailed when the file is not such a dump."""
@@ -80,6 +87,8 @@ class DumpSource:
 
 class ScriptSource:
     """Reports written beforehand; started over whenever the file changes."""
+
+    is_alive = True
 
     def __init__(self, path: Path, cluster: str) -> None:
         """Raises InvalidRequest or PreconditionFailed when the file holds no reports."""

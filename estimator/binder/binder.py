@@ -121,7 +121,7 @@ class Binder:
             self._give_back(self._gangs.reject_all(), "this binder is not the leader any more", now)
             return False
         self._give_back(self._gangs.expired(now), "its group did not come together in time", now)
-        if self._cluster.lost_contact_at is not None or len(self._binding) >= MAX_BINDING:
+        if not self._cluster.view().is_current or len(self._binding) >= MAX_BINDING:
             return False
         self._look(now)
         pod = self._queue.pop(now)

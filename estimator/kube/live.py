@@ -14,16 +14,18 @@ from estimator.agent import WatchedCluster
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.quota import Quota
 from estimator.kube.access import connect, lister
-from estimator.kube.loop import LoopSink, run_watchers
+from estimator.kube.loop import LoopSink, WatcherThreads
 from estimator.kube.objects import RawNode, RawPod
 from estimator.kube.quotas import RawQuota, quota_from_raw
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
 from estimator.kube.translate import node_from_raw, pod_from_raw
 from estimator.kube.watch import Watcher
 from estimator.nodes import Node, Pod
+from estimator.sight import Loss, Sight
 
 # Pods that succeeded are seen: those of a Job are what its promise was for.
 NOT_FAILED: Final = "status.phase!=Failed"
+QUOTAS: Final = "resourcequotas"
 
 Value = TypeVar("Value")
 
@@ -40,30 +42,40 @@ class LiveCluster:
         uniform: Callable[[float], float],
         patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
-        self.member = WatchedCluster(node_set)
+        self._sight = Sight(clock)
+        self.member = WatchedCluster(node_set, self._sight)
         self.synced = asyncio.Event()
         self._kubeconfig = kubeconfig
         self._node_set = node_set
         self._clock = clock
         self._uniform = uniform
         self._patience = patience
-        self._to_list = {"nodes", "pods", "resourcequotas"}
-        self._lost_at: dict[str, float] = {}
+        self._to_list = {"nodes", "pods", QUOTAS}
+        self._threads: WatcherThreads | None = None
 
     async def follow(self) -> None:
         """Keep in step until cancelled."""
         loop = asyncio.get_running_loop()
         watchers = (self._node_watcher(loop), self._pod_watcher(loop), self._quota_watcher(loop))
-        await run_watchers(watchers)
+        self._threads = WatcherThreads(watchers, self._uniform)
+        await self._threads.run()
+
+    @property
+    def is_alive(self) -> bool:
+        """False when a watcher fails again and again, whatever the API server does."""
+        now = asyncio.get_running_loop().time()
+        return self._threads is None or not self._threads.are_failing_at(now)
 
     def _node_watcher(self, loop: asyncio.AbstractEventLoop) -> Watcher[Node]:
         cache = self.member.cache
         sink: LoopSink[Node] = LoopSink(
+            name="nodes",
             loop=loop,
             on_replace=lambda nodes: self._listed("nodes", cache.replace_nodes, nodes),
             on_put=cache.put_node,
             on_remove=lambda node: cache.remove_node(node.name),
-            on_contact=lambda lost: self._contact("nodes", lost=lost),
+            on_loss=lambda loss, _forbidden: self._see("nodes", loss),
+            on_skip=lambda objects: self._sight.skip("nodes", objects),
         )
         watched = Watched(
             name="nodes",
@@ -71,16 +83,18 @@ class LiveCluster:
             raw=RawNode,
             translate=node_from_raw,
         )
-        return Watcher(watched, sink, self._uniform, self._patience)
+        return Watcher(watched, sink, self._uniform, self._patience, self._clock)
 
     def _pod_watcher(self, loop: asyncio.AbstractEventLoop) -> Watcher[Pod]:
         cache = self.member.cache
         sink: LoopSink[Pod] = LoopSink(
+            name="pods",
             loop=loop,
             on_replace=lambda pods: self._listed("pods", cache.replace_pods, pods),
             on_put=cache.put_pod,
             on_remove=lambda pod: cache.remove_pod(pod.uid),
-            on_contact=lambda lost: self._contact("pods", lost=lost),
+            on_loss=lambda loss, _forbidden: self._see("pods", loss),
+            on_skip=lambda objects: self._sight.skip("pods", objects),
         )
         # Karmada counts pods that ended without a node, so there they must be seen.
         selector = NOT_FAILED if self._node_set is NodeSet.SCHEDULABLE else None
@@ -91,25 +105,26 @@ class LiveCluster:
             translate=pod_from_raw,
             field_selector=selector,
         )
-        return Watcher(watched, sink, self._uniform, self._patience)
+        return Watcher(watched, sink, self._uniform, self._patience, self._clock)
 
     def _quota_watcher(self, loop: asyncio.AbstractEventLoop) -> Watcher[Quota]:
         quotas = self.member.quotas
         sink: LoopSink[Quota] = LoopSink(
+            name=QUOTAS,
             loop=loop,
-            on_replace=lambda listed: self._listed("resourcequotas", quotas.replace, listed),
+            on_replace=lambda listed: self._listed(QUOTAS, quotas.replace, listed),
             on_put=quotas.put,
             on_remove=quotas.remove,
-            # An agent that may not read quotas answers without them, and its picture is current.
-            on_contact=lambda lost: self._arrived("resourcequotas") if lost else None,
+            on_loss=self._see_quotas,
+            on_skip=lambda objects: self._sight.skip(QUOTAS, objects),
         )
         watched = Watched(
-            name="resourcequotas",
+            name=QUOTAS,
             method=lambda: lister(connect(self._kubeconfig), "/api/v1/resourcequotas"),
             raw=RawQuota,
             translate=quota_from_raw,
         )
-        return Watcher(watched, sink, self._uniform, self._patience)
+        return Watcher(watched, sink, self._uniform, self._patience, self._clock)
 
     def _listed(
         self, name: str, replace: Callable[[list[Value]], None], values: list[Value]
@@ -122,9 +137,15 @@ class LiveCluster:
         if not self._to_list:
             self.synced.set()
 
-    def _contact(self, name: str, *, lost: bool) -> None:
-        if lost:
-            self._lost_at.setdefault(name, self._clock())
+    def _see(self, name: str, loss: Loss | None) -> None:
+        if loss is not None:
+            self._sight.lose(name, loss)
         else:
-            self._lost_at.pop(name, None)
-        self.member.lost_contact_at = min(self._lost_at.values(), default=None)
+            self._sight.find(name)
+
+    def _see_quotas(self, loss: Loss | None, forbidden: bool) -> None:
+        """An agent that may not read quotas answers without any, and its picture is current."""
+        if forbidden:
+            self._listed(QUOTAS, self.member.quotas.replace, [])
+            loss = None
+        self._see(QUOTAS, loss)

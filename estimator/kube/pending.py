@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from estimator.incoming import IncomingPod
 from estimator.kube.access import connect, lister
 from estimator.kube.incoming import RawIncoming, incoming_from_raw
-from estimator.kube.loop import LoopSink, run_watchers
+from estimator.kube.loop import LoopSink, WatcherThreads
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
 from estimator.kube.watch import Watcher
 
@@ -55,12 +55,13 @@ class PendingPods:
 
     async def follow(self) -> None:
         """Keep telling until cancelled."""
+        # The nodes' watch tells when the API server is out of reach.
         sink: LoopSink[IncomingPod] = LoopSink(
+            name=self._watched.name,
             loop=asyncio.get_running_loop(),
             on_replace=self._audience.replace_pods,
             on_put=self._audience.put_pod,
             on_remove=self._audience.remove_pod,
-            # The nodes' watch tells when the API server is out of reach.
-            on_contact=lambda _: None,
         )
-        await run_watchers([Watcher(self._watched, sink, self._uniform, self._patience)])
+        watcher = Watcher(self._watched, sink, self._uniform, self._patience)
+        await WatcherThreads([watcher], self._uniform).run()

@@ -19,14 +19,18 @@ from kubernetes.client.exceptions import ApiException
 from estimator.kube.objects import (
     Bookmark,
     Event,
+    Kinded,
     ListMetadata,
+    Metadata,
     RawObject,
     RawStored,
     Status,
 )
-from estimator.kube.translate import Untranslatable
+from estimator.unreadable import UNREADABLE
 
 PAGE_SIZE: Final = 500
+# Of one resource; who has more will not read further lines of the log.
+MOST_SKIPPED: Final = 1000
 # Chunks of a transfer that are no longer come whole.
 MOST_READ_AT_ONCE: Final = 262_144
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
@@ -45,14 +49,15 @@ class Patience:
     """How long to wait for the API server, in seconds.
 
     The server ends a watch after ``watch`` and up to ``watch_shift`` more, which keeps watches
-    from ending together; ``grace`` later it is taken for dead.
+    from ending together; ``grace`` later it is taken for dead. Watches are short, as only their
+    end and the next one's begin show of a quiet one that it is alive.
     """
 
-    connect: float = 10.0
+    connect: float = 5.0
     list_read: float = 60.0
-    watch: float = 240.0
-    watch_shift: float = 60.0
-    grace: float = 15.0
+    watch: float = 10.0
+    watch_shift: float = 5.0
+    grace: float = 5.0
 
 
 DEFAULT_PATIENCE: Final = Patience()
@@ -98,6 +103,31 @@ class Garbled(Exception):
     """The answer is not what an API server says; a proxy's, or one that was cut off."""
 
 
+class Skipped:
+    """Objects that cannot be read, each told of once; bounded, whatever there is."""
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+        self._keys: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: str, why: object) -> None:
+        if key in self._keys or len(self._keys) >= MOST_SKIPPED:
+            return
+        self._keys.add(key)
+        logger.warning("skipping one of the %s, %r: %s", self._resource, key, why)
+
+    def discard(self, metadata: Metadata) -> None:
+        """The object is gone, or can be read by now."""
+        if self._keys:
+            self._keys.discard(_key(metadata))
+
+    def clear(self) -> None:
+        self._keys.clear()
+
+
 class _List(RawObject, frozen=True):
     metadata: ListMetadata
     items: list[msgspec.Raw]
@@ -123,6 +153,12 @@ class ResourceReader(Generic[Value]):
         self._answer: Any = None
         self._aborted = False
         self._streams_lists = True
+        self._skipped = Skipped(watched.name)
+
+    @property
+    def skipped(self) -> int:
+        """How many objects there are that cannot be read, as far as was seen."""
+        return len(self._skipped)
 
     def renew_credentials(self) -> None:
         """Read them again for the next request: a token was rotated, or has expired."""
@@ -140,6 +176,7 @@ class ResourceReader(Generic[Value]):
 
     def list_all(self) -> Listed[Value]:
         """Everything, as one stream where the server can, else in pages. Raises Expired."""
+        self._skipped.clear()
         if self._streams_lists:
             listed = self._streamed_list()
             if listed is not None:
@@ -248,12 +285,15 @@ class ResourceReader(Generic[Value]):
     def _change(self, line: bytes) -> Change[Value]:
         try:
             event = self._decode_event(line)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return self._unusual(line)
         version = event.object.metadata.resource_version
         if event.type not in _CHANGES or not version:
             return self._unusual(line)
-        return Change(version, self._translated(event.object), event.type == "DELETED")
+        is_removal = event.type == "DELETED"
+        if is_removal:
+            self._skipped.discard(event.object.metadata)
+        return Change(version, self._translated(event.object), is_removal)
 
     def _unusual(self, line: bytes) -> Change[Value]:
         """An event without an object of this kind: an error, a bookmark, or what none can read."""
@@ -266,8 +306,8 @@ class ResourceReader(Generic[Value]):
         metadata = _decoded(event.object, Bookmark).metadata
         if not metadata.resource_version:
             raise Garbled(f"an event of type {event.type!r} without a version")
-        if event.type in _CHANGES:
-            self._raw(event.object)
+        if event.type in _CHANGES and self._raw(event.object) is None and event.type == "DELETED":
+            raise Expired("an object that cannot be read is gone")
         return Change(
             version=metadata.resource_version,
             ends_list=INITIAL_EVENTS_END in (metadata.annotations or {}),
@@ -277,24 +317,44 @@ class ResourceReader(Generic[Value]):
         """None for what no API server stores: one such object must not harm the others."""
         try:
             return self._decode(item)
-        except msgspec.DecodeError as error:
-            logger.warning("skipping one of the %s: %s", self._watched.name, error)
+        except UNREADABLE as error:
+            self._skipped.add(_key_of_unreadable(item), error)
             return None
 
     def _translated(self, raw: RawStored | None) -> Value | None:
         if raw is None:
             return None
-        try:
-            return self._watched.translate(raw)
-        except Untranslatable as error:
-            logger.warning("skipping one of the %s: %s", self._watched.name, error)
+        if not raw.metadata.name:
+            self._skipped.add(raw.metadata.uid or "", "it has no name")
             return None
+        try:
+            value = self._watched.translate(raw)
+        except Exception as error:  # noqa: BLE001 - one object must not harm the others
+            self._skipped.add(_key(raw.metadata), error)
+            return None
+        self._skipped.discard(raw.metadata)
+        return value
+
+
+def _key(metadata: Metadata) -> str:
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def _key_of_unreadable(item: msgspec.Raw) -> str:
+    """Its name, if that much can be read."""
+    try:
+        return _key(_decoded(item, Kinded).metadata)
+    except Garbled:
+        return ""
 
 
 def _decoded(content: bytes | msgspec.Raw, kind: type[_Content]) -> _Content:
+    """Bytes that are no text are replaced: they may be in one object of many, or in a label."""
     try:
         return msgspec.json.decode(content, type=kind)
-    except msgspec.DecodeError as error:
+    except UnicodeDecodeError:
+        return _decoded(bytes(content).decode(errors="replace").encode(), kind)
+    except UNREADABLE as error:
         raise Garbled(f"not the API server's JSON: {error}") from error
 
 

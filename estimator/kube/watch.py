@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final, Generic, Protocol, TypeVar
 
 import urllib3
@@ -23,9 +25,12 @@ from estimator.kube.reading import (
     ResourceReader,
     Watched,
 )
+from estimator.sight import Loss
 from federation.model.errors import FederationError
 
 MAX_RETRY_AFTER_SECONDS: Final = 60.0
+# One agent a cluster makes no herd, and until the next try it is blind.
+CAP_SECONDS: Final = 10.0
 
 Value = TypeVar("Value")
 
@@ -43,15 +48,24 @@ class Sink(Protocol[Value]):
         """These came, in this order."""
         ...
 
-    def contact(self, *, lost: bool) -> None:
-        """Whether what was seen can still be believed to be current."""
+    def find(self) -> None:
+        """What was seen is current from now on, until it is lost."""
+        ...
+
+    def lose(self, loss: Loss, *, forbidden: bool) -> None:
+        """What was seen may be out of date. ``forbidden``: the agent may not read it."""
+        ...
+
+    def skip(self, objects: int) -> None:
+        """So many objects cannot be read and are left out."""
         ...
 
 
 class Watcher(Generic[Value]):
     """Keeps a sink in step with one resource until stopped.
 
-    Runs in the thread that calls ``run``; ``stop`` may be called from any other.
+    Runs in the thread that calls ``run``; ``stop`` may be called from any other. ``clock`` is the
+    one that losses are dated by.
     """
 
     def __init__(
@@ -60,13 +74,20 @@ class Watcher(Generic[Value]):
         sink: Sink[Value],
         uniform: Callable[[float], float],
         patience: Patience = DEFAULT_PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name = watched.name
+        self.name = watched.name
         self._reader = ResourceReader(watched, patience, uniform)
         self._sink = sink
-        self._backoff = Backoff(uniform)
+        self._backoff = Backoff(uniform, cap_seconds=CAP_SECONDS)
+        self._clock = clock
         self._stopping = threading.Event()
         self._version: str | None = None
+        # When the server last showed that it, and what it sends us, is alive.
+        self._alive_at = clock()
+        self._is_current = False
+        self._answers = True
+        self._skipped = 0
 
     def stop(self) -> None:
         """End ``run`` soon, also when it is reading a quiet watch."""
@@ -74,59 +95,102 @@ class Watcher(Generic[Value]):
         self._reader.abort()
 
     def run(self) -> None:
-        while not self._stopping.is_set():
-            seconds = 0.0
-            try:
-                if self._version is None:
-                    self._list()
-                else:
-                    self._watch(self._version)
-                self._backoff.reset()
-            except Expired as error:
-                # After a server's restart every agent lists anew: spread the herd.
-                seconds = self._backoff.next_seconds()
-                logger.info("listing %s anew: %s", self._name, error)
-                self._version = None
-            except ApiException as error:
-                seconds = self._after_refusal(error)
-            except (urllib3.exceptions.HTTPError, OSError, Garbled, FederationError) as error:
-                seconds = self._backoff.next_seconds()
-                self._report_trouble(str(error), seconds)
-            self._stopping.wait(seconds)
+        """Returns when stopped. What nobody foresaw is raised, after contact was said to be lost;
+        ``run`` may be called again then and begins with a list.
+        """
+        try:
+            while not self._stopping.is_set():
+                self._stopping.wait(self._try())
+        except Exception as error:
+            self._version = None
+            self._lose(f"the watcher failed: {type(error).__name__}: {error}")
+            raise
+
+    def _try(self) -> float:
+        """List, or watch until the watch ends; seconds to wait before the next try."""
+        try:
+            if self._version is None:
+                self._list()
+            else:
+                self._watch(self._version)
+        except Expired as error:
+            logger.info("listing %s anew: %s", self.name, error)
+            self._version = None
+            self._lose(f"what was seen is too old: {error}")
+            # After a server's restart every agent lists anew: spread the herd.
+            return self._pause(answers=True)
+        except ApiException as error:
+            return self._after_refusal(error)
+        except Garbled as error:
+            # Going on from the same version might bring the same again.
+            self._version = None
+            return self._after_trouble(str(error), answers=True)
+        except (urllib3.exceptions.HTTPError, OSError, FederationError) as error:
+            return self._after_trouble(str(error), answers=False)
+        self._backoff.reset()
+        return 0.0
 
     def _after_refusal(self, error: ApiException) -> float:
         """Seconds to wait after an error status."""
-        seconds = self._backoff.next_seconds()
-        if error.status == 401:
+        if error.status == HTTPStatus.UNAUTHORIZED:
             self._reader.renew_credentials()
-        if error.status == 429:
+        # A proxy says so of a server that is away.
+        answers = (error.status or 0) < HTTPStatus.INTERNAL_SERVER_ERROR
+        seconds = self._after_trouble(
+            f"{error.status} {error.reason}",
+            answers=answers,
+            forbidden=error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND),
+        )
+        if error.status == HTTPStatus.TOO_MANY_REQUESTS:
             seconds = max(seconds, _retry_after_seconds(error))
-        self._report_trouble(f"{error.status} {error.reason}", seconds)
         return seconds
 
-    def _report_trouble(self, what: str, seconds: float) -> None:
-        if self._stopping.is_set():
-            return
-        self._sink.contact(lost=True)
-        logger.warning("watching %s: %s; again in %.1f s", self._name, what, seconds)
+    def _after_trouble(self, what: str, *, answers: bool, forbidden: bool = False) -> float:
+        seconds = self._pause(answers=answers)
+        if not self._stopping.is_set():
+            self._lose(what, forbidden=forbidden)
+            logger.warning("watching %s: %s; again in %.1f s", self.name, what, seconds)
+        return seconds
+
+    def _pause(self, *, answers: bool) -> float:
+        """Seconds to wait: few again once a server answers that did not."""
+        if answers and not self._answers:
+            self._backoff.reset()
+        self._answers = answers
+        return self._backoff.next_seconds()
+
+    def _lose(self, why: str, *, forbidden: bool = False) -> None:
+        self._is_current = False
+        self._sink.lose(Loss(since=self._alive_at, why=why), forbidden=forbidden)
+
+    def _find(self) -> None:
+        """What was handed on is current now."""
+        self._alive_at = self._clock()
+        self._answers = True
+        if not self._is_current:
+            self._is_current = True
+            self._sink.find()
+        if self._reader.skipped != self._skipped:
+            self._skipped = self._reader.skipped
+            self._sink.skip(self._skipped)
 
     def _list(self) -> None:
         listed = self._reader.list_all()
         self._sink.replace(listed.values)
-        self._sink.contact(lost=False)
         self._version = listed.version
+        self._find()
 
     def _watch(self, version: str) -> None:
         """Hand on changes until the watch ends; the version to go on from moves with them."""
         for changes in self._reader.changes(version):
             if self._stopping.is_set():
                 return
-            if not changes:
-                self._sink.contact(lost=False)
-                continue
-            self._sink.apply(changes)
-            self._backoff.reset()
-            self._version = changes[-1].version
+            if changes:
+                self._sink.apply(changes)
+                self._backoff.reset()
+                self._version = changes[-1].version
+            self._find()
+        self._find()
         if self._version == version:
             self._check_history(version)
 

@@ -6,7 +6,7 @@ Must not keep the token.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,7 @@ REGION_LABEL: Final = "topology.kubernetes.io/region"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 # Statuses that a later try meets again, until somebody acts.
-_LASTING: Final = frozenset(
+LASTING: Final = frozenset(
     {
         grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -113,9 +113,11 @@ async def enrol(
     )
 
 
-def refusal(error: grpc.aio.AioRpcError, what: str) -> FederationError:
+def refusal(
+    error: grpc.aio.AioRpcError, what: str, lasting: Collection[grpc.StatusCode] = LASTING
+) -> FederationError:
     """Unauthenticated or PermissionRefused for a status that will stay, else Unavailable."""
     message = f"{what}: {error.details() or error.code().name}"
     if error.code() in _CREDENTIAL_GONE:
         return Unauthenticated(message)
-    return PermissionRefused(message) if error.code() in _LASTING else Unavailable(message)
+    return PermissionRefused(message) if error.code() in lasting else Unavailable(message)

@@ -12,6 +12,7 @@ from typing import Final
 
 from estimator.agent import Rhythm
 from estimator.placing import NodePlan, PlaceOrder, ShareOrder
+from estimator.sight import View
 from federation.codec.models import read_model
 from federation.codec.reports import report_to_message
 from federation.codec.requirements import requirements_from_message
@@ -27,6 +28,7 @@ from federation.v1.agents_pb2 import (
     NodeShare,
     PlaceReply,
     PlaceRequest,
+    Sight,
     Welcome,
 )
 from federation.v1.resource_pb2 import ApiEnablement, ApiResource
@@ -34,6 +36,7 @@ from federation.v1.resource_pb2 import ApiEnablement, ApiResource
 # No pace a control plane may ask for is faster or slower than this.
 MIN_INTERVAL_SECONDS: Final = 0.05
 MAX_INTERVAL_SECONDS: Final = 3600.0
+MAX_WHY_CHARACTERS: Final = 500
 
 
 def rhythm_from_welcome(welcome: Welcome) -> Rhythm:
@@ -59,11 +62,22 @@ def hello_message(cluster: str, hello: Hello) -> ConnectRequest:
     return ConnectRequest(cluster=cluster, hello=hello)
 
 
-def report_message(cluster: str, report: CapacityReport) -> ConnectRequest:
-    return ConnectRequest(cluster=cluster, report=report_to_message(report))
+def sight_message(view: View) -> Sight:
+    return Sight(
+        picture_age_seconds=view.age_seconds,
+        blind=view.is_blind,
+        message=view.why[:MAX_WHY_CHARACTERS] if view.is_blind else "",
+        skipped_objects=view.skipped_objects,
+    )
 
 
-def heartbeat_message(cluster: str, sent: CapacityReport) -> ConnectRequest:
+def report_message(cluster: str, report: CapacityReport, view: View) -> ConnectRequest:
+    message = report_to_message(report)
+    message.sight.CopyFrom(sight_message(view))
+    return ConnectRequest(cluster=cluster, report=message)
+
+
+def heartbeat_message(cluster: str, sent: CapacityReport, view: View) -> ConnectRequest:
     """``sent`` is the newest report, as of the time it was last known to be true."""
     return ConnectRequest(
         cluster=cluster,
@@ -71,6 +85,7 @@ def heartbeat_message(cluster: str, sent: CapacityReport) -> ConnectRequest:
             agent_time=timestamp_from_seconds(sent.snapshot_time),
             sequence=sent.sequence,
             content_hash=sent.content_hash,
+            sight=sight_message(view),
         ),
     )
 

@@ -27,9 +27,11 @@ from estimator.rpc.messages import (
     reply_message,
     report_message,
     rhythm_from_welcome,
+    sight_message,
     stored_message,
 )
 from estimator.rpc.outbox import Outbox
+from estimator.sight import View
 from federation.codec.interests import interests_from_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
 from federation.model.errors import (
@@ -61,6 +63,9 @@ INTEREST_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 1.0
 MAX_AFTER_SECONDS: Final = 600.0
 TOLERATED_CLOCK_SECONDS: Final = 5.0
+
+# What ends a stream without a goodbye and would end the next one, too.
+LASTING: Final = frozenset({grpc.StatusCode.PERMISSION_DENIED})
 
 Call: TypeAlias = grpc.aio.StreamStreamCall[ConnectRequest, ConnectResponse]
 
@@ -137,7 +142,7 @@ class Stream:
             await self._greet(call)
             await self._converse(call)
         except grpc.aio.AioRpcError as error:
-            raise refusal(error, "the stream to the control plane ended") from error
+            raise refusal(error, "the stream to the control plane ended", LASTING) from error
         except asyncio.InvalidStateError as error:
             # What grpc raises for a write after the stream's end; its status says why.
             raise Unavailable("the stream to the control plane broke") from error
@@ -154,6 +159,7 @@ class Stream:
             placer=self._speaker.placer,
             api_enablements=enablement_messages(apis or ()),
             agent_time=timestamp_from_seconds(self._agent.now()),
+            sight=sight_message(self._agent.view()),
         )
         try:
             async with asyncio.timeout(WELCOME_TIMEOUT_SECONDS):
@@ -229,6 +235,11 @@ class Stream:
             case "new_credential":
                 self._offered = message.new_credential
                 self._offer.set()
+            case "refusal":
+                refused = message.refusal
+                logger.warning(
+                    "the control plane passes over a %s: %s", refused.kind, refused.reason
+                )
             case "reconnect":
                 raise Reconnecting(message.reconnect.reason, message.reconnect.after_seconds)
             case "goodbye":
@@ -285,7 +296,7 @@ class Stream:
     def _placed(self, request: PlaceRequest) -> ConnectRequest:
         try:
             plan = self._agent.place(order_from_message(request))
-        except InvalidRequest as error:
+        except FederationError as error:
             plan = refused_plan(request, error.message)
         return reply_message(self._speaker.cluster, request.request_id, plan)
 
@@ -309,15 +320,29 @@ class Stream:
                 report = await self._agent.report()
             if report is not None:
                 # A report of thousands of echoes takes a while to write.
-                message = await asyncio.to_thread(report_message, self._speaker.cluster, report)
+                message = await asyncio.to_thread(
+                    report_message, self._speaker.cluster, report, self._agent.view()
+                )
                 self._outbox.put_report(message)
 
     async def _look(self) -> None:
-        """A report before its time when much has changed."""
+        """A report before its time when much has changed; a heartbeat when sight goes or comes."""
+        was_blind = self._agent.view().is_blind
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            view = self._agent.view()
+            if view.is_blind != was_blind:
+                was_blind = view.is_blind
+                self._tell_blindness(view)
+                self._put_heartbeat()
             if self._agent.has_changed_much():
                 self._report_now.set()
+
+    def _tell_blindness(self, view: View) -> None:
+        if view.is_blind:
+            logger.warning("blind for %.0f s: %s", view.age_seconds, view.why)
+        else:
+            logger.info("the cluster is seen again")
 
     async def _renew(self) -> None:
         """Store what credentials come, and say so: until then the control plane keeps the old."""
@@ -341,9 +366,13 @@ class Stream:
             if self._paced.is_set():
                 self._paced.clear()
                 continue
-            sent = self._agent.sent()
-            if sent is not None:
-                self._outbox.put_heartbeat(heartbeat_message(self._speaker.cluster, sent))
+            self._put_heartbeat()
+
+    def _put_heartbeat(self) -> None:
+        sent = self._agent.sent()
+        if sent is not None:
+            message = heartbeat_message(self._speaker.cluster, sent, self._agent.view())
+            self._outbox.put_heartbeat(message)
 
 
 async def keep_connected(
@@ -375,6 +404,11 @@ async def keep_connected(
                 backoff.reset()
             seconds = backoff.next_seconds()
             logger.warning("%s; dialling again in %.1f s", error.message, seconds)
+            await wait_until(stopping, seconds)
+        except Exception:
+            # What nobody foresaw ends the stream and not the agent.
+            seconds = backoff.next_seconds()
+            logger.exception("the stream failed; dialling again in %.1f s", seconds)
             await wait_until(stopping, seconds)
 
 

@@ -1,7 +1,7 @@
 """One agent's stream from its Hello to its end: what follows from each message.
 
-Must not believe an agent: every message names the cluster of its credential, and a wrong one ends
-the stream before anything of it is kept.
+Must not believe an agent: every message names the cluster of its credential, and a foreign one
+ends the stream. One that breaks a rule is passed over, and the agent is told.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from federation.agents.interests import Interests
-from federation.agents.messages import beat_from_message, hello_from_message, welcome_to_message
+from federation.agents.messages import (
+    beat_from_message,
+    hello_from_message,
+    sight_of,
+    welcome_to_message,
+)
 from federation.agents.sessions import Session, Sessions, Write, goodbye, resync
 from federation.codec.echoes import echo_bytes
 from federation.codec.reports import report_from_message
@@ -53,7 +58,7 @@ MAX_REFUSED_IN_A_ROW = 10
 FLUSH_SECONDS = 2.0
 TOLERATED_CLOCK_SECONDS = 5.0
 # A new stream would end the same way until somebody acts.
-LASTING = (InvalidRequest, PermissionRefused, Conflict, NotFound, Unauthenticated)
+LASTING = (PermissionRefused, Conflict, NotFound, Unauthenticated)
 
 logger = logging.getLogger(__name__)
 
@@ -196,27 +201,42 @@ class Conversations:
 
     async def _listen(self, session: Session, inbox: Inbox, requests: Requests) -> None:
         while (request := await self._next(session.cluster, requests)) is not None:
-            match request.WhichOneof("message"):
-                case "report":
-                    inbox.put(request.report)
-                case "heartbeat":
-                    self._beat(session, inbox, request.heartbeat)
-                case "place_reply":
-                    session.answer(request.place_reply)
-                case "estimate_reply":
-                    session.answer(request.estimate_reply)
-                case "credential_stored":
-                    session.confirm(request.credential_stored.credential_id)
-                case "hello":
-                    raise InvalidRequest.of("hello", "comes once, at the start of a stream")
-                case None:
-                    rule = "must be one that this control plane knows; is it older than the agent?"
-                    raise InvalidRequest.of("message", rule)
+            kind = request.WhichOneof("message") or "message"
+            if kind == "hello":
+                raise InvalidRequest.of("hello", "comes once, at the start of a stream")
+            try:
+                self._take(session, inbox, request)
+            except InvalidRequest as error:
+                session.refuse(kind, error)
+
+    def _take(self, session: Session, inbox: Inbox, request: ConnectRequest) -> None:
+        match request.WhichOneof("message"):
+            case "report":
+                self._see(session, request.report)
+                inbox.put(request.report)
+            case "heartbeat":
+                self._beat(session, inbox, request.heartbeat)
+            case "place_reply":
+                session.answer(request.place_reply)
+            case "estimate_reply":
+                session.answer(request.estimate_reply)
+            case "credential_stored":
+                session.confirm(request.credential_stored.credential_id)
+            case _:
+                rule = "must be one that this control plane knows; is it older than the agent?"
+                raise InvalidRequest.of("message", rule)
+
+    def _see(self, session: Session, message: Report) -> None:
+        found = Violations()
+        sight = sight_of(message, "report", found)
+        found.check()
+        if sight is not None:
+            self._reporting.see(session.cluster, sight)
 
     def _beat(self, session: Session, inbox: Inbox, message: Heartbeat) -> None:
         beat = beat_from_message(message)
         in_step = self._reporting.heartbeat(
-            session.cluster, beat.sequence, beat.content_hash, beat.agent_time
+            session.cluster, beat.sequence, beat.content_hash, beat.agent_time, beat.sight
         )
         # A report on its way to the store is not missing.
         if not in_step and inbox.is_idle:
@@ -226,9 +246,11 @@ class Conversations:
         """Store reports one after the other; one that is refused or lost is asked for anew."""
         refused = 0
         while (message := await inbox.take()) is not None:
-            report = await _report(session, message)
             try:
+                report = await _report(session, message)
                 await self._reporting.accept(session.cluster, report)
+            except InvalidRequest as error:
+                session.refuse("report", error)
             except Conflict as error:
                 refused += 1
                 if refused >= MAX_REFUSED_IN_A_ROW:

@@ -16,9 +16,10 @@ from federation.codec.requirements import requirements_to_message
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
-from federation.model.errors import Unavailable
+from federation.model.errors import FederationError, Unavailable
 from federation.services.values import (
     AgentHello,
+    AgentSight,
     ExactQuestion,
     IssuedCredential,
     NodePlan,
@@ -37,7 +38,10 @@ from federation.v1.agents_pb2 import (
     NewCredential,
     PlaceReply,
     PlaceRequest,
+    Refusal,
+    Report,
     Share,
+    Sight,
     Welcome,
 )
 
@@ -46,6 +50,7 @@ MAX_VERSION_CHARACTERS = 128
 MAX_HELLO_BYTES = 1024 * 1024
 MAX_TEXT_CHARACTERS = 1000
 MAX_SCORE = 100
+MAX_AGE_SECONDS = 100 * 365 * 86_400.0
 
 
 def hello_from_message(message: Hello) -> AgentHello:
@@ -68,6 +73,7 @@ def hello_from_message(message: Hello) -> AgentHello:
         texts.word(version, field, found, most=MAX_VERSION_CHARACTERS)
     _check_enablements(message, found)
     agent_time = ranges.optional_seconds(message, "agent_time", "hello.agentTime", found)
+    sight = sight_of(message, "hello", found)
     found.check()
     return AgentHello(
         epoch=message.epoch,
@@ -77,6 +83,29 @@ def hello_from_message(message: Hello) -> AgentHello:
         placer=Placer(message.placer),
         api_enablements=enablements_from_messages(message.api_enablements),
         agent_time=agent_time,
+        sight=sight,
+    )
+
+
+def sight_of(
+    message: Hello | Report | Heartbeat, path: str, found: Violations
+) -> AgentSight | None:
+    """What the agent says of its sight, None when it says nothing."""
+    if not message.HasField("sight"):
+        return None
+    sight: Sight = message.sight
+    if not 0.0 <= sight.picture_age_seconds <= MAX_AGE_SECONDS:
+        rule = f"must be from 0 to {MAX_AGE_SECONDS:.0f}"
+        found.add(f"{path}.sight.pictureAgeSeconds", rule)
+    if sight.skipped_objects < 0:
+        found.add(f"{path}.sight.skippedObjects", "must not be negative")
+    if "\0" in sight.message:
+        found.add(f"{path}.sight.message", "must not contain NUL")
+    return AgentSight(
+        picture_age_seconds=sight.picture_age_seconds,
+        blind=sight.blind,
+        message=sight.message[:MAX_TEXT_CHARACTERS],
+        skipped_objects=sight.skipped_objects,
     )
 
 
@@ -98,6 +127,7 @@ class Beat:
     sequence: int
     content_hash: str
     agent_time: float
+    sight: AgentSight | None = None
 
 
 def beat_from_message(message: Heartbeat) -> Beat:
@@ -106,12 +136,19 @@ def beat_from_message(message: Heartbeat) -> Beat:
     agent_time = ranges.seconds(message.agent_time, "heartbeat.agentTime", found)
     if message.sequence < 0:
         found.add("heartbeat.sequence", "must not be negative")
+    sight = sight_of(message, "heartbeat", found)
     found.check()
     return Beat(
         sequence=message.sequence,
         content_hash=message.content_hash,
         agent_time=agent_time,
+        sight=sight,
     )
+
+
+def refusal_to_message(kind: str, error: FederationError) -> ConnectResponse:
+    """What the agent is told of a message that breaks a rule."""
+    return ConnectResponse(refusal=Refusal(kind=kind, reason=error.message[:MAX_TEXT_CHARACTERS]))
 
 
 def new_credential_to_message(issued: IssuedCredential) -> ConnectResponse:

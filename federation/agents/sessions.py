@@ -19,6 +19,7 @@ from federation.agents.messages import (
     new_credential_to_message,
     node_plan_from_message,
     place_request_to_message,
+    refusal_to_message,
 )
 from federation.model.errors import (
     Conflict,
@@ -96,6 +97,7 @@ class Session:
         self.error: FederationError | None = None
         self._outgoing: asyncio.Queue[ConnectResponse | None] = asyncio.Queue()
         self._asked: dict[str, Ask[Any, Any]] = {}
+        self._refused: set[str] = set()
         self._ids = itertools.count(1)
         self.ended = asyncio.Event()
 
@@ -109,7 +111,7 @@ class Session:
         self._outgoing.put_nowait(message)
 
     async def place(self, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
-        """Raises Unavailable (gone, or too busy) and DeadlineMissed."""
+        """Raises Unavailable (gone, too busy, or talks nonsense) and DeadlineMissed."""
         return await self._ask(
             partial(place_request_to_message, order=order),
             PlaceReply,
@@ -119,17 +121,12 @@ class Session:
 
     async def estimate(self, question: ExactQuestion, timeout_seconds: float) -> tuple[int, ...]:
         """Raises Unavailable (gone, too busy, cannot tell, or talks nonsense), DeadlineMissed."""
-        try:
-            return await self._ask(
-                partial(estimate_request_to_message, question=question),
-                EstimateReply,
-                partial(estimates_from_message, self.cluster, question),
-                timeout_seconds,
-            )
-        except InvalidRequest as error:
-            raise Unavailable(
-                f"the answer of the agent of cluster {self.cluster} is wrong: {error.message}"
-            ) from error
+        return await self._ask(
+            partial(estimate_request_to_message, question=question),
+            EstimateReply,
+            partial(estimates_from_message, self.cluster, question),
+            timeout_seconds,
+        )
 
     async def relay_estimate(
         self, question: EstimateRequest, timeout_seconds: float
@@ -175,8 +172,8 @@ class Session:
     def answer(self, reply: PlaceReply | EstimateReply) -> None:
         """Hand an answer to who asked; nobody may wait any more.
 
-        Raises InvalidRequest for a placement that is not what was asked for. A wrong estimate
-        harms only who asked: there are other levels.
+        Raises InvalidRequest for one that is not what was asked for: who asked hears that there is
+        no answer, as when the agent says why it has none.
         """
         ask = self._asked.get(reply.request_id)
         if ask is None or not isinstance(reply, ask.kind):
@@ -185,13 +182,25 @@ class Session:
         try:
             answer = ask.read(reply)
         except FederationError as error:
-            if isinstance(reply, PlaceReply):
-                raise
+            wrong = isinstance(error, InvalidRequest)
             if not ask.answer.done():
-                ask.answer.set_exception(error)
+                what = f"the answer of the agent of cluster {self.cluster} is wrong"
+                unanswered = Unavailable(f"{what}: {error.message}") if wrong else error
+                ask.answer.set_exception(unanswered)
+            if wrong:
+                raise
             return
         if not ask.answer.done():
             ask.answer.set_result(answer)
+
+    def refuse(self, kind: str, error: FederationError) -> None:
+        """Tell the agent that a message of this kind was passed over, and why."""
+        self.send(refusal_to_message(kind, error))
+        if kind not in self._refused:
+            # The others are in the agent's own log: it may send as many as it likes.
+            self._refused.add(kind)
+            fields = {"cluster": self.cluster, "kind": kind, "why": error.message}
+            logger.warning("a message of the agent is wrong", extra={"fields": fields})
 
     def offer(self, issued: IssuedCredential, now: float) -> None:
         """Hand the agent another credential, which counts once it says that it is stored."""

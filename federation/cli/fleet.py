@@ -251,6 +251,7 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
             ("Zones", ", ".join(spec.zones) or "-"),
             ("Taints", ", ".join(f"{t.key}={t.value}:{t.effect}" for t in spec.taints) or "-"),
             ("Ready", _readiness(cluster)),
+            *(("Note", each.message) for each in status.conditions if each.message),
             ("Kubernetes", status.kubernetes_version or "-"),
             ("Agent", f"{'connected' if agent.connected else 'away'}, version {agent.version}"),
             ("Agent's clock", _clock(agent)),
@@ -259,6 +260,7 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
                 "Nodes",
                 f"{nodes.total_num}, {nodes.ready_num} ready, {nodes.graded_num} capacity",
             ),
+            *([("Skipped", _skipped(agent))] if agent.skipped_objects else []),
         ]
     )
     _print_summary(status.resource_summary)
@@ -320,6 +322,10 @@ def _report(agent: resource_pb2.AgentStatus) -> str:
     if not agent.HasField("last_report_time"):
         return "none yet"
     return f"sequence {agent.report_sequence}, {_report_age(agent, time.time())} old"
+
+
+def _skipped(agent: resource_pb2.AgentStatus) -> str:
+    return f"{agent.skipped_objects} objects that cannot be read; the agent's log names them"
 
 
 def _report_age(agent: resource_pb2.AgentStatus, now: float) -> str:

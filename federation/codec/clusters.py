@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, Protocol
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from federation.codec import ranges, selectors, texts
 from federation.codec.models import (
     grade_count_messages,
@@ -21,7 +23,13 @@ from federation.codec.strict import check_type_meta, refuse_nul
 from federation.codec.summaries import read_summary, summary_to_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
 from federation.codec.violations import Violations, joined
-from federation.model.cluster import CapacityReport, Cluster, ClusterState, NodeSummary
+from federation.model.cluster import (
+    Blindness,
+    CapacityReport,
+    Cluster,
+    ClusterState,
+    NodeSummary,
+)
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.v1 import resource_pb2
 
@@ -45,6 +53,10 @@ class AgentView(Protocol):
     def last_heartbeat_at(self) -> float | None: ...
     @property
     def clock_offset_seconds(self) -> float: ...
+    @property
+    def blindness(self) -> Blindness | None: ...
+    @property
+    def skipped_objects(self) -> int: ...
 
 
 def cluster_from_message(message: resource_pb2.Cluster, path: str = "") -> Cluster:
@@ -82,7 +94,7 @@ def cluster_state_from_message(
             api_enablements=enablements_from_messages(status.api_enablements),
         ),
         report=report,
-        received_at=report.snapshot_time if report else None,
+        as_of=report.snapshot_time if report else None,
     )
 
 
@@ -95,8 +107,8 @@ def cluster_to_message(
 ) -> resource_pb2.Cluster:
     """The cluster as people read it; the default model is left out, as it may be written.
 
-    Whether it is Ready is unknown where its agent is ``silent``. ``overcommitted`` promised
-    replicas find no room in its report.
+    Whether it is Ready is unknown where its agent is ``silent``, or does not see it.
+    ``overcommitted`` promised replicas find no room in its report.
     """
     cluster = state.cluster
     message = resource_pb2.Cluster(
@@ -121,7 +133,7 @@ def cluster_to_message(
             resource_modeling_disabled=not cluster.modeling_enabled,
         ),
         status=resource_pb2.ClusterStatus(
-            conditions=[_ready_condition(cluster, silent=silent)],
+            conditions=[_ready_condition(cluster, agent, silent=silent)],
             api_enablements=_enablement_messages(cluster.api_enablements or ()),
             cordoned=cluster.cordoned,
         ),
@@ -135,13 +147,25 @@ def cluster_to_message(
     return message
 
 
-def _ready_condition(cluster: Cluster, *, silent: bool) -> resource_pb2.Condition:
+def _ready_condition(
+    cluster: Cluster, agent: AgentView | None, *, silent: bool
+) -> resource_pb2.Condition:
     if silent:
         return resource_pb2.Condition(
             type=READY,
             status="Unknown",
             reason="AgentSilent",
             message="The agent has not connected, or has missed its heartbeats.",
+            last_transition_time=_moment(agent.last_heartbeat_at) if agent else None,
+        )
+    blindness = agent.blindness if agent else None
+    if blindness is not None:
+        return resource_pb2.Condition(
+            type=READY,
+            status="Unknown",
+            reason=blindness.reason,
+            message=f"The cluster cannot be seen since {blindness.since_text}: {blindness.message}",
+            last_transition_time=_moment(blindness.since),
         )
     return resource_pb2.Condition(type=READY, status="True" if cluster.ready else "False")
 
@@ -247,10 +271,15 @@ def _write_agent(agent: AgentView, state: ClusterState, status: resource_pb2.Clu
     if state.report is not None:
         written.report_epoch = state.report.epoch
         written.report_sequence = state.report.sequence
-    if state.received_at is not None:
-        written.last_report_time.CopyFrom(timestamp_from_seconds(state.received_at))
+    written.skipped_objects = agent.skipped_objects
+    if state.as_of is not None:
+        written.last_report_time.CopyFrom(timestamp_from_seconds(state.as_of))
     if agent.last_heartbeat_at is not None:
         written.last_heartbeat_time.CopyFrom(timestamp_from_seconds(agent.last_heartbeat_at))
+
+
+def _moment(seconds: float | None) -> Timestamp | None:
+    return None if seconds is None else timestamp_from_seconds(seconds)
 
 
 def _enablement_messages(

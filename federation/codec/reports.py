@@ -48,6 +48,7 @@ def report_from_message(message: agents_pb2.Report) -> CapacityReport:
             message.interest_version, "interestVersion", found, least=0, most=ranges.MAX_INT64
         ),
         echoes=read_echoes(message, MAX_ECHO_BYTES, found),
+        picture_age_seconds=max(0.0, message.sight.picture_age_seconds),
     )
     found.check()
     return report

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Final
 
 from federation.model.grades import DEFAULT_MODEL, ResourceModel
 from federation.model.shapes import Echo
@@ -114,8 +116,9 @@ class CapacityReport:
     ``grade_counts`` maps grade to node count; empty when modelling is off. ``model_hash`` names
     the model it was graded under: under another model the counts mean nothing.
     ``(epoch, sequence)`` only ever grows; epoch is the agent's session.
-    ``snapshot_time`` is in Unix seconds by the agent's clock. ``echoes`` count the pods of the
-    promises that the agent knew of at ``interest_version``.
+    ``snapshot_time`` is in Unix seconds by the agent's clock; ``picture_age_seconds`` is for how
+    long nothing had shown that the picture was current when the report was sent. ``echoes`` count
+    the pods of the promises that the agent knew of at ``interest_version``.
     """
 
     epoch: int
@@ -129,15 +132,37 @@ class CapacityReport:
     pools: ReportedPools | None = None
     interest_version: int = 0
     echoes: tuple[Echo, ...] = ()
+    picture_age_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """A cluster with its newest report (None before the first) and when that arrived here.
+    """A cluster with its newest report (None before the first) and when that last was true.
 
-    ``received_at`` is in Unix seconds by the control plane's clock.
+    ``as_of`` is in Unix seconds by the control plane's clock.
     """
 
     cluster: Cluster
     report: CapacityReport | None = None
-    received_at: float | None = None
+    as_of: float | None = None
+
+
+API_SERVER_UNREACHABLE: Final = "ApiServerUnreachable"
+REPORT_MISSING: Final = "ReportMissing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blindness:
+    """Since when a cluster is not seen as it is though its agent is heard, and why.
+
+    ``since`` is in Unix seconds by the control plane's clock, ``reason`` that of its condition.
+    """
+
+    since: float
+    reason: str
+    message: str = ""
+
+    @property
+    def since_text(self) -> str:
+        """In UTC, to the second."""
+        return datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

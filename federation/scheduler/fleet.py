@@ -39,6 +39,10 @@ class Column(Generic[Value]):
         coded = [codes.setdefault(value, len(codes)) for value in values]
         return cls(code_c=read_only(np.array(coded, dtype=np.int64)), values=tuple(codes))
 
+    def __getitem__(self, position: int) -> Value:
+        value: Value = self.values[int(self.code_c[position])]
+        return value
+
     def where(self, holds: Callable[[Value], bool]) -> BoolArray:
         """Which clusters have a value for which this holds."""
         return np.array([holds(value) for value in self.values], dtype=np.bool_)[self.code_c]
@@ -69,7 +73,7 @@ class Fleet:
     # ask for what others asked for.
     terms: Recent[Any, Any] = field(init=False, default_factory=Recent)
     _targets: dict[tuple[int, int], TargetCluster] = field(init=False, default_factory=dict)
-    _lesser: dict[tuple[bytes, str], Fleet] = field(init=False, default_factory=dict)
+    _lesser: dict[tuple[bytes, tuple[str, ...]], Fleet] = field(init=False, default_factory=dict)
 
     @classmethod
     def of(cls, clusters: Iterable[Cluster]) -> Fleet:
@@ -98,24 +102,22 @@ class Fleet:
     def __len__(self) -> int:
         return len(self.names)
 
-    def without(self, lost_c: BoolArray, reason: str) -> Fleet:
-        """The same fleet, where these clusters are not ready either, for ``reason``."""
-        lost_c = lost_c & self.ready_c
+    def without(self, lost: Column[str]) -> Fleet:
+        """The same fleet, where clusters are not ready either that are ``lost`` for some reason."""
+        lost_c = lost.where(bool) & self.ready_c
         if not lost_c.any():
             return self
-        key = lost_c.tobytes(), reason
+        key = lost.code_c.tobytes(), lost.values
         lesser = self._lesser.get(key)
         if lesser is None:
             # Decisions at one time ask for the same; at a later one for another, if at all.
             self._lesser.clear()
-            lesser = self._lesser[key] = self._without(lost_c, reason)
+            lesser = self._lesser[key] = self._without(lost_c, lost)
         return lesser
 
-    def _without(self, lost_c: BoolArray, reason: str) -> Fleet:
-        unready = Column(
-            code_c=read_only(np.where(lost_c, len(self.unready.values), self.unready.code_c)),
-            values=(*self.unready.values, reason),
-        )
+    def _without(self, lost_c: BoolArray, lost: Column[str]) -> Fleet:
+        code_c = np.where(lost_c, len(self.unready.values) + lost.code_c, self.unready.code_c)
+        unready = Column(code_c=read_only(code_c), values=(*self.unready.values, *lost.values))
         return replace(self, ready_c=read_only(self.ready_c & ~lost_c), unready=unready)
 
     def label(self, key: str) -> Column[str | None]:

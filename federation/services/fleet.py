@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from federation.model.cluster import CapacityReport, Cluster, ClusterState
+from federation.model.cluster import Blindness, CapacityReport, Cluster, ClusterState
 from federation.model.echoes import Owner
 from federation.model.errors import NotFound
 from federation.model.grades import ResourceModel
@@ -251,7 +251,8 @@ class FleetOwner:
             self._put_state(name, replace(state, cluster=cluster))
 
     def put_presence(self, name: str, presence: AgentPresence) -> None:
-        if presence.silent_after != self._presences[name].silent_after:
+        before = self._presences[name]
+        if (presence.silent_after, presence.blindness) != (before.silent_after, before.blindness):
             self._changed.add(name)
         self._presences[name] = presence
 
@@ -272,7 +273,7 @@ class FleetOwner:
         ledger_version: int | None = None,
         nonce: int = 0,
     ) -> None:
-        """A report as committed, or the known one confirmed; an older one changes nothing.
+        """A report as committed; one that is known already or older changes nothing.
 
         It is taken when the cluster's ledger is next to come to ``ledger_version``; at once when
         that is not said, for fleets without a store.
@@ -280,8 +281,6 @@ class FleetOwner:
         known = self._states[name].report
         order = (report.epoch, report.sequence)
         if known is not None and order <= (known.epoch, known.sequence):
-            if order == (known.epoch, known.sequence):
-                self._put_known(name, report, received_at)
             return
         if ledger_version is None:
             ledger_version = self.ledger(name).version + 1
@@ -289,6 +288,16 @@ class FleetOwner:
             version=ledger_version, report=report, received_at=received_at, nonce=nonce
         )
         self._tell(self._advance(name, ledger_version, happening))
+
+    def confirm_report(self, name: str, snapshot_time: float, as_of: float) -> None:
+        """The newest report of a cluster was still true at ``as_of``.
+
+        In Unix seconds by our clock; ``snapshot_time`` by the agent's.
+        """
+        state = self._states[name]
+        if state.report is not None:
+            report = replace(state.report, snapshot_time=snapshot_time)
+            self._put_state(name, replace(state, report=report, as_of=as_of))
 
     def apply(self, change: Change) -> None:
         """A change as committed; what is known of it already changes nothing.
@@ -363,7 +372,7 @@ class FleetOwner:
             if report is not None and received_at is not None:
                 self._take_report(name, report, received_at)
             else:
-                self._put_state(name, replace(self._states[name], report=None, received_at=None))
+                self._put_state(name, replace(self._states[name], report=None, as_of=None))
 
     def _advance(self, name: str, version: int, happening: Happening) -> list[Change]:
         """What happened in a cluster because of this, in order."""
@@ -402,7 +411,7 @@ class FleetOwner:
             return
         empty = ClusterLedger(cluster=name, version=version, interest_version=version)
         self._holders.forget(self._ledgers.put(empty, at.history))
-        self._put_state(name, replace(self._states[name], report=None, received_at=None))
+        self._put_state(name, replace(self._states[name], report=None, as_of=None))
 
     def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:
         """Its pools are kept as arrays, beside the report, and its echoes in the ledger."""
@@ -411,11 +420,9 @@ class FleetOwner:
         else:
             self._pools.pop(name, None)
         self._empty_room(name)
-        self._put_known(name, report, received_at)
-
-    def _put_known(self, name: str, report: CapacityReport, received_at: float) -> None:
         bare = replace(report, pools=None, echoes=())
-        self._put_state(name, replace(self._states[name], report=bare, received_at=received_at))
+        as_of = received_at - report.picture_age_seconds
+        self._put_state(name, replace(self._states[name], report=bare, as_of=as_of))
 
     def _put_state(self, name: str, state: ClusterState) -> None:
         self._states[name] = state
@@ -495,4 +502,11 @@ class FleetOwner:
             ledger=self.ledger(name),
             room=self._known_room(name) if is_packed_anew else None,
             silent_after=self._presences[name].silent_after,
+            unseen=_why_unseen(self._presences[name].blindness),
         )
+
+
+def _why_unseen(blindness: Blindness | None) -> str:
+    if blindness is None:
+        return ""
+    return f"cannot be seen since {blindness.since_text}: {blindness.reason}"

@@ -18,7 +18,7 @@ from federation.model.cluster import ClusterState
 from federation.model.ledger import ClusterLedger
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.reservations import Outstanding
-from federation.scheduler.fleet import Fleet
+from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.many_rooms import UnpackedRoom
 from federation.scheduler.reserve import FleetRooms
 from federation.scheduler.room import Room
@@ -32,13 +32,15 @@ EVIDENCE_DECIMALS = 3
 class ClusterPicture:
     """One cluster in a snapshot: ``room`` is what its report has beside what is outstanding.
 
-    Many that are still to be packed are packed faster than each by itself.
+    Rooms that are still to be packed are packed faster when there are many. ``unseen`` says why
+    the cluster is not seen as it is, empty where it is.
     """
 
     state: ClusterState
     ledger: ClusterLedger
     room: Room | UnpackedRoom | None
     silent_after: float
+    unseen: str = ""
 
 
 class Waiting(Mapping[int, tuple[Outstanding, ...]]):
@@ -77,7 +79,8 @@ class FleetSnapshot:
     ``generation`` names the set of clusters and thereby their order: the same clusters give the
     same generation in every process. ``positions`` finds a name's place on the arrays' axis c.
     ``rooms`` hold what is ``outstanding`` by ``ledgers``, by position. ``silent_after_c`` is when
-    each cluster becomes stale unless its agent is heard, Unix seconds.
+    each cluster becomes stale unless its agent is heard, Unix seconds; ``unseen`` says why one is
+    not seen as it is, "" where it is.
     """
 
     generation: str
@@ -89,6 +92,7 @@ class FleetSnapshot:
     ledgers: tuple[ClusterLedger, ...]
     outstanding: Mapping[int, tuple[Outstanding, ...]]
     silent_after_c: npt.NDArray[np.float64]
+    unseen: Column[str]
     # For the time last asked about: decisions are made by the hundred at one.
     _evidence: dict[float, ReportEvidence] = field(init=False, default_factory=dict)
 
@@ -109,6 +113,7 @@ class FleetSnapshot:
             ledgers=tuple(each.ledger for each in every),
             outstanding=Waiting([each.ledger for each in every]),
             silent_after_c=np.array([each.silent_after for each in every], dtype=np.float64),
+            unseen=Column.of(each.unseen for each in every),
         )
 
     def with_pictures(
@@ -122,6 +127,7 @@ class FleetSnapshot:
         by_position = {self.positions[name]: each for name, each in changes.items()}
         states = {}
         ledgers, silent_after_c = list(self.ledgers), self.silent_after_c.copy()
+        newly_unseen: dict[int, str] = {}
         respecified = False
         for position, each in by_position.items():
             before = self.states[position]
@@ -130,6 +136,8 @@ class FleetSnapshot:
             respecified |= each.state.cluster != before.cluster
             ledgers[position] = each.ledger
             silent_after_c[position] = each.silent_after
+            if each.unseen != self.unseen[position]:
+                newly_unseen[position] = each.unseen
         capacity = self.capacity.with_clusters(states) if states else self.capacity
         fleet = self.fleet
         if respecified:
@@ -142,7 +150,13 @@ class FleetSnapshot:
             ledgers=tuple(ledgers),
             outstanding=self._waiting(rooms, ledgers),
             silent_after_c=silent_after_c,
+            unseen=self._unseen_with(newly_unseen),
         )
+
+    def _unseen_with(self, changes: Mapping[int, str]) -> Column[str]:
+        if not changes:
+            return self.unseen
+        return Column.of(changes.get(c, self.unseen[c]) for c in range(len(self.names)))
 
     def with_promises(
         self, rooms: FleetRooms, changes: Mapping[int, ClusterLedger]
@@ -167,8 +181,15 @@ class FleetSnapshot:
         return self.outstanding
 
     def fleet_at(self, now: float) -> Fleet:
-        """The fleet for decisions made at ``now``: stale clusters get no new replicas."""
-        return self.fleet.without(self.silent_after_c < now, STALE)
+        """The fleet for decisions made at ``now``.
+
+        Clusters that are stale, or that their agents cannot see, get no new replicas.
+        """
+        silent_c = self.silent_after_c < now
+        if not silent_c.any():
+            return self.fleet.without(self.unseen)
+        code_c = np.where(silent_c, len(self.unseen.values), self.unseen.code_c)
+        return self.fleet.without(Column(code_c=code_c, values=(*self.unseen.values, STALE)))
 
     def evidence_at(self, now: float) -> ReportEvidence:
         """Which reports decisions made at ``now`` are made on: one value for all of them."""
@@ -198,12 +219,11 @@ class FleetSnapshot:
 
 
 def age_seconds(states: Sequence[ClusterState], now: float) -> npt.NDArray[np.float64]:
-    """How long ago each cluster's report came, 0 where there is none; clocks may disagree."""
-    received_c = np.array(
-        [now if state.received_at is None else state.received_at for state in states],
-        dtype=np.float64,
+    """How old each cluster's picture is, 0 where there is none; clocks may disagree."""
+    as_of_c = np.array(
+        [now if state.as_of is None else state.as_of for state in states], dtype=np.float64
     )
-    ages_c: npt.NDArray[np.float64] = np.maximum(now - received_c, 0.0)
+    ages_c: npt.NDArray[np.float64] = np.maximum(now - as_of_c, 0.0)
     return ages_c
 
 

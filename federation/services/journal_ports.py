@@ -55,6 +55,8 @@ class StoredPresence:
 
     ``replica`` is empty once the stream ended, at ``heard_at``. ``confirmed_sequence`` is the
     report that the agent said to be still its picture when it was heard last, 0: none.
+    ``blind_reason`` is empty where the agent saw its cluster then; else it had not for
+    ``blind_seconds``.
     """
 
     cluster: str
@@ -63,6 +65,10 @@ class StoredPresence:
     heard_at: float
     clock_offset_seconds: float = 0.0
     confirmed_sequence: int = 0
+    blind_seconds: float = 0.0
+    blind_reason: str = ""
+    blind_message: str = ""
+    skipped_objects: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

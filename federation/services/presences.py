@@ -12,13 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from federation.model.cluster import Blindness
 from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.services.fleet import FleetOwner
 from federation.services.hearing import forgive
 from federation.services.journal_ports import Replica, StoredPresence
 from federation.services.ports import Clock, Store
 from federation.services.replicas import Replicas
-from federation.services.reporting import Reporting
+from federation.services.reporting import Reporting, same_or_new
 from federation.services.troubles import Trouble
 from federation.services.values import AgentPresence
 
@@ -162,6 +163,7 @@ class Presences:
 
     def _row(self, cluster: str, told: Told) -> StoredPresence:
         presence = self._fleet.presence(cluster) or AgentPresence()
+        blindness = presence.blindness
         return StoredPresence(
             cluster=cluster,
             replica=self._replicas.id,
@@ -169,6 +171,10 @@ class Presences:
             heard_at=0.0,
             clock_offset_seconds=presence.clock_offset_seconds,
             confirmed_sequence=presence.confirmed_sequence,
+            blind_seconds=self._clock.now() - blindness.since if blindness else 0.0,
+            blind_reason=blindness.reason if blindness else "",
+            blind_message=blindness.message if blindness else "",
+            skipped_objects=presence.skipped_objects,
         )
 
     async def _take(self, rows: Sequence[StoredPresence]) -> None:
@@ -206,6 +212,8 @@ class Presences:
             connected=self._replicas.peer(row.replica) is not None,
             epoch=row.epoch,
             peer=row.replica or presence.peer,
+            blindness=self._blindness(row, presence.blindness, is_heard=is_heard),
+            skipped_objects=row.skipped_objects,
         )
         if is_heard and row.replica:
             now = self._clock.now()
@@ -217,17 +225,32 @@ class Presences:
                 clock_offset_seconds=row.clock_offset_seconds,
                 confirmed_sequence=row.confirmed_sequence,
             )
-            self._confirm(row, now)
+            self._confirm(row, followed.blindness)
         if followed != presence:
             self._fleet.put_presence(row.cluster, followed)
 
-    def _confirm(self, row: StoredPresence, now: float) -> None:
-        """The report that the agent still stands by counts as fresh here as well."""
+    def _blindness(
+        self, row: StoredPresence, known: Blindness | None, *, is_heard: bool
+    ) -> Blindness | None:
+        """What the peer told, dated by our clock; what is no news leaves the date as it is."""
+        if not row.blind_reason:
+            return None
+        if known is not None and not is_heard:
+            return known
+        told = Blindness(
+            since=self._clock.now() - row.blind_seconds,
+            reason=row.blind_reason,
+            message=row.blind_message,
+        )
+        return same_or_new(known, told)
+
+    def _confirm(self, row: StoredPresence, blindness: Blindness | None) -> None:
+        """The report that the agent still stands by is as old here as where the agent is."""
         report = self._fleet.view(row.cluster).state.report
         if report and (report.epoch, report.sequence) == (row.epoch, row.confirmed_sequence):
-            by_agent = now + row.clock_offset_seconds
-            fresh = replace(report, snapshot_time=max(report.snapshot_time, by_agent))
-            self._fleet.put_report(row.cluster, fresh, now)
+            as_of = blindness.since if blindness else self._clock.now()
+            by_agent = max(report.snapshot_time, as_of + row.clock_offset_seconds)
+            self._fleet.confirm_report(row.cluster, by_agent, as_of)
 
     def _yields(self, row: StoredPresence, held_epoch: int, *, is_heard: bool) -> bool:
         """Whether our stream of the cluster ended because the peer's is the newer."""

@@ -9,7 +9,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from federation.model.cluster import CapacityReport, Cluster
+from federation.model.cluster import (
+    API_SERVER_UNREACHABLE,
+    REPORT_MISSING,
+    Blindness,
+    CapacityReport,
+    Cluster,
+)
 from federation.model.errors import (
     Conflict,
     InvalidRequest,
@@ -26,11 +32,13 @@ from federation.services.following import Following
 from federation.services.histories import WENT_BACK
 from federation.services.journal import ClusterChanged, new_nonce
 from federation.services.ports import Clock, NamedReport, ReportVerdict, Store
-from federation.services.values import AgentFacts, AgentHello, WelcomeFacts
+from federation.services.values import AgentFacts, AgentHello, AgentSight, WelcomeFacts
 
 MAX_WAITING = 20_000
 # An agent that missed so many heartbeats is silent, and its cluster stale.
 MISSED_BEATS = 3
+# Moments that are so close are one, told twice.
+SAME_SECONDS = 5.0
 # What one process is spoken to; a larger fleet speaks less often.
 BEATS_PER_SECOND = 50.0
 
@@ -99,6 +107,8 @@ class Reporting:
         self._compare(cluster, hello, stored.reported)
         self._fleet.put_facts(cluster, facts)
         self._mark_alive(cluster, hello.epoch)
+        if hello.sight is not None:
+            self.see(cluster, hello.sight)
         if hello.agent_time is not None:
             ahead = hello.agent_time - self._clock.now()
             presence = replace(self._fleet.view(cluster).presence, clock_offset_seconds=ahead)
@@ -160,12 +170,42 @@ class Reporting:
                 f"Report ({report.epoch}, {report.sequence}) of cluster {cluster!r} is not newer "
                 "than the stored one."
             )
+        presence = self._fleet.view(cluster).presence
+        if presence.blindness and presence.blindness.reason == REPORT_MISSING:
+            self._fleet.put_presence(cluster, replace(presence, blindness=None))
 
-    def heartbeat(self, cluster: str, sequence: int, content_hash: str, agent_time: float) -> bool:
+    def see(self, cluster: str, sight: AgentSight) -> None:
+        """What the agent says of its sight counts until it says something else."""
+        presence = self._fleet.view(cluster).presence
+        blindness = None
+        if sight.blind:
+            blindness = Blindness(
+                since=self._clock.now() - sight.picture_age_seconds,
+                reason=API_SERVER_UNREACHABLE,
+                message=sight.message,
+            )
+        self._fleet.put_presence(
+            cluster,
+            replace(
+                presence,
+                blindness=same_or_new(presence.blindness, blindness),
+                skipped_objects=sight.skipped_objects,
+            ),
+        )
+
+    def heartbeat(
+        self,
+        cluster: str,
+        sequence: int,
+        content_hash: str,
+        agent_time: float,
+        sight: AgentSight | None = None,
+    ) -> bool:
         """Whether the stored report still is the agent's picture; False: it must send it again.
 
-        In step, the report counts as fresh: as of ``agent_time`` by the agent's clock, and now by
-        ours.
+        In step, the report is as old as the agent says: as of ``agent_time`` by its clock. A report
+        that is neither confirmed nor replaced for so long that an agent would be silent is no
+        picture of the cluster any more.
         """
         view = self._fleet.view(cluster)
         report = view.state.report
@@ -176,10 +216,30 @@ class Reporting:
         )
         confirmed = sequence if in_step else 0
         self._mark_alive(cluster, view.presence.epoch, confirmed_sequence=confirmed)
+        self.see(cluster, sight or AgentSight())
         if report is not None and in_step:
-            fresh = replace(report, snapshot_time=max(report.snapshot_time, agent_time))
-            self._fleet.put_report(cluster, fresh, self._clock.now())
+            snapshot_time = max(report.snapshot_time, agent_time)
+            self._fleet.confirm_report(cluster, snapshot_time, self._as_of(cluster, sight))
+        elif view.state.as_of is not None:
+            self._miss_report(cluster, view.state.as_of)
         return in_step
+
+    def _as_of(self, cluster: str, sight: AgentSight | None) -> float:
+        """When the report that an agent stands by was last known to be true."""
+        blindness = self._fleet.view(cluster).presence.blindness
+        if blindness is not None:
+            return blindness.since
+        return self._clock.now() - (sight.picture_age_seconds if sight else 0.0)
+
+    def _miss_report(self, cluster: str, as_of: float) -> None:
+        presence = self._fleet.view(cluster).presence
+        if presence.blindness is None and self._clock.now() - as_of > self.silence_seconds:
+            missing = Blindness(
+                since=as_of,
+                reason=REPORT_MISSING,
+                message="The agent's newest report has not been stored.",
+            )
+            self._fleet.put_presence(cluster, replace(presence, blindness=missing))
 
     def disconnected(self, cluster: str, epoch: int) -> None:
         """The stream of that epoch ended; that of a newer one is not concerned."""
@@ -281,6 +341,15 @@ class Reporting:
                 )
             if not waiting.verdict.done():
                 waiting.verdict.set_result(verdict)
+
+
+def same_or_new(known: Blindness | None, told: Blindness | None) -> Blindness | None:
+    """What is told, dated as what is known of the same: messages take their time."""
+    if known is None or told is None or known.reason != told.reason:
+        return told
+    if abs(known.since - told.since) > SAME_SECONDS:
+        return told
+    return replace(told, since=known.since)
 
 
 def report_violations(report: CapacityReport, ledger_version: int) -> list[Violation]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.cluster import Cluster, ClusterState
+from federation.model.cluster import Blindness, Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.grades import ResourceModel
 from federation.model.placement import Binding, binding_key
@@ -88,12 +88,25 @@ class Placer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSight:
+    """Whether an agent sees its cluster as it is, when it says so; ``message``: why it does not.
+
+    For ``picture_age_seconds`` nothing has shown that its picture is current.
+    """
+
+    picture_age_seconds: float = 0.0
+    blind: bool = False
+    message: str = ""
+    skipped_objects: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentHello:
     """What an agent says of itself when its stream opens.
 
     ``acknowledged_sequence`` is the newest report of this epoch that it knows to be stored, 0:
     none. ``api_enablements`` holds (groupVersion, kind) pairs; None when the agent does not say, as
-    with ``agent_time``, its clock in Unix seconds.
+    with ``agent_time``, its clock in Unix seconds, and ``sight``.
     """
 
     epoch: int
@@ -103,6 +116,7 @@ class AgentHello:
     placer: Placer = Placer.NONE
     api_enablements: frozenset[tuple[str, str]] | None = None
     agent_time: float | None = None
+    sight: AgentSight | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +137,7 @@ class AgentPresence:
     ``clock_offset_seconds`` is by how much the agent's clock was ahead when its stream opened.
     ``peer`` is the id of the other control plane that serves or last served the stream; empty
     when this one does. ``confirmed_sequence`` is the report that its last heartbeat said to be
-    still its picture, 0: none.
+    still its picture, 0: none. ``blindness`` says why the cluster is not seen, None: it is.
     """
 
     connected: bool = False
@@ -136,6 +150,8 @@ class AgentPresence:
     epoch: int = 0
     peer: str = ""
     confirmed_sequence: int = 0
+    blindness: Blindness | None = None
+    skipped_objects: int = 0
 
     def is_silent_at(self, now: float) -> bool:
         return self.silent_after < now

@@ -19,17 +19,23 @@ from federation.store.tables import replica as replica_table
 # In the order of the clusters' ids, so that two replicas never wait for each other.
 PUT = text("""
     INSERT INTO presence AS stored (
-        cluster_id, replica, epoch, heard_at, clock_offset_seconds, confirmed_sequence
+        cluster_id, replica, epoch, heard_at, clock_offset_seconds, confirmed_sequence,
+        blind_seconds, blind_reason, blind_message, skipped_objects
     )
-    SELECT cluster.id, replica, epoch, now(), clock_offset, confirmed
-    FROM unnest(:names, :replicas, :epochs, :offsets, :confirmed)
-        AS given (name, replica, epoch, clock_offset, confirmed)
+    SELECT cluster.id, replica, epoch, now(), clock_offset, confirmed,
+        blind_seconds, blind_reason, blind_message, skipped
+    FROM unnest(:names, :replicas, :epochs, :offsets, :confirmed,
+            :blind_seconds, :blind_reasons, :blind_messages, :skipped)
+        AS given (name, replica, epoch, clock_offset, confirmed,
+            blind_seconds, blind_reason, blind_message, skipped)
     JOIN cluster USING (name)
     ORDER BY cluster.id
     ON CONFLICT (cluster_id) DO UPDATE
     SET replica = excluded.replica, epoch = excluded.epoch, heard_at = excluded.heard_at,
         clock_offset_seconds = excluded.clock_offset_seconds,
-        confirmed_sequence = excluded.confirmed_sequence
+        confirmed_sequence = excluded.confirmed_sequence, blind_seconds = excluded.blind_seconds,
+        blind_reason = excluded.blind_reason, blind_message = excluded.blind_message,
+        skipped_objects = excluded.skipped_objects
     WHERE stored.epoch <= excluded.epoch
 """).bindparams(
     bindparam("names", type_=ARRAY(Text)),
@@ -37,6 +43,10 @@ PUT = text("""
     bindparam("epochs", type_=ARRAY(BigInteger)),
     bindparam("offsets", type_=ARRAY(Double)),
     bindparam("confirmed", type_=ARRAY(BigInteger)),
+    bindparam("blind_seconds", type_=ARRAY(Double)),
+    bindparam("blind_reasons", type_=ARRAY(Text)),
+    bindparam("blind_messages", type_=ARRAY(Text)),
+    bindparam("skipped", type_=ARRAY(BigInteger)),
 )
 LEAVE = text("""
     WITH ended AS (
@@ -66,6 +76,10 @@ class PresenceStatements:
                 "epochs": [each.epoch for each in presences],
                 "offsets": [each.clock_offset_seconds for each in presences],
                 "confirmed": [each.confirmed_sequence for each in presences],
+                "blind_seconds": [each.blind_seconds for each in presences],
+                "blind_reasons": [each.blind_reason for each in presences],
+                "blind_messages": [each.blind_message for each in presences],
+                "skipped": [each.skipped_objects for each in presences],
             },
         )
 
@@ -87,6 +101,10 @@ class PresenceStatements:
                 heard_at=row.heard_at.timestamp(),
                 clock_offset_seconds=row.clock_offset_seconds,
                 confirmed_sequence=row.confirmed_sequence,
+                blind_seconds=row.blind_seconds,
+                blind_reason=row.blind_reason,
+                blind_message=row.blind_message,
+                skipped_objects=row.skipped_objects,
             )
             for row in await self._connection.execute(statement)
         ]

@@ -326,6 +326,11 @@ presence = Table(
     Column("clock_offset_seconds", Double, nullable=False),
     # The report that was still the agent's picture when it was heard, 0: none.
     Column("confirmed_sequence", BigInteger, nullable=False),
+    # For how long the agent had not seen its cluster when it was heard, and why; empty: it saw it.
+    Column("blind_seconds", Double, nullable=False, server_default="0"),
+    Column("blind_reason", Text, nullable=False, server_default=""),
+    Column("blind_message", Text, nullable=False, server_default=""),
+    Column("skipped_objects", BigInteger, nullable=False, server_default="0"),
     prefixes=["UNLOGGED"],
 )
 

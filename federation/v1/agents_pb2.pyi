@@ -82,6 +82,7 @@ class ConnectResponse(_message.Message):
     RECONNECT_FIELD_NUMBER: _builtins.int
     ESTIMATE_REQUEST_FIELD_NUMBER: _builtins.int
     INTEREST_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -100,6 +101,8 @@ class ConnectResponse(_message.Message):
     def estimate_request(self) -> Global___EstimateRequest: ...
     @_builtins.property
     def interest(self) -> Global___InterestUpdate: ...
+    @_builtins.property
+    def refusal(self) -> Global___Refusal: ...
     def __init__(
         self,
         *,
@@ -112,12 +115,13 @@ class ConnectResponse(_message.Message):
         reconnect: Global___Reconnect | None = ...,
         estimate_request: Global___EstimateRequest | None = ...,
         interest: Global___InterestUpdate | None = ...,
+        refusal: Global___Refusal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "refusal", b"refusal", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "refusal", b"refusal", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "place_request", "resync", "goodbye", "new_credential", "reconnect", "estimate_request", "interest"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "place_request", "resync", "goodbye", "new_credential", "reconnect", "estimate_request", "interest", "refusal"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -136,6 +140,7 @@ class Hello(_message.Message):
     PLACER_FIELD_NUMBER: _builtins.int
     API_ENABLEMENTS_FIELD_NUMBER: _builtins.int
     AGENT_TIME_FIELD_NUMBER: _builtins.int
+    SIGHT_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Grows with every start of the agent (Unix milliseconds at start)."""
     acknowledged_sequence: _builtins.int
@@ -150,6 +155,10 @@ class Hello(_message.Message):
     def agent_time(self) -> _timestamp_pb2.Timestamp:
         """The agent's clock; shown beside the control plane's, never reckoned with."""
 
+    @_builtins.property
+    def sight(self) -> Global___Sight:
+        """Absent: the agent does not say."""
+
     def __init__(
         self,
         *,
@@ -160,14 +169,49 @@ class Hello(_message.Message):
         placer: _builtins.str = ...,
         api_enablements: _abc.Iterable[_resource_pb2.ApiEnablement] | None = ...,
         agent_time: _timestamp_pb2.Timestamp | None = ...,
+        sight: Global___Sight | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "sight", b"sight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "agent_time", b"agent_time", "agent_version", b"agent_version", "api_enablements", b"api_enablements", "epoch", b"epoch", "kubernetes_version", b"kubernetes_version", "placer", b"placer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "agent_time", b"agent_time", "agent_version", b"agent_version", "api_enablements", b"api_enablements", "epoch", b"epoch", "kubernetes_version", b"kubernetes_version", "placer", b"placer", "sight", b"sight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class Sight(_message.Message):
+    """Whether the agent sees its cluster as it is, when it sends this."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PICTURE_AGE_SECONDS_FIELD_NUMBER: _builtins.int
+    BLIND_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    SKIPPED_OBJECTS_FIELD_NUMBER: _builtins.int
+    picture_age_seconds: _builtins.float
+    """For how long nothing has shown that its picture is current, in seconds; 0: it is current."""
+    blind: _builtins.bool
+    """It does not see it: nothing new may be promised there."""
+    message: _builtins.str
+    """Why, when it is blind."""
+    skipped_objects: _builtins.int
+    """Nodes, pods and quotas that cannot be read and are left out of the picture."""
+    def __init__(
+        self,
+        *,
+        picture_age_seconds: _builtins.float = ...,
+        blind: _builtins.bool = ...,
+        message: _builtins.str = ...,
+        skipped_objects: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blind", b"blind", "message", b"message", "picture_age_seconds", b"picture_age_seconds", "skipped_objects", b"skipped_objects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Sight: _TypeAlias = Sight  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):
@@ -291,6 +335,7 @@ class Report(_message.Message):
     INTEREST_VERSION_FIELD_NUMBER: _builtins.int
     ECHO_SHAPES_FIELD_NUMBER: _builtins.int
     ECHOES_FIELD_NUMBER: _builtins.int
+    SIGHT_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     sequence: _builtins.int
     """Grows by at least one per report within an epoch; older and repeated ones are refused."""
@@ -326,6 +371,10 @@ class Report(_message.Message):
     def echoes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Echo]:
         """What there is of the reservations that the agent looks for, those without any pod left out."""
 
+    @_builtins.property
+    def sight(self) -> Global___Sight:
+        """Absent: the agent does not say."""
+
     def __init__(
         self,
         *,
@@ -345,10 +394,11 @@ class Report(_message.Message):
         interest_version: _builtins.int = ...,
         echo_shapes: _abc.Iterable[Global___EchoShape] | None = ...,
         echoes: _abc.Iterable[Global___Echo] | None = ...,
+        sight: Global___Sight | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["pools", b"pools", "snapshot_time", b"snapshot_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pools", b"pools", "sight", b"sight", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "allocated", b"allocated", "allocating", b"allocating", "content_hash", b"content_hash", "echo_shapes", b"echo_shapes", "echoes", b"echoes", "epoch", b"epoch", "grade_counts", b"grade_counts", "graded_nodes", b"graded_nodes", "interest_version", b"interest_version", "model_hash", b"model_hash", "pools", b"pools", "ready_nodes", b"ready_nodes", "sequence", b"sequence", "snapshot_time", b"snapshot_time", "total_nodes", b"total_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "allocated", b"allocated", "allocating", b"allocating", "content_hash", b"content_hash", "echo_shapes", b"echo_shapes", "echoes", b"echoes", "epoch", b"epoch", "grade_counts", b"grade_counts", "graded_nodes", b"graded_nodes", "interest_version", b"interest_version", "model_hash", b"model_hash", "pools", b"pools", "ready_nodes", b"ready_nodes", "sequence", b"sequence", "sight", b"sight", "snapshot_time", b"snapshot_time", "total_nodes", b"total_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -693,21 +743,29 @@ class Heartbeat(_message.Message):
     AGENT_TIME_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    SIGHT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Of the newest report sent."""
     content_hash: _builtins.str
     @_builtins.property
-    def agent_time(self) -> _timestamp_pb2.Timestamp: ...
+    def agent_time(self) -> _timestamp_pb2.Timestamp:
+        """As of when the picture was last known to be current, by the agent's clock."""
+
+    @_builtins.property
+    def sight(self) -> Global___Sight:
+        """Absent: the agent does not say."""
+
     def __init__(
         self,
         *,
         agent_time: _timestamp_pb2.Timestamp | None = ...,
         sequence: _builtins.int = ...,
         content_hash: _builtins.str = ...,
+        sight: Global___Sight | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "sight", b"sight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "content_hash", b"content_hash", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "content_hash", b"content_hash", "sequence", b"sequence", "sight", b"sight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -775,6 +833,33 @@ class Goodbye(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Goodbye: _TypeAlias = Goodbye  # noqa: Y015
+
+@_typing.final
+class Refusal(_message.Message):
+    """A message of the agent broke a rule and was passed over; what it answered counts as unanswered. The
+    stream goes on.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """Which kind: report, heartbeat, placeReply, ..."""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 @_typing.final
 class NewCredential(_message.Message):
@@ -1041,7 +1126,7 @@ Global___PlaceReply: _TypeAlias = PlaceReply  # noqa: Y015
 
 @_typing.final
 class NodeShare(_message.Message):
-    """Replicas placed on one node, with the score the node had for the first of them (0 to 100)."""
+    """Replicas placed on one node, with the score the node had for the first of them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1049,10 +1134,18 @@ class NodeShare(_message.Message):
     COMPONENT_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    TOTAL_SCALE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     component: _builtins.str
     replicas: _builtins.int
     score: _builtins.int
+    """On a scale of 0 to 100."""
+    total: _builtins.float
+    """On the strategy's own scale, 0 to total_scale: several weighted plugins are added up. A
+    total_scale of 0: the agent does not say.
+    """
+    total_scale: _builtins.float
     def __init__(
         self,
         *,
@@ -1060,10 +1153,12 @@ class NodeShare(_message.Message):
         component: _builtins.str = ...,
         replicas: _builtins.int = ...,
         score: _builtins.int = ...,
+        total: _builtins.float = ...,
+        total_scale: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "node", b"node", "replicas", b"replicas", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "node", b"node", "replicas", b"replicas", "score", b"score", "total", b"total", "total_scale", b"total_scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

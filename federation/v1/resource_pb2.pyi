@@ -760,6 +760,7 @@ class AgentStatus(_message.Message):
     LAST_HEARTBEAT_TIME_FIELD_NUMBER: _builtins.int
     PLACER_FIELD_NUMBER: _builtins.int
     CLOCK_OFFSET_SECONDS_FIELD_NUMBER: _builtins.int
+    SKIPPED_OBJECTS_FIELD_NUMBER: _builtins.int
     connected: _builtins.bool
     version: _builtins.str
     report_epoch: _builtins.int
@@ -768,8 +769,12 @@ class AgentStatus(_message.Message):
     """none, extender or binder: who places pods on nodes by fedsched's claims there."""
     clock_offset_seconds: _builtins.float
     """By how much the agent's clock was ahead when its stream opened."""
+    skipped_objects: _builtins.int
+    """Nodes, pods and quotas that the agent cannot read and leaves out of its reports."""
     @_builtins.property
-    def last_report_time(self) -> _timestamp_pb2.Timestamp: ...
+    def last_report_time(self) -> _timestamp_pb2.Timestamp:
+        """As of when the newest report was last known to be true, by the control plane's clock."""
+
     @_builtins.property
     def last_heartbeat_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -783,10 +788,11 @@ class AgentStatus(_message.Message):
         last_heartbeat_time: _timestamp_pb2.Timestamp | None = ...,
         placer: _builtins.str = ...,
         clock_offset_seconds: _builtins.float = ...,
+        skipped_objects: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_heartbeat_time", b"last_heartbeat_time", "last_report_time", b"last_report_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_offset_seconds", b"clock_offset_seconds", "connected", b"connected", "last_heartbeat_time", b"last_heartbeat_time", "last_report_time", b"last_report_time", "placer", b"placer", "report_epoch", b"report_epoch", "report_sequence", b"report_sequence", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_offset_seconds", b"clock_offset_seconds", "connected", b"connected", "last_heartbeat_time", b"last_heartbeat_time", "last_report_time", b"last_report_time", "placer", b"placer", "report_epoch", b"report_epoch", "report_sequence", b"report_sequence", "skipped_objects", b"skipped_objects", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

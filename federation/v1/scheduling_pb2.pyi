@@ -442,11 +442,16 @@ class PlacedReplicas(_message.Message):
     COMPONENT_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    TOTAL_SCALE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     component: _builtins.str
     replicas: _builtins.int
     score: _builtins.int
-    """0 to 100."""
+    """On a scale of 0 to 100."""
+    total: _builtins.float
+    """On the strategy's own scale, 0 to total_scale: several weighted plugins are added up."""
+    total_scale: _builtins.float
     def __init__(
         self,
         *,
@@ -454,10 +459,12 @@ class PlacedReplicas(_message.Message):
         component: _builtins.str = ...,
         replicas: _builtins.int = ...,
         score: _builtins.int = ...,
+        total: _builtins.float = ...,
+        total_scale: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "node", b"node", "replicas", b"replicas", "score", b"score"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "node", b"node", "replicas", b"replicas", "score", b"score", "total", b"total", "total_scale", b"total_scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -76,7 +76,7 @@ def fleet(clusters: int, model: ResourceModel = DEFAULT_MODEL) -> list[ClusterSt
             model_hash=digest,
         )
         cluster = Cluster(name=f"member{position}", model=model)
-        states.append(ClusterState(cluster=cluster, report=report, received_at=0.0))
+        states.append(ClusterState(cluster=cluster, report=report, as_of=0.0))
     return states
 
 

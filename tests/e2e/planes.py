@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from federation.cli.__main__ import fedctl
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 from federation.v1.agents_pb2 import ConnectRequest
+from federation.v1.agents_pb2 import Refusal as Told
 from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
@@ -87,6 +88,13 @@ class Plane:
         except grpc.RpcError as error:
             return refusal_of(error)
         raise AssertionError(f"not refused: {heard!r}")
+
+    def refusals(self, *messages: ConnectRequest) -> list[Told]:
+        """What member1's agent is told that says this, until it hangs up and its stream ends."""
+        stub: Any = AgentsStub(self.channel)
+        metadata = (("authorization", f"Bearer {self.agent_credential}"),)
+        answers = stub.Connect(iter(messages), metadata=metadata, timeout=SECONDS)
+        return [each.refusal for each in answers if each.HasField("refusal")]
 
     def rows(self) -> Mapping[str, list[str]]:
         """Everything in the database, by table, but for what changes by itself."""

@@ -4,45 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import stat
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from federation.certificates import ca_fingerprint, make_certificates
 from federation.codec.summaries import read_summary
 from federation.codec.violations import Violations
-from federation.v1.clusters_pb2 import (
-    CreateJoinTokenRequest,
-    CreateJoinTokenResponse,
-    GetClusterRequest,
-)
-from federation.v1.resource_pb2 import (
-    Cluster,
-    ClusterAffinity,
-    ObjectMeta,
-    ObjectReference,
-    Placement,
-    ReplicaRequirements,
-    ResourceBinding,
-    ResourceBindingSpec,
-)
-from federation.v1.scheduling_pb2 import ScheduleRequest
 from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.e2e.agents import (
+    DUMPS,
+    ROOT,
+    SECONDS,
+    cluster_where,
+    estimator,
+    flags,
+    has_reported,
+    join_token,
+    scheduled,
+)
 
-ROOT = Path(__file__).parents[2]
-DUMPS = ROOT / "examples" / "clusters"
-SECONDS = 30.0
-POLL_SECONDS = 0.05
 FAST = {"heartbeat_seconds": "0.2", "report_seconds": "0.2"}
 
 
@@ -54,86 +41,10 @@ async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningContr
         yield running
 
 
-class Process:
-    """An ``estimator`` process."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-
-    async def end(self) -> tuple[int, str]:
-        """Its exit code and what it said on standard error."""
-        async with asyncio.timeout(SECONDS):
-            _, said = await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode, said.decode()
-
-    async def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        self.process.send_signal(number)
-        return await self.end()
-
-
-@asynccontextmanager
-async def estimator(*arguments: str, **environment: str) -> AsyncIterator[Process]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("ESTIMATOR_")}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "estimator", *arguments),
-        cwd=ROOT,
-        env={**kept, **environment},
-        stderr=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield Process(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
-
-
-async def join_token(plane: RunningControlPlane, cluster: str) -> CreateJoinTokenResponse:
-    made = await plane.admin.call(
-        plane.admin.clusters.CreateJoinToken, CreateJoinTokenRequest(cluster=cluster)
-    )
-    assert isinstance(made, CreateJoinTokenResponse)
-    return made
-
-
-async def cluster_where(
-    plane: RunningControlPlane, name: str, holds: Callable[[Cluster], bool]
-) -> Cluster:
-    """The cluster as soon as it is so."""
-    async with asyncio.timeout(SECONDS):
-        while True:
-            try:
-                answer = await plane.admin.call(
-                    plane.admin.clusters.GetCluster, GetClusterRequest(name=name)
-                )
-            except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.NOT_FOUND:
-                    raise
-            else:
-                cluster: Cluster = answer.cluster
-                if holds(cluster):
-                    return cluster
-            await asyncio.sleep(POLL_SECONDS)
-
-
-def has_reported(cluster: Cluster) -> bool:
-    return bool(cluster.status.resource_summary.allocatable)
-
-
 def truth(member: str) -> dict[str, Any]:
     path = ROOT / "tests" / "vectors" / "clusters" / f"{member}.truth.json"
     summary: dict[str, Any] = json.loads(path.read_text())["summary"]["product_node_set"]
     return summary
-
-
-def flags(plane: RunningControlPlane, cluster: str, tmp_path: Path) -> list[str]:
-    return [
-        *("--cluster", cluster),
-        *("--endpoint", str(plane.plane.endpoint)),
-        *("--insecure", "--credential-file", str(tmp_path / f"{cluster}.json")),
-    ]
 
 
 async def test_three_members_join_and_are_known_exactly(
@@ -254,25 +165,6 @@ async def test_a_share_is_placed_on_nodes(plane: RunningControlPlane, tmp_path: 
         assert sum(node.replicas for node in placement.nodes) == 5
         assert (placement.unplaced, placement.strategy) == (0, "MostAllocated")
         assert all(0 < node.score <= 100 for node in placement.nodes)
-
-
-async def scheduled(plane: RunningControlPlane, cluster: str, *, replicas: int) -> Any:
-    binding = ResourceBinding(
-        metadata=ObjectMeta(namespace="shop", name="web"),
-        spec=ResourceBindingSpec(
-            resource=ObjectReference(
-                api_version="apps/v1", kind="Deployment", namespace="shop", name="web"
-            ),
-            replicas=replicas,
-            replica_requirements=ReplicaRequirements(resource_request={"cpu": "500m"}),
-            placement=Placement(cluster_affinity=ClusterAffinity(cluster_names=[cluster])),
-        ),
-    )
-    answer = await plane.admin.call(
-        plane.admin.scheduling.Schedule,
-        ScheduleRequest(binding=binding, node_timeout_seconds=5.0),
-    )
-    return answer.decision
 
 
 async def test_tls_under_the_pinned_root_alone(database_url: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,8 +39,6 @@ from tests.kubeapi.state import Cluster
 # As in earnest, but in a hurry.
 PATIENCE = Patience(connect=1.0, list_read=1.0, watch=1.0, watch_shift=0.0, grace=0.3)
 CONVERGENCE_SECONDS = 20.0
-LOST_AT = 5.0
-NOW = 9.0
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ async def following(server: KubeApiServer, tmp_path: Path) -> AsyncIterator[Live
     source = LiveSource(
         server.kubeconfig(tmp_path / "kubeconfig"),
         NodeSet.SCHEDULABLE,
-        clock=lambda: LOST_AT,
+        clock=time.monotonic,
         uniform=lambda ceiling: min(ceiling, 0.02),
         patience=PATIENCE,
     )
@@ -94,7 +93,7 @@ def seen_by(source: LiveSource) -> Picture:
 async def in_step(source: LiveSource, server: KubeApiServer) -> None:
     """Wait until the agent knows the truth, and knows that it does."""
     await until(lambda: seen_by(source) == picture_of(server.cluster))
-    await until(lambda: source.member.as_of(NOW) == NOW)
+    await until(lambda: source.member.view().is_current)
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -121,7 +120,7 @@ async def test_the_api_server_is_killed_and_comes_back(
         for _ in range(3):
             server.stop()
             churn.run(40)
-            await until(lambda: source.member.as_of(NOW) == LOST_AT)
+            await until(lambda: not source.member.view().is_current)
             server.start()
             await in_step(source, server)
 
@@ -193,7 +192,7 @@ async def test_the_token_is_revoked_and_renewed(
         server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
         server.end_watches()
         churn.run(40)
-        await until(lambda: source.member.as_of(NOW) == LOST_AT)
+        await until(lambda: not source.member.view().is_current)
         server.kubeconfig(tmp_path / "kubeconfig", "second")
         await in_step(source, server)
 

@@ -71,7 +71,7 @@ def cluster_of(line: dict[str, Any]) -> ClusterState:
             grade_counts={each["grade"]: each["count"] for each in line["counts"] or ()},
             model_hash=model_hash(model),
         ),
-        received_at=0.0,
+        as_of=0.0,
     )
 
 

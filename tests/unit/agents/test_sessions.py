@@ -65,15 +65,14 @@ async def test_an_answer_that_comes_too_late_is_dropped() -> None:
     session.answer(PlaceReply(request_id="1-1", unplaced=3))
 
 
-async def test_a_wrong_answer_is_refused_and_leaves_the_question_open() -> None:
+async def test_a_wrong_answer_is_refused_and_the_question_is_without_an_answer() -> None:
     session = Session("member1", 1)
     (waiting,) = asked(session)
     await turn()
     with pytest.raises(InvalidRequest):
         session.answer(PlaceReply(request_id="1-1", unplaced=99))
-    assert not waiting.done()
-    session.answer(PlaceReply(request_id="1-1", unplaced=3))
-    assert (await waiting).unplaced == 3
+    with pytest.raises(Unavailable, match=r"answer of the agent of cluster member1 is wrong: .*3"):
+        await waiting
 
 
 async def test_the_end_tells_everybody_who_waits_at_once() -> None:

@@ -16,7 +16,14 @@ from federation.codec.clusters import (
     cluster_to_message,
 )
 from federation.codec.strict import message_from_document
-from federation.model.cluster import Cluster, ClusterState, ResourceSummary, TaintEffect
+from federation.model.cluster import (
+    API_SERVER_UNREACHABLE,
+    Blindness,
+    Cluster,
+    ClusterState,
+    ResourceSummary,
+    TaintEffect,
+)
 from federation.model.errors import InvalidRequest
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.resources import MAX_AMOUNT
@@ -75,7 +82,7 @@ def test_a_status_becomes_a_report() -> None:
     assert state.report.grade_counts == {2: 3, 99: 1}
     assert state.report.model_hash
     assert (state.report.nodes.total, state.report.nodes.ready) == (3, 2)
-    assert state.received_at == NOW
+    assert state.as_of == NOW
 
 
 QUANTITY = st.integers(0, 10**6).map(lambda micros: f"{micros}u")
@@ -210,6 +217,8 @@ class Agent:
     kubernetes_version: str = "v1.36.2"
     placer: str = "none"
     last_heartbeat_at: float | None = NOW + 5
+    blindness: Blindness | None = None
+    skipped_objects: int = 0
     clock_offset_seconds: float = 0.0
 
 
@@ -238,6 +247,27 @@ def test_a_cluster_with_its_report_comes_back() -> None:
     assert written.status.agent.connected
     assert written.status.kubernetes_version == "v1.36.2"
     assert cluster_state_from_message(written, NOW + 100) == state
+
+
+def test_a_cluster_that_its_agent_does_not_see_says_since_when_and_why() -> None:
+    blindness = Blindness(since=NOW, reason=API_SERVER_UNREACHABLE, message="pods: 403 Forbidden")
+    agent = Agent(blindness=blindness, skipped_objects=3)
+    status = cluster_to_message(ClusterState(cluster=Cluster(name="a")), agent).status
+    (condition,) = status.conditions
+    assert (condition.status, condition.reason) == ("Unknown", "ApiServerUnreachable")
+    assert condition.last_transition_time.seconds == NOW
+    assert condition.message == (
+        "The cluster cannot be seen since 2023-11-14T22:13:20Z: pods: 403 Forbidden"
+    )
+    assert status.agent.skipped_objects == 3
+
+
+def test_that_an_agent_is_silent_says_more_than_that_it_was_blind() -> None:
+    agent = Agent(blindness=Blindness(since=NOW, reason=API_SERVER_UNREACHABLE))
+    state = ClusterState(cluster=Cluster(name="a"))
+    (condition,) = cluster_to_message(state, agent, silent=True).status.conditions
+    assert (condition.status, condition.reason) == ("Unknown", "AgentSilent")
+    assert condition.last_transition_time.seconds == NOW + 5
 
 
 def test_a_cluster_whose_promises_find_no_room_says_so() -> None:

@@ -12,8 +12,8 @@ from estimator.health import REQUEST_BYTES, HealthServer
 
 
 @asynccontextmanager
-async def serving(*, ready: bool) -> AsyncIterator[int]:
-    server = HealthServer(lambda: ready)
+async def serving(*, alive: bool = True, ready: bool = True) -> AsyncIterator[int]:
+    server = HealthServer(is_alive=lambda: alive, is_ready=lambda: ready)
     yield await server.start("127.0.0.1", 0)
     server.stop()
 
@@ -30,16 +30,19 @@ async def answer(port: int, sent: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("path", "ready", "status"),
+    ("path", "alive", "ready", "status"),
     [
-        ("/livez", False, 200),
-        ("/readyz", False, 503),
-        ("/readyz", True, 200),
-        ("/metrics", True, 404),
+        ("/livez", True, False, 200),
+        ("/livez", False, True, 503),
+        ("/readyz", True, False, 503),
+        ("/readyz", True, True, 200),
+        ("/metrics", True, True, 404),
     ],
 )
-async def test_it_tells_live_from_ready(path: str, ready: bool, status: int) -> None:
-    async with serving(ready=ready) as port:
+async def test_it_tells_live_from_ready(
+    path: str, *, alive: bool, ready: bool, status: int
+) -> None:
+    async with serving(alive=alive, ready=ready) as port:
         got = await answer(port, f"GET {path} HTTP/1.1\r\nHost: agent\r\n\r\n".encode())
     assert got.startswith(f"HTTP/1.1 {status} ".encode())
     assert got.count(b"\r\n\r\n") == 1
@@ -47,11 +50,11 @@ async def test_it_tells_live_from_ready(path: str, ready: bool, status: int) -> 
 
 @pytest.mark.parametrize("sent", [b"\r\n\r\n", b"POST /livez HTTP/1.1\r\n\r\n", b"\xff\r\n\r\n"])
 async def test_what_is_no_question_is_not_found(sent: bytes) -> None:
-    async with serving(ready=True) as port:
+    async with serving() as port:
         assert (await answer(port, sent)).startswith(b"HTTP/1.1 404 ")
 
 
 async def test_a_head_without_end_is_dropped_and_the_next_is_answered() -> None:
-    async with serving(ready=True) as port:
+    async with serving() as port:
         assert await answer(port, b"x" * (2 * REQUEST_BYTES)) == b""
         assert (await answer(port, b"GET /livez HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")

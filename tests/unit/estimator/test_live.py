@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from estimator.agent import WatchedCluster
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.live import LiveSource
+from estimator.placing import NodePlan, PlaceOrder, ShareOrder
 from estimator.rpc.enrolment import Identity
-from federation.model.errors import PreconditionFailed
+from federation.model.errors import PreconditionFailed, Unavailable
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.resources import CPU, PODS
 from federation.model.workload import ReplicaRequirements
@@ -22,7 +25,7 @@ from tests.kubeapi.faults import Answer
 from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.kubeapi.state import Cluster
 
-LOST_AT = 5.0
+ALIVE_AT = 5.0
 
 
 @pytest.fixture
@@ -35,9 +38,11 @@ def server() -> Iterator[KubeApiServer]:
 
 @asynccontextmanager
 async def followed(
-    kubeconfig: Path, node_set: NodeSet = NodeSet.SCHEDULABLE
+    kubeconfig: Path,
+    node_set: NodeSet = NodeSet.SCHEDULABLE,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[LiveSource]:
-    source = LiveSource(kubeconfig, node_set, clock=lambda: LOST_AT, uniform=lambda _ceiling: 0.0)
+    source = LiveSource(kubeconfig, node_set, clock=clock, uniform=lambda _ceiling: 0.0)
     following = asyncio.create_task(source.follow())
     try:
         async with asyncio.timeout(10):
@@ -78,14 +83,29 @@ async def test_a_cluster_is_followed(server: KubeApiServer, tmp_path: Path) -> N
 
 
 async def test_lost_contact_is_dated_and_found_again(server: KubeApiServer, tmp_path: Path) -> None:
-    async with followed(server.kubeconfig(tmp_path / "kubeconfig")) as source:
-        assert source.member.as_of(9.0) == 9.0
-        server.wait_for_watches("nodes", "pods")
+    now = [ALIVE_AT]
+    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    async with followed(kubeconfig, clock=lambda: now[0]) as source:
+        member = source.member
+        await until(lambda: member.view().is_current)
+        server.wait_for_watches("nodes", "pods", "resourcequotas")
         server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
         server.end_watches()
-        await until(lambda: source.member.as_of(9.0) == LOST_AT)
+        await until(lambda: not member.view().is_current)
+        now[0] += 30.0
+        assert member.view().age_seconds == 30.0
+        assert member.view().is_blind
+        for question in (member.exact, lambda: member.unclaimed(0.0), lambda: place(member)):
+            with pytest.raises(Unavailable, match=r"not seen its cluster for 30 s.*401"):
+                question()
         server.kubeconfig(tmp_path / "kubeconfig", "second")
-        await until(lambda: source.member.as_of(9.0) == 9.0)
+        await until(lambda: member.view().is_current)
+        assert place(member).message == "1 of 1 replicas found no node: the cluster has no nodes"
+
+
+def place(member: WatchedCluster) -> NodePlan:
+    share = ShareOrder(replicas=1, requirements=ReplicaRequirements(request={CPU: 500}))
+    return member.place(PlaceOrder(binding="shop/web", shares=(share,)), 0.0)
 
 
 async def test_karmadas_node_set_sees_pods_that_ended(
@@ -128,7 +148,7 @@ async def test_without_leave_to_read_quotas_the_rest_is_current(
     asked = ReplicaRequirements(request={CPU: 500}, namespace="shop")
     async with followed(server.kubeconfig(tmp_path / "kubeconfig")) as source:
         assert source.member.exact().replicas(asked) == 8
-        assert source.member.as_of(9.0) == 9.0
+        await until(lambda: source.member.view().is_current)
 
 
 async def test_a_refusal_says_what_is_needed(server: KubeApiServer, tmp_path: Path) -> None:

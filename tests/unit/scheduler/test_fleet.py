@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from federation.model.cluster import Cluster
@@ -47,12 +46,12 @@ def test_equal_values_share_a_code() -> None:
 
 def test_lost_clusters_are_not_ready_for_the_reason_given_unless_they_were_not_before() -> None:
     fleet = Fleet.of([Cluster(name="a", cordoned=True), Cluster(name="b"), Cluster(name="c")])
-    lost = fleet.without(np.array([True, True, False]), "is stale")
+    lost = fleet.without(Column.of(["is stale", "is unseen", ""]))
     assert [lost.unready.values[code] for code in lost.unready.code_c] == [
         "is cordoned",
-        "is stale",
+        "is unseen",
         "",
     ]
     assert lost.ready_c.tolist() == [False, False, True]
     assert fleet.ready_c.tolist() == [False, True, True]
-    assert fleet.without(np.array([True, False, False]), "is stale") is fleet
+    assert fleet.without(Column.of(["is stale", "", ""])) is fleet

@@ -80,12 +80,12 @@ async def test_unknown_clusters_are_all_named(availability: Availability) -> Non
 async def test_ages_are_told_by_our_clock_and_never_negative(
     availability: Availability, fleet: FleetOwner, clock: StillClock
 ) -> None:
-    received_at = fleet.view("member1").state.received_at
-    assert received_at is not None
-    clock.time = received_at + 12.5
+    as_of = fleet.view("member1").state.as_of
+    assert as_of is not None
+    clock.time = as_of + 12.5
     answer = await availability.estimate([SMALL], ["member1", "silent"], EstimateOptions())
     assert answer.age_seconds_c.tolist() == [12.5, 0.0]
-    clock.time = received_at - 5
+    clock.time = as_of - 5
     answer = await availability.estimate([SMALL], None, EstimateOptions())
     assert np.all(answer.age_seconds_c >= 0)
 

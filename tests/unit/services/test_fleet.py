@@ -135,7 +135,7 @@ def test_what_is_older_changes_nothing(owner: FleetOwner) -> None:
     state = owner.view("a").state
     assert state.cluster.region == "new"
     assert state.report == replace(make_report(5), pools=None)
-    assert state.received_at == 5.0
+    assert state.as_of == 5.0
 
 
 def test_a_spec_read_before_a_hello_does_not_undo_it(owner: FleetOwner) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.agents.sessions import Session, Sessions
+from federation.model.cluster import API_SERVER_UNREACHABLE, Blindness
 from federation.model.errors import Conflict, Unavailable
 from federation.services import presences
 from federation.services.fleet import FleetOwner
@@ -21,7 +22,7 @@ from federation.services.presences import LEAST_SECONDS, MOST_SECONDS, Presences
 from federation.services.registration import Registration
 from federation.services.replicas import Replicas
 from federation.services.reporting import Beat, Reporting
-from federation.services.values import AgentHello, AgentPresence
+from federation.services.values import AgentHello, AgentPresence, AgentSight
 from federation.store.postgres import PostgresStore
 from tests.services import join, make_report
 
@@ -71,8 +72,8 @@ class Plane:
         self.sessions.open(session)
         return session
 
-    def beat(self, content_hash: str = "") -> None:
-        self.reporting.heartbeat("member1", 1, content_hash, self.clock.now())
+    def beat(self, content_hash: str = "", sight: AgentSight | None = None) -> None:
+        self.reporting.heartbeat("member1", 1, content_hash, self.clock.now(), sight)
 
     def hang_up(self, session: Session) -> None:
         if self.sessions.close(session):
@@ -146,15 +147,47 @@ async def test_a_report_that_the_agent_stands_by_is_fresh_for_all(
     a.beat("h")
     await share(a, b)
     state = b.fleet.view("member1").state
-    assert state.received_at == b.clock.now()
+    assert state.as_of == b.clock.now()
     assert state.report is not None
     assert state.report.snapshot_time == b.clock.now() + 3
     fresh_at = b.clock.now()
     pass_time(a, b, seconds=HEARTBEAT_SECONDS)
     a.beat("of another picture")
     await share(a, b)
-    assert b.fleet.view("member1").state.received_at == fresh_at
+    assert b.fleet.view("member1").state.as_of == fresh_at
     assert b.seen.last_heartbeat_at == b.clock.now()
+
+
+async def test_a_blind_agent_is_blind_for_all_since_the_same_time(
+    planes: tuple[Plane, Plane], store: PostgresStore, credential_id: str
+) -> None:
+    a, b = planes
+    await a.connect(credential_id)
+    await a.reporting.accept("member1", make_report(1, content_hash="h"))
+    await b.following.follow()
+    for age in (20.0, 20.0 + HEARTBEAT_SECONDS):
+        sight = AgentSight(picture_age_seconds=age, blind=True, message="gone", skipped_objects=2)
+        a.beat("h", sight)
+        await share(a, b)
+        for plane in (a, b):
+            since = plane.clock.now() - age
+            assert plane.seen.blindness == Blindness(
+                since=since, reason=API_SERVER_UNREACHABLE, message="gone"
+            )
+            assert plane.seen.skipped_objects == 2
+            assert plane.fleet.view("member1").state.as_of == since
+            assert plane.is_stale()
+        pass_time(a, b, seconds=HEARTBEAT_SECONDS)
+    # Who starts now knows it before the agent is heard again.
+    c = Plane(store, "c", 500.0)
+    await c.start()
+    assert c.seen.blindness is not None
+    assert c.is_stale()
+    a.beat("h", AgentSight())
+    await share(a, b, c)
+    for plane in (a, b, c):
+        assert plane.seen.blindness is None
+        assert not plane.is_stale()
 
 
 async def test_an_agent_that_falls_silent_is_stale_everywhere(

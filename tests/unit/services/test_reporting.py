@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,9 +16,10 @@ from federation.model.errors import (
 )
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.services.fleet import FleetOwner
+from federation.services.fleet_snapshot import age_seconds
 from federation.services.registration import Registration
 from federation.services.reporting import Beat, Reporting
-from federation.services.values import AgentHello, Placer
+from federation.services.values import AgentHello, AgentSight, Placer
 from federation.store.postgres import PostgresStore
 from tests.reports import kept
 from tests.services import UnsteadyStore, join, make_report
@@ -114,7 +116,7 @@ async def test_a_report_is_committed_when_it_is_answered(
         (stored,) = await read.clusters.all()
     state = (await registration.get_cluster("a")).state
     assert state.report == stored.report == report
-    assert state.received_at == stored.received_at is not None
+    assert state.as_of == stored.received_at is not None
 
 
 @pytest.mark.parametrize(("epoch", "sequence"), [(2, 3), (2, 2), (1, 9)])
@@ -234,8 +236,87 @@ async def test_a_heartbeat_in_step_makes_the_report_fresh(
     clock.time += 1_000_000_000.0
     assert reporting.heartbeat("a", 1, "h", 600.0)
     view = await registration.get_cluster("a")
-    assert view.state.received_at == view.presence.last_heartbeat_at == clock.time
+    assert view.state.as_of == view.presence.last_heartbeat_at == clock.time
     assert view.state.report == kept(replace(report, snapshot_time=600.0))
+
+
+async def test_the_picture_of_a_blind_agent_grows_old_and_takes_nothing_new(
+    registration: Registration, reporting: Reporting, fleet: FleetOwner, clock: StillClock
+) -> None:
+    await connect(registration, reporting, "a")
+    await reporting.accept("a", make_report(content_hash="h"))
+    clock.time += 1_000_000_000.0
+    seen_at = clock.time - 40.0
+    # A little more or less of travelling time does not move the date.
+    for late in (0.0, 1.5, 0.25):
+        age = clock.time - seen_at
+        sight = AgentSight(picture_age_seconds=age + late, blind=True, message="nodes: refused")
+        assert reporting.heartbeat("a", 1, "h", 600.0, sight)
+        view = await registration.get_cluster("a")
+        assert view.presence.last_heartbeat_at == clock.time
+        assert not view.presence.is_silent_at(clock.time)
+        assert view.presence.blindness is not None
+        assert view.state.as_of == view.presence.blindness.since == seen_at
+        assert age_seconds(fleet.snapshot.states, clock.time).tolist() == [age]
+        (reason,) = unready(fleet, clock)
+        assert reason == f"cannot be seen since {since_text(seen_at)}: ApiServerUnreachable"
+        clock.time += 10.0
+    assert reporting.heartbeat("a", 1, "h", 600.0, AgentSight())
+    assert (await registration.get_cluster("a")).state.as_of == clock.time
+    assert unready(fleet, clock) == [""]
+
+
+def unready(fleet: FleetOwner, clock: StillClock) -> list[str]:
+    column = fleet.snapshot.fleet_at(clock.time).unready
+    return [column[position] for position in range(len(column.code_c))]
+
+
+def since_text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def test_an_agent_that_comes_back_blind_says_so_before_it_reports(
+    registration: Registration, reporting: Reporting, fleet: FleetOwner, clock: StillClock
+) -> None:
+    used = await connect(registration, reporting, "a")
+    await reporting.accept("a", make_report(content_hash="h"))
+    blind = AgentSight(picture_age_seconds=30.0, blind=True, message="gone")
+    await reporting.connected("a", replace(HELLO, sight=blind), used)
+    assert unready(fleet, clock)[0].startswith("cannot be seen since ")
+    await reporting.connected("a", replace(HELLO, sight=AgentSight()), used)
+    assert unready(fleet, clock) == [""]
+
+
+async def test_a_report_is_as_old_as_its_picture_was(
+    registration: Registration, reporting: Reporting, store: PostgresStore
+) -> None:
+    await connect(registration, reporting, "a")
+    await reporting.accept("a", replace(make_report(), picture_age_seconds=70.0))
+    async with store.reading() as read:
+        (stored,) = await read.clusters.all()
+    assert stored.received_at is not None
+    assert (await registration.get_cluster("a")).state.as_of == stored.received_at - 70.0
+    # Also after a restart.
+    fleet = FleetOwner(store)
+    await fleet.load(grace_until=0.0)
+    assert fleet.view("a").state.as_of == stored.received_at - 70.0
+
+
+async def test_a_report_that_is_never_confirmed_is_no_picture_for_ever(
+    registration: Registration, reporting: Reporting, fleet: FleetOwner, clock: StillClock
+) -> None:
+    await connect(registration, reporting, "a")
+    await reporting.accept("a", make_report(content_hash="h"))
+    as_of = (await registration.get_cluster("a")).state.as_of
+    assert as_of is not None
+    clock.time = as_of + reporting.silence_seconds
+    assert not reporting.heartbeat("a", 2, "of a report that is refused", 600.0, AgentSight())
+    assert unready(fleet, clock) == [""]
+    clock.time += 1.0
+    assert not reporting.heartbeat("a", 2, "of a report that is refused", 600.0, AgentSight())
+    assert unready(fleet, clock) == [f"cannot be seen since {since_text(as_of)}: ReportMissing"]
+    await reporting.accept("a", make_report(3, content_hash="g"))
+    assert unready(fleet, clock) == [""]
 
 
 @pytest.mark.parametrize(("sequence", "content_hash"), [(2, "h"), (1, "other"), (0, "")])

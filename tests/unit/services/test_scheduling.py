@@ -79,9 +79,9 @@ async def test_a_new_binding_is_decided_and_committed(
 async def test_a_decision_is_kept_with_its_trace_and_its_evidence(
     scheduling: Scheduling, fleet: FleetOwner, clock: StillClock
 ) -> None:
-    received_at = fleet.view("a").state.received_at
-    assert received_at is not None
-    clock.time = received_at + 7.0
+    as_of = fleet.view("a").state.as_of
+    assert as_of is not None
+    clock.time = as_of + 7.0
     scheduled = await apply(scheduling, WEB)
     found = await scheduling.get_decision(scheduled.record.id)
     assert found.decision.to_plain()["trace"] == scheduled.record.decision.to_plain()["trace"]

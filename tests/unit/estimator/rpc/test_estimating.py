@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,6 +13,7 @@ from estimator.agent import Agent, WatchedCluster
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node
 from estimator.rpc.estimating import MAX_RUNNING, Estimating
+from estimator.sight import Loss
 from federation.model.grades import DEFAULT_MODEL
 from federation.v1.agents_pb2 import AssumedWorkload, ConnectRequest, EstimateReply, EstimateRequest
 from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements
@@ -106,9 +109,10 @@ async def test_a_wrong_question_is_answered_by_what_is_wrong(
 async def test_a_picture_that_may_be_old_is_no_exact_one(
     estimating: Estimating, answers: Answers, member: WatchedCluster
 ) -> None:
-    member.lost_contact_at = 40.0
+    member.sight.lose("nodes", Loss(since=time.monotonic() - 60.0, why="gone"))
     estimating.start(EstimateRequest(request_id="7", shapes=[ONE_CPU]))
-    assert "out of reach for 60 s" in (await answers.next()).message
+    message = (await answers.next()).message
+    assert re.fullmatch(r"the agent has not seen its cluster for \d+ s: nodes: gone", message)
 
 
 async def test_more_questions_than_can_be_answered_are_refused_at_once(

@@ -1,0 +1,90 @@
+"""Whether the agent sees its cluster as it is: what every watch says of itself, put together.
+
+Must not watch anything, nor be shared between threads: it is told everything on the loop's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from federation.model.errors import Unavailable
+
+# A watch that ends early is open again within a moment: that alone makes nobody blind.
+TOLERATED_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Since when nothing shows that one resource is current, in the clock's seconds, and why."""
+
+    since: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How good the picture of a cluster is now.
+
+    ``age_seconds`` is for how long nothing has shown that it is current, and ``why``: empty when
+    it is current. ``skipped_objects`` cannot be read and are left out.
+    """
+
+    age_seconds: float = 0.0
+    why: str = ""
+    skipped_objects: int = 0
+
+    @property
+    def is_current(self) -> bool:
+        return not self.why
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing new may be promised on this picture."""
+        return not self.is_current and self.age_seconds >= TOLERATED_SECONDS
+
+    def check(self) -> None:
+        """Raises Unavailable unless the picture is current."""
+        if not self.is_current:
+            raise Unavailable(
+                f"the agent has not seen its cluster for {self.age_seconds:.0f} s: {self.why}"
+            )
+
+
+CURRENT: Final = View()
+
+
+class Sight:
+    """What is not seen of a cluster. ``clock`` never goes back."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._losses: dict[str, Loss] = {}
+        self._skipped: dict[str, int] = {}
+
+    def lose(self, resource: str, loss: Loss) -> None:
+        """The resource is not seen; the first loss dates it, the newest says why."""
+        known = self._losses.get(resource)
+        since = min(known.since, loss.since) if known is not None else loss.since
+        self._losses[resource] = Loss(since=since, why=loss.why)
+
+    def find(self, resource: str) -> None:
+        """What is known of the resource is current again."""
+        self._losses.pop(resource, None)
+
+    def skip(self, resource: str, objects: int) -> None:
+        """So many objects of the resource cannot be read."""
+        self._skipped[resource] = objects
+
+    def view(self) -> View:
+        """As of now."""
+        skipped = sum(self._skipped.values())
+        if not self._losses:
+            return View(skipped_objects=skipped) if skipped else CURRENT
+        since = min(loss.since for loss in self._losses.values())
+        return View(
+            age_seconds=max(0.0, self._clock() - since),
+            why="; ".join(f"{name}: {loss.why}" for name, loss in sorted(self._losses.items())),
+            skipped_objects=skipped,
+        )
