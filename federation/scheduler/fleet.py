@@ -53,7 +53,8 @@ class Fleet:
     """Clusters in ascending order of their names; every array of a cycle follows it (axis c).
 
     ``provider`` and ``region`` are "" where not set; ``apis`` is None where nobody has said.
-    ``unready`` says why a cluster gets no new replicas, "" where it does: ``ready_c``.
+    ``unready`` says why a cluster gets no new replicas, "" where it does: ``ready_c``. What of them
+    ``lost_c`` is not known as it is now, so that nothing there may grow.
     """
 
     clusters: tuple[Cluster, ...]
@@ -61,6 +62,7 @@ class Fleet:
     encoded_names: tuple[bytes, ...]
     index: Mapping[str, int]
     ready_c: BoolArray
+    lost_c: BoolArray
     unready: Column[str]
     provider: Column[str]
     region: Column[str]
@@ -91,6 +93,7 @@ class Fleet:
             encoded_names=tuple(name.encode() for name in names),
             index=index,
             ready_c=read_only(unready.where(lambda reason: not reason)),
+            lost_c=read_only(np.zeros(len(ordered), np.bool_)),
             unready=unready,
             provider=Column.of(cluster.provider for cluster in ordered),
             region=Column.of(cluster.region for cluster in ordered),
@@ -104,7 +107,7 @@ class Fleet:
 
     def without(self, lost: Column[str]) -> Fleet:
         """The same fleet, where clusters are not ready either that are ``lost`` for some reason."""
-        lost_c = lost.where(bool) & self.ready_c
+        lost_c = lost.where(bool)
         if not lost_c.any():
             return self
         key = lost.code_c.tobytes(), lost.values
@@ -116,9 +119,15 @@ class Fleet:
         return lesser
 
     def _without(self, lost_c: BoolArray, lost: Column[str]) -> Fleet:
-        code_c = np.where(lost_c, len(self.unready.values) + lost.code_c, self.unready.code_c)
+        newly_c = lost_c & self.ready_c
+        code_c = np.where(newly_c, len(self.unready.values) + lost.code_c, self.unready.code_c)
         unready = Column(code_c=read_only(code_c), values=(*self.unready.values, *lost.values))
-        return replace(self, ready_c=read_only(self.ready_c & ~lost_c), unready=unready)
+        return replace(
+            self,
+            ready_c=read_only(self.ready_c & ~lost_c),
+            lost_c=read_only(self.lost_c | lost_c),
+            unready=unready,
+        )
 
     def label(self, key: str) -> Column[str | None]:
         """The values of one label; None where a cluster does not carry it."""

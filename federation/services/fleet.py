@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from federation.model.cluster import Blindness, CapacityReport, Cluster, ClusterState
+from federation.model.cluster import CapacityReport, Cluster, ClusterState
 from federation.model.echoes import Owner
 from federation.model.errors import NotFound
 from federation.model.grades import ResourceModel
@@ -289,15 +289,9 @@ class FleetOwner:
         )
         self._tell(self._advance(name, ledger_version, happening))
 
-    def confirm_report(self, name: str, snapshot_time: float, as_of: float) -> None:
-        """The newest report of a cluster was still true at ``as_of``.
-
-        In Unix seconds by our clock; ``snapshot_time`` by the agent's.
-        """
-        state = self._states[name]
-        if state.report is not None:
-            report = replace(state.report, snapshot_time=snapshot_time)
-            self._put_state(name, replace(state, report=report, as_of=as_of))
+    def confirm_report(self, name: str, report: CapacityReport, as_of: float) -> None:
+        """The newest report, with a later snapshot's time, was still true ``as_of`` (our clock)."""
+        self._put_state(name, replace(self._states[name], report=report, as_of=as_of))
 
     def apply(self, change: Change) -> None:
         """A change as committed; what is known of it already changes nothing.
@@ -502,11 +496,5 @@ class FleetOwner:
             ledger=self.ledger(name),
             room=self._known_room(name) if is_packed_anew else None,
             silent_after=self._presences[name].silent_after,
-            unseen=_why_unseen(self._presences[name].blindness),
+            blindness=self._presences[name].blindness,
         )
-
-
-def _why_unseen(blindness: Blindness | None) -> str:
-    if blindness is None:
-        return ""
-    return f"cannot be seen since {blindness.since_text}: {blindness.reason}"

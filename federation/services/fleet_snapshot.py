@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.model.capacity import FleetCapacity
-from federation.model.cluster import ClusterState
+from federation.model.cluster import Blindness, ClusterState
 from federation.model.ledger import ClusterLedger
 from federation.model.pools.fleet_cells import FleetCells
 from federation.model.reservations import Outstanding
@@ -32,15 +32,21 @@ EVIDENCE_DECIMALS = 3
 class ClusterPicture:
     """One cluster in a snapshot: ``room`` is what its report has beside what is outstanding.
 
-    Rooms that are still to be packed are packed faster when there are many. ``unseen`` says why
-    the cluster is not seen as it is, empty where it is.
+    Rooms that are still to be packed are packed faster when there are many.
     """
 
     state: ClusterState
     ledger: ClusterLedger
     room: Room | UnpackedRoom | None
     silent_after: float
-    unseen: str = ""
+    blindness: Blindness | None = None
+
+    @property
+    def unseen(self) -> str:
+        """Why the cluster is not seen as it is, empty where it is."""
+        if self.blindness is None:
+            return ""
+        return f"cannot be seen since {self.blindness.since_text}: {self.blindness.reason}"
 
 
 class Waiting(Mapping[int, tuple[Outstanding, ...]]):

@@ -250,7 +250,8 @@ class Presences:
         if report and (report.epoch, report.sequence) == (row.epoch, row.confirmed_sequence):
             as_of = blindness.since if blindness else self._clock.now()
             by_agent = max(report.snapshot_time, as_of + row.clock_offset_seconds)
-            self._fleet.confirm_report(row.cluster, by_agent, as_of)
+            later = replace(report, snapshot_time=by_agent)
+            self._fleet.confirm_report(row.cluster, later, as_of)
 
     def _yields(self, row: StoredPresence, held_epoch: int, *, is_heard: bool) -> bool:
         """Whether our stream of the cluster ended because the peer's is the newer."""

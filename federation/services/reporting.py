@@ -218,8 +218,8 @@ class Reporting:
         self._mark_alive(cluster, view.presence.epoch, confirmed_sequence=confirmed)
         self.see(cluster, sight or AgentSight())
         if report is not None and in_step:
-            snapshot_time = max(report.snapshot_time, agent_time)
-            self._fleet.confirm_report(cluster, snapshot_time, self._as_of(cluster, sight))
+            later = replace(report, snapshot_time=max(report.snapshot_time, agent_time))
+            self._fleet.confirm_report(cluster, later, self._as_of(cluster, sight))
         elif view.state.as_of is not None:
             self._miss_report(cluster, view.state.as_of)
         return in_step

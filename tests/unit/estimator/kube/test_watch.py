@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from estimator.kube.access import connect, lister
-from estimator.kube.live import NOT_FAILED
-from estimator.kube.loop import STEADY_SECONDS, WatcherThreads
-from estimator.kube.objects import RawPod
-from estimator.kube.reading import DEFAULT_PATIENCE, PAGE_SIZE, Change, Watched
-from estimator.kube.translate import pod_from_raw
-from estimator.kube.watch import CAP_SECONDS, Watcher
-from estimator.nodes import Pod
-from estimator.sight import Loss
+from estimator.kube.reading import PAGE_SIZE
 from tests.kubeapi.documents import pod, pods
 from tests.kubeapi.faults import (
     Answer,
@@ -33,90 +20,18 @@ from tests.kubeapi.faults import (
 from tests.kubeapi.resources import PODS
 from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.kubeapi.state import Cluster
+from tests.watching import following
 
-# A bound on hanging only.
-WAIT_SECONDS = 60.0
 EVENT = (
     b'{"type":"ADDED","object":{"metadata":{"name":"b","namespace":"shop","uid":"u",'
     b'"resourceVersion":"102"},"spec":{"nodeName":"n1"},"status":{"phase":"Running"}}}\n'
 )
 
 
-class Seen:
-    """Takes what a watcher sees, in the order it sees it."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.losses: list[tuple[Loss, bool]] = []
-        self._events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-
-    def replace(self, values: list[Pod]) -> None:
-        self._put("replace", [value.name for value in values])
-
-    def apply(self, changes: list[Change[Pod]]) -> None:
-        for change in changes:
-            if change.value is None:
-                continue
-            if change.is_removal:
-                self._put("remove", change.value.name)
-            else:
-                self._put("put", (change.value.name, change.value.node))
-
-    def find(self) -> None:
-        self._put("contact", "made")
-
-    def lose(self, loss: Loss, *, forbidden: bool) -> None:
-        self.losses.append((loss, forbidden))
-        self._put("contact", "lost")
-
-    def skip(self, objects: int) -> None:
-        self._put("skip", objects)
-
-    def _put(self, kind: str, what: object) -> None:
-        self._loop.call_soon_threadsafe(self._events.put_nowait, (kind, what))
-
-    async def next(self, *, contact: bool = False, skip: bool = False) -> tuple[str, Any]:
-        """The next thing seen; whether there is contact, and what is skipped, when asked for."""
-        async with asyncio.timeout(WAIT_SECONDS):
-            while True:
-                event = await self._events.get()
-                if (contact or event[0] != "contact") and (skip or event[0] != "skip"):
-                    return event
-
-    async def until_lost(self) -> None:
-        while await self.next(contact=True) != ("contact", "lost"):
-            pass
-
-
 @pytest.fixture
 def server() -> Iterator[KubeApiServer]:
     with KubeApiServer(Cluster(version=100)) as running:
         yield running
-
-
-@asynccontextmanager
-async def following(
-    server: KubeApiServer, tmp_path: Path, uniform: Callable[[float], float] = lambda _ceiling: 0.0
-) -> AsyncIterator[Seen]:
-    """A watcher of pods in its thread that tries again at once."""
-    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
-    seen = Seen()
-    watched = Watched(
-        name="pods",
-        method=lambda: lister(connect(kubeconfig), "/api/v1/pods"),
-        raw=RawPod,
-        translate=pod_from_raw,
-        field_selector=NOT_FAILED,
-    )
-    watcher = Watcher(watched, seen, uniform)
-    thread = threading.Thread(target=watcher.run)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        watcher.stop()
-        await asyncio.to_thread(thread.join, 10)
-        assert not thread.is_alive()
 
 
 def refuse_watch_list(server: KubeApiServer) -> None:
@@ -348,170 +263,6 @@ async def test_a_pod_that_no_server_stores_harms_no_other(
         server.cluster.put({**pod("d"), "spec": {"containers": "none"}})
         server.cluster.put(pod("e", on="n1"))
         assert await seen.next() == ("put", ("e", "n1"))
-
-
-def event(kind: str, document: Any, version: int) -> bytes:
-    """A line of a watch; what the text holds beyond Latin-1 is not needed here."""
-    metadata = {**document["metadata"], "resourceVersion": str(version)}
-    line = {"type": kind, "object": {**document, "metadata": metadata}}
-    return json.dumps(line, ensure_ascii=False).encode("latin-1") + b"\n"
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        pytest.param(pod("b", on="n\xff"), id="bytes that are no UTF-8"),
-        pytest.param({**pod("b"), "spec": {"containers": 7}}, id="another type"),
-        pytest.param({**pod("b"), "metadata": {"name": "", "uid": "u"}}, id="no name"),
-        pytest.param({**pod("b"), "metadata": {"namespace": None}}, id="nothing but a version"),
-        pytest.param({**pod("b"), "metadata": {"name": ["b"]}}, id="a name that is none"),
-        pytest.param(pod("b", cpu="\xff"), id="a quantity that is none"),
-    ],
-)
-async def test_one_bad_object_is_skipped_and_told_once_and_the_rest_goes_on(
-    server: KubeApiServer, tmp_path: Path, wrong: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with following(server, tmp_path) as seen:
-        assert await seen.next() == ("replace", [])
-        server.wait_for_watches("pods")
-        for version in (101, 102):
-            server.say(event("MODIFIED", wrong, version))
-        server.say(event("ADDED", pod("c", on="n1"), 103))
-        told = [await seen.next(skip=True) for _ in range(2)]
-        assert sorted(told) == [("put", ("c", "n1")), ("skip", 1)]
-        assert not seen.losses
-    assert caplog.text.count("skipping one of the pods") == 1
-
-
-async def test_an_object_that_can_be_read_again_is_not_skipped_any_more(
-    server: KubeApiServer, tmp_path: Path
-) -> None:
-    async with following(server, tmp_path) as seen:
-        assert await seen.next() == ("replace", [])
-        server.wait_for_watches("pods")
-        server.say(event("ADDED", pod("b", on="n\xff"), 101))
-        assert await seen.next(skip=True) == ("skip", 1)
-        server.say(event("MODIFIED", pod("b"), 102))
-        assert await seen.next(skip=True) == ("put", ("b", ""))
-        assert await seen.next(skip=True) == ("skip", 0)
-
-
-async def test_an_unreadable_object_that_goes_away_is_found_out_by_a_list(
-    server: KubeApiServer, tmp_path: Path
-) -> None:
-    async with following(server, tmp_path) as seen:
-        assert await seen.next() == ("replace", [])
-        server.wait_for_watches("pods")
-        server.say(event("DELETED", pod("b", on="n\xff"), 101))
-        assert await seen.next() == ("replace", [])
-
-
-async def test_a_line_that_is_no_event_is_not_asked_for_for_ever(
-    server: KubeApiServer, tmp_path: Path
-) -> None:
-    async with following(server, tmp_path) as seen:
-        assert await seen.next() == ("replace", [])
-        server.wait_for_watches("pods")
-        server.say(b'{"type": 7}\n')
-        assert await seen.next() == ("replace", [])
-        ((loss, forbidden),) = seen.losses
-        assert "not the API server's JSON" in loss.why
-        assert not forbidden
-
-
-async def test_what_nobody_foresaw_is_told_and_begun_anew(
-    server: KubeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The watcher's thread ends by an error that is no trouble of the API server's."""
-    kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
-    failures = [KeyError("unforeseen"), TypeError("nor this")]
-
-    def method() -> Any:
-        if failures and server.requests:
-            raise failures.pop()
-        return lister(connect(kubeconfig), "/api/v1/pods")
-
-    seen = Seen()
-    watched = Watched(name="pods", method=method, raw=RawPod, translate=pod_from_raw)
-    watcher = Watcher(watched, seen, lambda _ceiling: 0.0)
-    threads = WatcherThreads([watcher], lambda _ceiling: 0.0)
-    running = asyncio.create_task(threads.run())
-    try:
-        assert await seen.next() == ("replace", [])
-        server.wait_for_watches("pods")
-        server.tokens = {"second": server.tokens[ADMIN_TOKEN]}
-        server.end_watches()
-        # The next credentials are read in vain, twice.
-        for error in ("TypeError", "KeyError"):
-            while not (seen.losses and f"the watcher failed: {error}" in seen.losses[-1][0].why):
-                await seen.until_lost()
-        server.kubeconfig(kubeconfig, "second")
-        server.cluster.put(pod("a", on="n1"))
-        assert (await seen.next())[0] == "replace"
-        assert not threads.are_failing_at(asyncio.get_running_loop().time())
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-    assert caplog.text.count("watching pods failed") == 2
-
-
-class Failing:
-    """A watcher whose thread ends at once, ever again."""
-
-    name = "nodes"
-
-    def __init__(self) -> None:
-        self.runs = 0
-        self.has_run_often = threading.Event()
-
-    def run(self) -> None:
-        self.runs += 1
-        if self.runs == 3:
-            self.has_run_often.set()
-        raise OSError("no more threads")
-
-    def stop(self) -> None:
-        """It has."""
-
-
-async def test_a_thread_that_ends_again_and_again_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    watcher = Failing()
-    threads = WatcherThreads([watcher], lambda _ceiling: 0.0)
-    running = asyncio.create_task(threads.run())
-    loop = asyncio.get_running_loop()
-    try:
-        assert await asyncio.to_thread(watcher.has_run_often.wait, WAIT_SECONDS)
-        assert not threads.are_failing_at(loop.time())
-        monkeypatch.setattr("estimator.kube.loop.FAILING_SECONDS", 0.0)
-        assert threads.are_failing_at(loop.time())
-        # A thread that lasts is not failing any more.
-        assert not threads.are_failing_at(loop.time() + 2 * STEADY_SECONDS)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-async def test_the_back_off_starts_anew_when_the_server_answers_again(
-    server: KubeApiServer, tmp_path: Path
-) -> None:
-    ceilings: list[float] = []
-
-    def uniform(ceiling: float) -> float:
-        if ceiling != DEFAULT_PATIENCE.watch_shift:
-            ceilings.append(ceiling)
-        return 0.0
-
-    async with following(server, tmp_path, uniform) as seen:
-        assert await seen.next() == ("replace", [])
-        server.wait_for_watches("pods")
-        ceilings.clear()
-        server.faults.add(bad_gateway(), times=6)
-        server.faults.add(Answer(status=403, body=b"{}"), times=1)
-        server.end_watches()
-        while len(seen.losses) < 7:
-            await seen.until_lost()
-    assert ceilings[:7] == [1.0, 2.0, 4.0, 8.0, CAP_SECONDS, CAP_SECONDS, 1.0]
-    assert [forbidden for _, forbidden in seen.losses] == [False] * 6 + [True]
 
 
 async def test_a_watch_of_another_history_is_not_believed(
