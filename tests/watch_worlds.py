@@ -38,6 +38,7 @@ class World:
         self.running: dict[int, dict[str, bool]] = {}
         self.entries: list[Entry] = []
         self.position = Position()
+        self.history = "5f1d0a2b-7c3e-4d52-9f0e-2f3f5c1d7a90"
         self.horizon = Position()
         self.reads: list[Mapping[str, Change | None]] = []
         self.failure: Exception | None = None

@@ -19,7 +19,7 @@ from federation.services.membership import Membership
 from federation.services.ports import Clock
 from federation.services.registration import DEFAULT_TOKEN_SECONDS, Registration
 from federation.services.values import ClusterView, Enrollment
-from federation.services.watches import Watches, version_of
+from federation.services.watches import Watches
 from federation.v1 import clusters_pb2 as messages
 from federation.v1.clusters_pb2_grpc import ClustersServicer as Servicer
 from federation.v1.resource_pb2 import Cluster as ClusterMessage
@@ -98,7 +98,7 @@ class ClustersServicer(Servicer):
         self, request: messages.ListClustersRequest, context: Context
     ) -> messages.ListClustersResponse:
         # Before the list is read; later pages have the first one's.
-        now = version_of(self._watches.position)
+        now = self._watches.resource_version(self._watches.position)
         version, after = key_of(request.page_token, 2) or (now, "")
         page = await self._registration.list_clusters(after, page_size_of(request.page_size))
         clusters = fitting(map(self._message, page.views))

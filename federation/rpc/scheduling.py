@@ -29,7 +29,7 @@ from federation.services.previews import Previews
 from federation.services.scheduling import Scheduling
 from federation.services.values import DecisionRecord, Once, Scheduled
 from federation.services.watched import BindingKey
-from federation.services.watches import Watches, version_of
+from federation.services.watches import Watches
 from federation.v1 import scheduling_pb2 as messages
 from federation.v1.scheduling_pb2_grpc import SchedulingServicer as Servicer
 
@@ -110,7 +110,7 @@ class SchedulingServicer(Servicer):
             last = page.bindings[len(bindings) - 1]
             next_after = (last.namespace, last.name)
         # All pages have the first one's: what it misses, the later ones do not tell.
-        version = key[0] if key else version_of(page.position)
+        version = key[0] if key else self._watches.resource_version(page.position)
         return messages.ListBindingsResponse(
             bindings=bindings,
             next_page_token=page_token((version, *next_after)) if next_after else "",

@@ -78,6 +78,11 @@ class Following:
         return self._fleet.position
 
     @property
+    def history(self) -> str:
+        """The id of the history that ``position`` is a place of."""
+        return self._continuity.history
+
+    @property
     def why_not_ready(self) -> str | None:
         """None when what is known is what the store says."""
         return WENT_BACK if self._continuity.why_broken else None

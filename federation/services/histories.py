@@ -37,6 +37,11 @@ class Continuity:
         self._checked_at = -math.inf
         self._has_believed = False
 
+    @property
+    def history(self) -> str:
+        """The id of the history that is known; empty before ``begin``."""
+        return self._ids[-1] if self._ids else ""
+
     async def begin(self) -> None:
         """At a start, before anything is read: what happened meanwhile nobody saw. Raises
         Unavailable.

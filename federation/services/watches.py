@@ -20,8 +20,12 @@ from federation.services.ports import Store
 RELIST: Final = "RELIST"
 JOURNAL_ENTRIES: Final = 1000
 
-# Two whole numbers, written in one way only: what was given out can be compared as text.
-_VERSION: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,18})", re.ASCII)
+# Two whole numbers, written in one way only: what was given out can be compared as text. Then the
+# beginning of the history's id: a database that was put back has other changes at the same places.
+_VERSION: Final = re.compile(
+    r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,18})(?:\.([0-9a-f]{8}))?", re.ASCII
+)
+_HISTORY_CHARACTERS: Final = 8
 
 K = TypeVar("K")
 E = TypeVar("E")
@@ -33,6 +37,11 @@ class Feed(Protocol):
 
     @property
     def position(self) -> Position: ...
+
+    @property
+    def history(self) -> str:
+        """The id of the database's history that it is read of."""
+        ...
 
     def observe(self, observer: JournalObserver) -> None:
         """From now on tell ``observer`` of everything that is read."""
@@ -125,6 +134,10 @@ class Watches(Generic[K, E]):
             self._settled = self._feed.position
         return self._settled
 
+    def resource_version(self, position: Position) -> str:
+        """A place in the journal as callers are told of it."""
+        return version_of(position, self._feed.history)
+
     @property
     def interval_seconds(self) -> float:
         """The least time between two messages to one watcher."""
@@ -138,7 +151,7 @@ class Watches(Generic[K, E]):
         is too slow, LimitExceeded when there are too many watchers, Unavailable when the process
         stops.
         """
-        since = position_of(resource_version) if resource_version else None
+        since = self._since(resource_version) if resource_version else None
         watcher = self._attached(scope)
         try:
             if since is None:
@@ -152,6 +165,12 @@ class Watches(Generic[K, E]):
                 yield await self._next(watcher)
         finally:
             self._watchers.discard(watcher)
+
+    def _since(self, resource_version: str) -> Position:
+        position, history = _read(resource_version)
+        if history and not self._feed.history.startswith(history):
+            raise _relist("the resource version is of a database that was put back since")
+        return position
 
     def changed(self, change: Change) -> None:
         """All who watch what it is about are told of it."""
@@ -196,7 +215,7 @@ class Watches(Generic[K, E]):
                 if found:
                     yield Told(events=tuple(found.values()), resource_version="")
         watcher.version = since
-        yield Told(resource_version=version_of(since))
+        yield Told(resource_version=self.resource_version(since))
 
     async def _catch_up(self, watcher: _Watcher[K, E], since: Position) -> None:
         """What can be read by now; what this process reads from now on the watcher is told of."""
@@ -264,7 +283,10 @@ class Watches(Generic[K, E]):
         for watcher, changed in taken:
             if not watcher.pending_at_take:
                 watcher.version = max(watcher.version, position)
-            watcher.tell(tuple(events[key] for key in changed if key in events))
+            watcher.tell(
+                tuple(events[key] for key in changed if key in events),
+                self.resource_version(watcher.version),
+            )
 
 
 class _Watcher(Generic[K, E]):
@@ -299,9 +321,9 @@ class _Watcher(Generic[K, E]):
         self.pending_at_take = bool(self._pending)
         return taken
 
-    def tell(self, events: tuple[E, ...]) -> None:
+    def tell(self, events: tuple[E, ...], resource_version: str) -> None:
         if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(Told(events=events, resource_version=version_of(self.version)))
+            self.waiter.set_result(Told(events=events, resource_version=resource_version))
             self.bookmark_at = asyncio.get_running_loop().time() + self._pace.bookmark_seconds
 
     def fail(self, error: Exception) -> None:
@@ -316,17 +338,23 @@ class _Watcher(Generic[K, E]):
             raise self._failure
 
 
-def version_of(position: Position) -> str:
-    """A place in the journal as callers see it: an opaque text."""
-    return f"{position.xid}.{position.id}"
+def version_of(position: Position, history: str) -> str:
+    """A place in the journal of a history as callers see it: an opaque text."""
+    beginning = f".{history[:_HISTORY_CHARACTERS]}" if history else ""
+    return f"{position.xid}.{position.id}{beginning}"
 
 
 def position_of(resource_version: str) -> Position:
     """Raises InvalidRequest."""
+    return _read(resource_version)[0]
+
+
+def _read(resource_version: str) -> tuple[Position, str]:
+    """The place, and the beginning of the history's id; older releases gave out none."""
     match = _VERSION.fullmatch(resource_version)
     if match is None:
         raise InvalidRequest.of("resourceVersion", "is not one that was given out")
-    return Position(int(match[1]), int(match[2]))
+    return Position(int(match[1]), int(match[2])), match[3] or ""
 
 
 def _relist(why: str) -> Conflict:

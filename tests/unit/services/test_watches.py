@@ -315,7 +315,20 @@ async def test_a_version_from_before_what_was_pruned_is_listing_again(world: Wor
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
 def test_versions_are_read_as_they_were_written(xid: int, number: int) -> None:
     position = Position(xid, number)
-    assert position_of(version_of(position)) == position
+    for history in ("", "5f1d0a2b-7c3e-4d52-9f0e-2f3f5c1d7a90"):
+        assert position_of(version_of(position, history)) == position
+
+
+async def test_a_version_of_a_database_that_was_put_back_is_listing_again(world: World) -> None:
+    """The place is there again, with other changes before it."""
+    world.change("a", "b")
+    watches = watches_of(world)
+    version = watches.resource_version(Position(2, 1))
+    await anext(watches.watch("", version))
+    world.history = "0c2e4a6b-8d1f-4a3c-b5d7-e9f1a3c5d7e9"
+    with pytest.raises(Conflict, match="put back") as raised:
+        await anext(watches.watch("", version))
+    assert raised.value.reason == "RELIST"
 
 
 async def test_only_so_many_watch_at_a_time(world: World) -> None:
