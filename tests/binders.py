@@ -23,9 +23,10 @@ from tests.kubeapi.documents import namespace, pod
 from tests.kubeapi.resources import EVENTS, PODS, Document
 from tests.kubeapi.server import KubeApiServer
 from tests.kubeapi.state import Cluster
+from tests.patience import PATIENCE_SECONDS
 
 NAMESPACE = "shop"
-SECONDS = 20.0
+SECONDS = PATIENCE_SECONDS
 
 
 def cluster_of(*documents: Document) -> Cluster:

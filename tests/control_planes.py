@@ -39,8 +39,9 @@ from federation.v1.estimates_pb2_grpc import EstimatesStub
 from federation.v1.resource_pb2 import AllocatableModeling
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from federation.v1.simulation_pb2_grpc import SimulationStub
+from tests.patience import PATIENCE_SECONDS
 
-SECONDS = 10.0
+SECONDS = PATIENCE_SECONDS
 # What to look for, and that a fresh report is wanted, is said when promises are made.
 AT_ANY_TIME = frozenset({"interest", "resync"})
 

@@ -19,6 +19,7 @@ from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ WAITING = text("""
 
 async def until_waiting(engine: AsyncEngine, count: int = 1) -> None:
     """Returns when as many connections wait for a lock."""
-    async with asyncio.timeout(30), engine.connect() as connection:
+    async with asyncio.timeout(PATIENCE_SECONDS), engine.connect() as connection:
         while (await connection.execute(WAITING)).scalar_one() < count:
             await connection.rollback()
 

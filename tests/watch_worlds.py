@@ -14,10 +14,11 @@ from federation.services.following import JournalObserver
 from federation.services.journal import BindingChanged, Change, Entry, Position
 from federation.services.ports import Store
 from federation.services.watches import Told, Watches, WatchPace
+from tests.patience import PATIENCE_SECONDS
 
 # Every wait for something new ends with a bookmark at once.
 EAGER = WatchPace(interval_seconds=0.0, bookmark_seconds=0.0)
-SECONDS = 10.0
+SECONDS = PATIENCE_SECONDS
 
 
 class Seen(NamedTuple):

@@ -16,10 +16,11 @@ from federation.services.journal import StoredReservations
 from federation.v1.scheduling_pb2 import GetBindingRequest
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.chaos.records import Standing
+from tests.patience import PATIENCE_SECONDS
 
-FOLLOW_SECONDS = 10.0
+FOLLOW_SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.05
-CALL_SECONDS = 10.0
+CALL_SECONDS = PATIENCE_SECONDS
 MOST_ASKED = 40
 
 # By cluster and component: replicas, their certificate, and the decision.

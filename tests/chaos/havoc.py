@@ -26,12 +26,13 @@ from tests.chaos.planes import Planes, Postgres, durable_postgres, running_plane
 from tests.chaos.records import open_database
 from tests.chaos.slow_ledger import SeenReport
 from tests.fleets import GIB, Int64Array
+from tests.patience import PATIENCE_SECONDS
 
 # Nobody may become stale: agents dial again by themselves.
 PACE = ("--heartbeat-seconds=10", "--report-seconds=10")
 PAUSES = (1.0, 3.5)
 JUDGE_SECONDS = 5.0
-READY_SECONDS = 60.0
+READY_SECONDS = PATIENCE_SECONDS
 CLUSTERS, NODES = 5, 10
 
 

@@ -35,11 +35,12 @@ from federation.v1.clusters_pb2 import CreateJoinTokenRequest, EnrollClusterRequ
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from tests.chaos.slow_ledger import SeenReport
 from tests.fleets import RESOURCES, Int64Array
+from tests.patience import PATIENCE_SECONDS
 from tests.simulator_cluster import Order, Placer, SimulatedCluster, Snapshot
 
 CONNECTION_OF_ITS_OWN = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 DIAL_AGAIN_SECONDS = 0.2
-ENROLL_SECONDS = 30.0
+ENROLL_SECONDS = PATIENCE_SECONDS
 
 
 class Member:

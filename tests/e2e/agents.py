@@ -33,11 +33,12 @@ from federation.v1.resource_pb2 import (
 )
 from federation.v1.scheduling_pb2 import ScheduleRequest
 from tests.control_planes import RunningControlPlane
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 DUMPS = ROOT / "examples" / "clusters"
 # A bound on hanging only.
-SECONDS = 120.0
+SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.05
 
 
@@ -134,6 +135,6 @@ async def scheduled(
     )
     answer = await plane.admin.call(
         plane.admin.scheduling.Schedule,
-        ScheduleRequest(binding=binding, node_timeout_seconds=5.0),
+        ScheduleRequest(binding=binding, node_timeout_seconds=60.0),
     )
     return answer.decision

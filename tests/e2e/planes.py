@@ -25,8 +25,9 @@ from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.control_planes import AT_ANY_TIME, Refusal, hello, refusal_of, report
 from tests.databases import TABLES, Databases, connect, run
 from tests.e2e.servers import Server, started
+from tests.patience import PATIENCE_SECONDS
 
-SECONDS = 20.0
+SECONDS = PATIENCE_SECONDS
 MEBIBYTE = 1024 * 1024
 # Control planes write into these with nobody calling.
 BEATING = frozenset({"public.duty", "public.presence", "public.replica"})

@@ -21,9 +21,10 @@ from queue import Empty, Queue
 
 from federation.store.embedded import EmbeddedPostgres
 from federation.store.postgres_binaries import find_binaries
+from tests.patience import PATIENCE_SECONDS
 
-START_SECONDS = 90.0
-STOP_SECONDS = 30.0
+START_SECONDS = PATIENCE_SECONDS
+STOP_SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.05
 ROOT = Path(__file__).resolve().parents[2]
 

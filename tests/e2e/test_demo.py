@@ -19,7 +19,7 @@ import pytest
 
 from tests.e2e.servers import ROOT, environment
 
-END_SECONDS = 180.0
+END_SECONDS = 600.0
 ON_LINUX = sys.platform == "linux"
 # Where an embedded PostgreSQL may have folders outside the demo's own.
 PLACES = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - only looked at

@@ -82,7 +82,7 @@ async def schedule(plane: RunningControlPlane, replicas: int, certificate: str =
             certificate=certificate,
         ),
     )
-    request = ScheduleRequest(binding=binding, node_timeout_seconds=5.0)
+    request = ScheduleRequest(binding=binding, node_timeout_seconds=60.0)
     return await plane.admin.call(plane.admin.scheduling.Schedule, request)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.servers import ROOT
 
-END_SECONDS = 300.0
+END_SECONDS = 600.0
 BACKEND = """
 import os, subprocess, sys
 def get_requires_for_build_editable(config_settings=None):

@@ -30,6 +30,7 @@ from estimator.karmada.estimator_pb2 import (
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
 from federation.certificates import CertificateFiles, make_certificates
 from tests.e2e.test_agent import DUMPS, SECONDS, estimator
+from tests.patience import PATIENCE_SECONDS
 
 
 def free_port() -> int:
@@ -129,7 +130,7 @@ async def test_callers_must_show_a_certificate(tmp_path: Path) -> None:
         credentials = grpc.ssl_channel_credentials(root, key, certificate)
         async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
             answer = await EstimatorStub(channel).MaxAvailableReplicas(
-                MaxAvailableReplicasRequest(cluster="member1"), timeout=5
+                MaxAvailableReplicasRequest(cluster="member1"), timeout=PATIENCE_SECONDS
             )
             replicas: int = answer.maxReplicas
             return replicas

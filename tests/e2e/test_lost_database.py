@@ -22,10 +22,11 @@ from federation.v1.resource_pb2 import (
 )
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
 from tests.control_planes import RunningControlPlane, heartbeat, report, running_control_plane
+from tests.patience import PATIENCE_SECONDS
 
 # Generous bounds on hanging: 30 s of held locks were the fault.
 ANSWERED_SECONDS = 15.0
-BACK_SECONDS = 60.0
+BACK_SECONDS = PATIENCE_SECONDS
 COMMIT = b"COMMIT"
 
 

@@ -21,10 +21,10 @@ from federation.v1.simulation_pb2 import SimulateRequest
 from federation.v1.simulation_pb2_grpc import SimulationStub
 from tests.control_planes import refusal_of
 from tests.e2e.servers import ROOT, federation, started
+from tests.patience import PATIENCE_SECONDS
 
 EXAMPLE = ROOT / "examples" / "plugin"
 PROFILES = EXAMPLE / "profiles.yaml"
-SECONDS = 15.0
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     subprocess.run(
         [sys.executable, "-m", "pip", "install", *quiet, "--target", str(target), str(EXAMPLE)],
         check=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
     )
     return str(target)
 
@@ -73,7 +73,7 @@ def simulate(
         env={**os.environ, "PYTHONPATH": python_path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 
@@ -145,7 +145,7 @@ def test_the_example_decides_in_a_server(installed: str, tmp_path: Path) -> None
         server.await_line(r"token")
         token = (tmp_path / "admin.token").read_text(encoding="ascii").strip()
         call: dict[str, Any] = {
-            "timeout": SECONDS,
+            "timeout": PATIENCE_SECONDS,
             "metadata": (("authorization", f"Bearer {token}"),),
         }
         with grpc.insecure_channel(endpoint) as channel:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.servers import ROOT, await_status, environment, federation, started
+from tests.patience import PATIENCE_SECONDS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
@@ -33,7 +34,7 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
         env=environment({}),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 
@@ -76,7 +77,7 @@ def test_the_python_example_runs_as_it_stands(tmp_path: Path, database_url: str)
             env=environment({"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
     assert (answer.returncode, answer.stderr) == (0, "")

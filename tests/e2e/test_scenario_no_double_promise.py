@@ -45,10 +45,11 @@ from tests.chaos.planes import Planes, running_planes
 from tests.chaos.slow_ledger import SeenReport
 from tests.databases import Databases
 from tests.fleets import GIB
+from tests.patience import PATIENCE_SECONDS
 
 PLANES = 3
 WORKLOADS = 20
-SECONDS = 30.0
+SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.02
 # What is lacking: known while it was decided, or noticed while it was committed.
 LACK = re.compile(r"0 replicas are available, 1 wanted|0 of 1 replicas find room")

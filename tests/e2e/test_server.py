@@ -32,8 +32,9 @@ from federation.v1.resource_pb2 import (
 from federation.v1.scheduling_pb2 import GetBindingRequest, ScheduleRequest
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.e2e.servers import Server, await_status, embedded_of, federation, started
+from tests.patience import PATIENCE_SECONDS
 
-SECONDS = 15.0
+SECONDS = PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ class Running:
 
     def binding_once_available(self, name: str) -> Any:
         """Ask until the database answers; until then nothing but UNAVAILABLE may be heard."""
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + SECONDS
         while True:
             try:
                 return self.binding(name)

@@ -13,6 +13,7 @@ from federation.certificates import ca_fingerprint
 from federation.store.migrate import pending
 from tests.databases import connect, run
 from tests.e2e.servers import await_status, federation, started
+from tests.patience import PATIENCE_SECONDS
 
 PORTS = ("--listen", "127.0.0.1:0", "--web-listen", "127.0.0.1:0")
 
@@ -139,7 +140,7 @@ def test_the_printed_command_serves_with_the_certificates_made(
         ca = (tmp_path / "certs" / "ca.pem").read_bytes()
         assert len(ca_fingerprint(ca)) == 64
         with grpc.secure_channel(endpoint, grpc.ssl_channel_credentials(ca)) as channel:
-            grpc.channel_ready_future(channel).result(timeout=10.0)
+            grpc.channel_ready_future(channel).result(timeout=PATIENCE_SECONDS)
 
 
 def test_a_key_that_is_not_the_certificates_is_refused(tmp_path: Path, database_url: str) -> None:

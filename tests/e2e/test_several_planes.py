@@ -24,9 +24,10 @@ from federation.v1.peers_pb2_grpc import PeersStub
 from federation.v1.resource_pb2 import Cluster, ReplicaRequirements
 from tests.databases import connect, run
 from tests.e2e.servers import ROOT, STOP_SECONDS, Server, started
+from tests.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
-SECONDS = 60.0
+SECONDS = PATIENCE_SECONDS
 POLL_SECONDS = 0.1
 ASKED_SECONDS = 2.0
 PORTS = ("--listen=127.0.0.1:0", "--web-listen=127.0.0.1:0")

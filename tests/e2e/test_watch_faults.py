@@ -35,10 +35,11 @@ from tests.kubeapi.faults import (
 )
 from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.kubeapi.state import Cluster
+from tests.patience import PATIENCE_SECONDS
 
 # As in earnest, but in a hurry.
 PATIENCE = Patience(connect=1.0, list_read=1.0, watch=1.0, watch_shift=0.0, grace=0.3)
-CONVERGENCE_SECONDS = 20.0
+CONVERGENCE_SECONDS = PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -51,12 +51,13 @@ from tests.kubeapi.watching import (
     watch_options,
 )
 from tests.kubeapi.writing import Writer
+from tests.patience import PATIENCE_SECONDS
 
 ADMIN_TOKEN: Final = "admin"
 NO_SUCH_GROUP: Final = Reply(status=404, text="404 page not found\n", headers=NO_SNIFFING)
 # Longer bodies are sent without saying how long they are.
 KNOWN_LENGTH_BYTES: Final = 2048
-WAIT_SECONDS: Final = 20.0
+WAIT_SECONDS: Final = PATIENCE_SECONDS
 # Turns of the loop from an accepted connection to one that the server knows.
 ACCEPTING_TURNS: Final = 5
 

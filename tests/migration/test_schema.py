@@ -20,6 +20,7 @@ from federation.store.engine import driver_target
 from federation.store.migrate import current, one_at_a_time, pending, scripts_directory, upgrade
 from federation.store.tables import metadata
 from tests.databases import Databases
+from tests.patience import PATIENCE_SECONDS
 
 CHECKS = text("""
     SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid)
@@ -135,7 +136,7 @@ def test_several_programs_may_upgrade_at_once(empty_database_url: str) -> None:
         for _ in range(3)
     ]
     for started in programs:
-        _, complaint = started.communicate(timeout=60)
+        _, complaint = started.communicate(timeout=PATIENCE_SECONDS)
         assert started.returncode == 0, complaint
     assert pending(empty_database_url) == []
 

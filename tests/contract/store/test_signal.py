@@ -13,8 +13,9 @@ from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.store.signal import CHANNEL, JournalSignal
 from tests.databases import connect
+from tests.patience import PATIENCE_SECONDS
 
-LONG_SECONDS = 30.0
+LONG_SECONDS = PATIENCE_SECONDS
 LISTENERS = text("""
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND query LIKE 'LISTEN%'

@@ -20,12 +20,13 @@ from federation.v1.estimates_pb2 import (
 )
 from federation.v1.resource_pb2 import Component, ReplicaRequirements
 from tests.control_planes import AgentStream, RunningControlPlane, report
+from tests.patience import PATIENCE_SECONDS
 
 SHAPE = ReplicaRequirements(resource_request={"cpu": "1"})
 # Four nodes of four cores, as the reports say.
 BY_SUMMARY = 16
 # A caller waits so long at most; the answer comes before that, whoever stays silent.
-SECONDS = 5.0
+SECONDS = PATIENCE_SECONDS
 
 # What an agent does when it is asked.
 Manner = Callable[[AgentStream, EstimateRequest], Awaitable[None]]

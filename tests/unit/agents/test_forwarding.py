@@ -35,6 +35,7 @@ from federation.services.values import (
 )
 from federation.v1.agents_pb2 import ConnectResponse, EstimateReply, PlaceReply
 from federation.v1.peers_pb2_grpc import add_PeersServicer_to_server
+from tests.patience import PATIENCE_SECONDS
 
 QUESTION = ExactQuestion(shapes=(ReplicaRequirements(request={"cpu": 1000}),))
 ORDER = PlaceOrder(
@@ -42,7 +43,7 @@ ORDER = PlaceOrder(
     binding_key="shop/cart",
     shares=(ShareOrder(replicas=3, requirements=ReplicaRequirements()),),
 )
-SECONDS = 20.0
+SECONDS = PATIENCE_SECONDS
 BEARER = "id.secret"
 
 Say = Callable[[Session, ConnectResponse], None]

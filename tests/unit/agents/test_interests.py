@@ -23,9 +23,9 @@ from federation.services.journal import (
     ReportAdvanced,
 )
 from federation.v1.agents_pb2 import ConnectResponse
+from tests.patience import PATIENCE_SECONDS
 
 CLUSTER = "member1"
-PATIENCE_SECONDS = 10.0
 
 
 class Promises:

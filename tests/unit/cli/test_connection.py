@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from federation.certificates import make_certificates
 from federation.cli.__main__ import fedctl
 from tests.control_planes import running_control_plane
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -40,7 +41,7 @@ async def test_the_option_that_is_at_fault_is_named(
     assert result.stderr.rstrip().endswith(f"): {remedy}")
 
 
-def asked(*arguments: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+def asked(*arguments: str, seconds: float = PATIENCE_SECONDS) -> subprocess.CompletedProcess[str]:
     """A real ``fedctl``: what its libraries write by themselves is seen too."""
     return subprocess.run(
         [sys.executable, "-m", "federation.cli", *arguments],

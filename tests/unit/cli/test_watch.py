@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.control_planes import RunningControlPlane, report, running_control_plane
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
-SECONDS = 30.0
+SECONDS = PATIENCE_SECONDS
 # Whoever runs the tests in the background ignores interrupts, and so would a child of theirs.
 HEEDING = """
 import signal

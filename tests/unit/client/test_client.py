@@ -13,6 +13,7 @@ from federation.model.errors import InvalidRequest, NotFound, Unauthenticated, U
 from federation.v1.resource_pb2 import ReplicaRequirements
 from federation.v1.scoring_pb2 import ScoringContainer, ScoringNode, ScoringPod
 from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.patience import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "scoring"
 
@@ -29,7 +30,7 @@ def target(plane: RunningControlPlane, token: str | None = None) -> Target:
         endpoint=str(plane.plane.endpoint),
         token=kept if token is None else token,
         plaintext=True,
-        timeout_seconds=10.0,
+        timeout_seconds=PATIENCE_SECONDS,
     )
 
 

@@ -28,6 +28,7 @@ from tests.kubeapi.faults import Answer, Asked
 from tests.kubeapi.resources import PODS
 from tests.kubeapi.server import KubeApiServer
 from tests.kubeapi.state import Cluster
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.deploy.manifests import documents
 
 AGENT = "system:serviceaccount:fedsched:fedsched-agent"
@@ -84,7 +85,7 @@ async def following(path: Path) -> AsyncIterator[LiveSource]:
     source = LiveSource(path, NodeSet.SCHEDULABLE, clock=lambda: 0.0, uniform=lambda _: 0.0)
     task = asyncio.create_task(source.follow())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await source.ready()
         yield source
     finally:

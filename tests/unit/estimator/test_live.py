@@ -24,6 +24,7 @@ from tests.kubeapi.documents import namespace, node, pod
 from tests.kubeapi.faults import Answer
 from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.kubeapi.state import Cluster
+from tests.patience import PATIENCE_SECONDS
 
 ALIVE_AT = 5.0
 
@@ -45,7 +46,7 @@ async def followed(
     source = LiveSource(kubeconfig, node_set, clock=clock, uniform=lambda _ceiling: 0.0)
     following = asyncio.create_task(source.follow())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await source.ready()
             yield source
     finally:

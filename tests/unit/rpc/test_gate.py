@@ -42,6 +42,7 @@ from federation.v1 import (
     simulation_pb2,
 )
 from tests.control_planes import SECONDS, Refusal, RunningControlPlane, refusal_of, refused
+from tests.patience import PATIENCE_SECONDS
 from tests.stores import engine, store
 
 __all__ = ["engine", "store"]
@@ -85,7 +86,7 @@ def test_the_methods_that_are_treated_apart_exist() -> None:
 def raw(running: RunningControlPlane, path: str, payload: bytes, *headers: str) -> Any:
     """The call of a unary method with these bytes and these authorization headers."""
     metadata = tuple(("authorization", header) for header in headers)
-    return running.channel.unary_unary(path)(payload, metadata=metadata, timeout=10.0)
+    return running.channel.unary_unary(path)(payload, metadata=metadata, timeout=PATIENCE_SECONDS)
 
 
 async def admin_header(running: RunningControlPlane) -> str:
@@ -287,7 +288,7 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
     guard: Any = Guard(
         handler=handler,
         method="/s/M",
-        deadline_seconds=5.0,
+        deadline_seconds=PATIENCE_SECONDS,
         entered=lambda _: pytest.fail("it is too late to come in"),
         admit=lambda: pytest.fail("it is no stream"),
     )
@@ -304,7 +305,7 @@ async def test_what_nobody_expected_is_logged_under_an_id_and_not_told(
     async def broken(_: bytes, __: object) -> bytes:
         raise error
 
-    refusal = await refused(served(broken, deadline_seconds=5.0))
+    refusal = await refused(served(broken, deadline_seconds=PATIENCE_SECONDS))
     assert refusal.code is grpc.StatusCode.INTERNAL
     assert "secret" not in refusal.message
     (record,) = [each for each in caplog.records if each.message == "unexpected error"]

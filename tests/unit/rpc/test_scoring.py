@@ -17,6 +17,7 @@ from federation.v1.scoring_pb2 import (
 )
 from federation.v1.scoring_pb2_grpc import ScoringStub
 from tests.control_planes import Caller, RunningControlPlane, refused
+from tests.patience import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "scoring"
 RATIO = (EXAMPLES / "requested-to-capacity-ratio.yaml").read_text()
@@ -133,7 +134,7 @@ async def test_answer_too_large_for_a_client_is_refused(
 
 async def test_it_needs_a_credential(running: RunningControlPlane) -> None:
     stub: Any = ScoringStub(running.admin.channel)
-    refusal = await refused(stub.ScoreNodes(ScoreNodesRequest(), timeout=5))
+    refusal = await refused(stub.ScoreNodes(ScoreNodesRequest(), timeout=PATIENCE_SECONDS))
     assert refusal.code is grpc.StatusCode.UNAUTHENTICATED
 
 

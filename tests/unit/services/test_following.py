@@ -32,6 +32,7 @@ from federation.services.registration import Registration
 from federation.services.reporting import Beat, Reporting
 from federation.services.values import AgentHello, Placer
 from federation.store.postgres import PostgresStore
+from tests.patience import PATIENCE_SECONDS
 from tests.reports import echo, kept, nodes
 from tests.services import UnsteadyStore, join, make_report
 
@@ -410,7 +411,7 @@ async def test_while_the_database_is_away_it_tries_ever_less_often(
     other.fleet.observe(lambda _: known.set())
     monkeypatch.setattr(module.asyncio, "sleep", note)
     running = asyncio.create_task(Following(store, other.fleet).run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await known.wait()
     running.cancel()
     assert len(pauses) >= 6

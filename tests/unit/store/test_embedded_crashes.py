@@ -18,6 +18,7 @@ from federation.store.postgres_binaries import PostgresBinaries, find_binaries
 from federation.store.postgres_home import RunAs
 from federation.store.postgres_process import launch, read_postmaster, serves
 from tests.databases import connect, run
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="waits for processes by pidfd")
 
@@ -31,7 +32,7 @@ server.start()
 print(server.process_id, flush=True)
 sys.stdin.read()
 """
-DEADLINE_MS = 20_000
+DEADLINE_MS = int(PATIENCE_SECONDS * 1000)
 
 
 def notice_the_end(server: EmbeddedPostgres) -> bool:

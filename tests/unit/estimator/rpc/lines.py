@@ -15,8 +15,7 @@ import grpc.aio
 
 from federation.v1.agents_pb2 import ConnectRequest, ConnectResponse
 from federation.v1.agents_pb2_grpc import AgentsServicer, add_AgentsServicer_to_server
-
-PATIENCE_SECONDS = 10.0
+from tests.patience import PATIENCE_SECONDS
 
 
 class Line:

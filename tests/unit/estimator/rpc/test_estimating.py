@@ -17,6 +17,7 @@ from estimator.sight import Loss
 from federation.model.grades import DEFAULT_MODEL
 from federation.v1.agents_pb2 import AssumedWorkload, ConnectRequest, EstimateReply, EstimateRequest
 from federation.v1.resource_pb2 import Component, NodeClaim, ReplicaRequirements
+from tests.patience import PATIENCE_SECONDS
 
 ONE_CPU = ReplicaRequirements(resource_request={"cpu": "1"})
 
@@ -29,7 +30,7 @@ class Answers:
         self.send = self._sent.put_nowait
 
     async def next(self) -> EstimateReply:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             message = await self._sent.get()
         assert message.cluster == "member1"
         return message.estimate_reply

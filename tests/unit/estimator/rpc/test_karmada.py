@@ -15,6 +15,7 @@ from estimator.estimation.quota import Quota
 from estimator.nodes import Node, Owner, Pod, PodState
 from estimator.rpc.karmada import KarmadaEstimator
 from federation.model.cluster import NodeSummary, ResourceSummary, Taint, TaintEffect
+from tests.patience import PATIENCE_SECONDS
 
 NOW = 1_000.0
 PATH = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/"
@@ -101,7 +102,7 @@ class Wire:
 
     async def ask(self, method: str, content: bytes) -> int:
         """The one number of the answer, which is field 1 and not written when it is 0."""
-        answer = await self._channel.unary_unary(PATH + method)(content, timeout=10)
+        answer = await self._channel.unary_unary(PATH + method)(content, timeout=PATIENCE_SECONDS)
         if answer == b"":
             return 0
         assert answer[0] == 1 << 3
