@@ -178,12 +178,10 @@ def postmaster_pid(running: Running) -> int:
     return postmaster.pid
 
 
-def test_the_end_is_orderly_and_quick(installation: Installation) -> None:
+def test_the_end_is_orderly(installation: Installation) -> None:
     with installation.serving() as running:
         pid = postmaster_pid(running)
-        begin = time.monotonic()
         assert running.server.stop() == 0
-        assert time.monotonic() - begin < 10.0
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
         assert "Traceback" not in running.server.output
