@@ -12,6 +12,8 @@ from typing import Any, Final
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
+from federation.model.printable import printable
+
 CALLERS_FAULTS: Final = (HttpProcessingError, RequestPayloadError, ConnectionError)
 PERIOD_SECONDS: Final = 10.0
 LINES_A_PERIOD: Final = 20
@@ -48,5 +50,4 @@ class HttpLog(logging.LoggerAdapter[logging.Logger]):
 
 def _shown(text: str) -> str:
     """On one line, whatever the caller wrote."""
-    plain = "".join(each if each.isprintable() else " " for each in text)
-    return " ".join(plain.split())[:SHOWN_CHARACTERS]
+    return printable(" ".join(text.split())[:SHOWN_CHARACTERS])
