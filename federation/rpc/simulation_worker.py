@@ -9,7 +9,6 @@ import os
 import pickle
 import resource
 import select
-import signal
 import struct
 import sys
 import threading
@@ -51,7 +50,6 @@ class Setup:
 
 def main() -> None:
     """Answer until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     into, out = sys.stdin.buffer, sys.stdout.buffer
     setup: Setup = pickle.loads(_read(into))  # noqa: S301 - from the process that started this one

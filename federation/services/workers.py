@@ -130,7 +130,10 @@ class Workers:
 
     async def _started(self) -> _Worker:
         greeting = self._greeting()
-        process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE)
+        # Ctrl-C in a terminal is for us, who end them.
+        process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True
+        )
         worker = _Worker(process)
         try:
             await worker.send(greeting)
