@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -31,9 +32,11 @@ from federation.model.errors import (
     LimitExceeded,
     NotFound,
     PermissionRefused,
+    PreconditionFailed,
     Unauthenticated,
     Unavailable,
 )
+from federation.services.pace import Pace
 from federation.services.reporting import Reporting
 from federation.services.threads import READING_REPORTS
 from federation.services.troubles import Trouble
@@ -56,9 +59,15 @@ THREAD_BYTES = 64 * 1024
 THREAD_ECHOES = 500
 MAX_REFUSED_IN_A_ROW = 10
 FLUSH_SECONDS = 2.0
+# What an agent may say without being asked, in heartbeats; a message weighs another for so many
+# bytes. Ours beat every few seconds, and report as often; a report with all echoes has 4 MiB.
+SAID_AT_ONCE, SAID_PER_SECOND = 100.0, 20.0
+HEARTBEAT_BYTES = 50_000
+STREAMS_AT_ONCE, STREAMS_PER_SECOND = 30.0, 2.0
+MAX_PACES = 20_000
 TOLERATED_CLOCK_SECONDS = 5.0
 # A new stream would end the same way until somebody acts.
-LASTING = (PermissionRefused, Conflict, NotFound, Unauthenticated)
+LASTING = (PermissionRefused, PreconditionFailed, Conflict, NotFound, Unauthenticated)
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +114,7 @@ class Conversations:
         self._sessions = sessions
         self._reporting = reporting
         self._interests = interests
+        self._streams: dict[str, Pace] = {}
         self._unstored = Trouble(logger, "reports not stored")
 
     def welcome_again(self, cluster: str) -> None:
@@ -121,6 +131,7 @@ class Conversations:
         Raises what ends the stream; the agent is told Goodbye before, if dialling again is no use.
         """
         cluster = agent.cluster
+        await asyncio.sleep(self._streams_of(cluster).spend(1, time.monotonic()))
         try:
             hello = await self._hello(cluster, requests)
             facts = await self._reporting.connected(cluster, hello, agent.credential_id)
@@ -148,6 +159,15 @@ class Conversations:
             logger.info("agent disconnected", extra={"fields": {**fields, "reason": reason}})
         if session.error is not None:
             raise session.error
+
+    def _streams_of(self, cluster: str) -> Pace:
+        """How often an agent may begin a stream: each is written to the store."""
+        if len(self._streams) > MAX_PACES:
+            self._streams.clear()
+        now = time.monotonic()
+        return self._streams.setdefault(
+            cluster, Pace(at_once=STREAMS_AT_ONCE, per_second=STREAMS_PER_SECOND, now=now)
+        )
 
     async def _serve(self, session: Session, requests: Requests, write: Write) -> None:
         """Listen, store and write side by side until one of them ends the session."""
@@ -200,16 +220,22 @@ class Conversations:
         return request
 
     async def _listen(self, session: Session, inbox: Inbox, requests: Requests) -> None:
+        """Who says more than its pace waits to be read: what it sends stays where it is."""
+        pace = Pace(at_once=SAID_AT_ONCE, per_second=SAID_PER_SECOND, now=time.monotonic())
         while (request := await self._next(session.cluster, requests)) is not None:
             kind = request.WhichOneof("message") or "message"
             if kind == "hello":
                 raise InvalidRequest.of("hello", "comes once, at the start of a stream")
+            is_asked_for = False
             try:
-                self._take(session, inbox, request)
+                is_asked_for = self._take(session, inbox, request)
             except InvalidRequest as error:
                 session.refuse(kind, error)
+            weight = 0.0 if is_asked_for else 1.0 + request.ByteSize() / HEARTBEAT_BYTES
+            await asyncio.sleep(pace.spend(weight, time.monotonic()))
 
-    def _take(self, session: Session, inbox: Inbox, request: ConnectRequest) -> None:
+    def _take(self, session: Session, inbox: Inbox, request: ConnectRequest) -> bool:
+        """Whether the message is an answer that somebody waits for."""
         match request.WhichOneof("message"):
             case "report":
                 self._see(session, request.report)
@@ -217,14 +243,15 @@ class Conversations:
             case "heartbeat":
                 self._beat(session, inbox, request.heartbeat)
             case "place_reply":
-                session.answer(request.place_reply)
+                return session.answer(request.place_reply)
             case "estimate_reply":
-                session.answer(request.estimate_reply)
+                return session.answer(request.estimate_reply)
             case "credential_stored":
                 session.confirm(request.credential_stored.credential_id)
             case _:
                 rule = "must be one that this control plane knows; is it older than the agent?"
                 raise InvalidRequest.of("message", rule)
+        return False
 
     def _see(self, session: Session, message: Report) -> None:
         found = Violations()

@@ -169,8 +169,8 @@ class Session:
         finally:
             self._asked.pop(request_id, None)
 
-    def answer(self, reply: PlaceReply | EstimateReply) -> None:
-        """Hand an answer to who asked; nobody may wait any more.
+    def answer(self, reply: PlaceReply | EstimateReply) -> bool:
+        """Hand an answer to who asked; whether somebody waited for it.
 
         Raises InvalidRequest for one that is not what was asked for: who asked hears that there is
         no answer, as when the agent says why it has none.
@@ -178,20 +178,22 @@ class Session:
         ask = self._asked.get(reply.request_id)
         if ask is None or not isinstance(reply, ask.kind):
             logger.debug("an answer came too late", extra={"fields": {"cluster": self.cluster}})
-            return
+            return False
+        is_first = not ask.answer.done()
         try:
             answer = ask.read(reply)
         except FederationError as error:
             wrong = isinstance(error, InvalidRequest)
-            if not ask.answer.done():
+            if is_first:
                 what = f"the answer of the agent of cluster {self.cluster} is wrong"
                 unanswered = Unavailable(f"{what}: {error.message}") if wrong else error
                 ask.answer.set_exception(unanswered)
             if wrong:
                 raise
-            return
-        if not ask.answer.done():
+            return is_first
+        if is_first:
             ask.answer.set_result(answer)
+        return is_first
 
     def refuse(self, kind: str, error: FederationError) -> None:
         """Tell the agent that a message of this kind was passed over, and why."""

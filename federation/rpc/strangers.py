@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from federation.model.errors import DeadlineMissed, LimitExceeded, Unauthenticated
+from federation.services.pace import Pace
 
 MAX_ADDRESSES = 10_000
 # Megabytes that are read for nothing cost as much as so many looks for a credential.
@@ -50,30 +51,31 @@ class Allowance:
         self.calls = 0
         self.reads = asyncio.Semaphore(limits.reads)
         self._limits = limits
-        self._mistakes = float(limits.mistakes)
-        self._at = now
+        self._mistakes = Pace(
+            at_once=limits.mistakes, per_second=limits.mistakes_per_second, now=now
+        )
 
     @property
     def is_busy(self) -> bool:
         return self.calls >= self._limits.calls
 
     def may_err_at(self, now: float) -> bool:
-        earned = (now - self._at) * self._limits.mistakes_per_second
-        self._mistakes = min(self._mistakes + earned, float(self._limits.mistakes))
-        self._at = now
-        return self._mistakes > 0.0
+        return self._mistakes.left_at(now) > 0.0
 
-    def err(self, mistakes: int) -> None:
+    def err(self, mistakes: int, now: float) -> None:
         """Calls at once can make more mistakes than are allowed: then fewer are later."""
-        self._mistakes -= mistakes
+        self._mistakes.spend(mistakes, now)
 
 
 class Place:
     """That of one call among those of its address, and of all."""
 
-    def __init__(self, address: str, of_address: Allowance, of_all: Allowance) -> None:
+    def __init__(
+        self, address: str, of_address: Allowance, of_all: Allowance, clock: Callable[[], float]
+    ) -> None:
         self.address = address
         self._both = (of_address, of_all)
+        self._clock = clock
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -100,12 +102,14 @@ class Place:
                 self.err(TOO_MUCH)
                 raise DeadlineMissed("the request took too long to arrive") from None
 
-    def may_err_at(self, now: float) -> bool:
+    def may_err(self) -> bool:
+        now = self._clock()
         return all(each.may_err_at(now) for each in self._both)
 
     def err(self, mistakes: int) -> None:
+        now = self._clock()
         for each in self._both:
-            each.err(mistakes)
+            each.err(mistakes, now)
 
 
 class Strangers:
@@ -137,11 +141,11 @@ class Strangers:
         LimitExceeded.
         """
         address = address_of(peer)
-        place = Place(address, self._allowance(address), self._all)
+        place = Place(address, self._allowance(address), self._all, self._clock)
         with place.taken():
-            if not place.may_err_at(self._clock()):
+            if not place.may_err():
                 await asyncio.sleep(self._pause_seconds)
-                if not place.may_err_at(self._clock()):
+                if not place.may_err():
                     text = f"too many wrong credentials from {address}; try again later"
                     raise LimitExceeded(text)
             try:

@@ -21,6 +21,7 @@ from federation.model.errors import (
     InvalidRequest,
     LimitExceeded,
     NotFound,
+    PreconditionFailed,
     Unauthenticated,
     Unavailable,
     Violation,
@@ -39,6 +40,8 @@ MAX_WAITING = 20_000
 MISSED_BEATS = 3
 # Moments that are so close are one, told twice.
 SAME_SECONDS = 5.0
+# How far an agent's clock may be ahead of ours.
+MOST_AHEAD_SECONDS = 300.0
 # What one process is spoken to; a larger fleet speaks less often.
 BEATS_PER_SECOND = 50.0
 
@@ -85,9 +88,10 @@ class Reporting:
     async def connected(self, cluster: str, hello: AgentHello, credential_id: str) -> WelcomeFacts:
         """An agent's stream opened, with a credential that from now on is the one in use.
 
-        Raises NotFound, Unauthenticated when the credential is not valid any more, and Conflict
-        when the epoch is outdated.
+        Raises NotFound, Unauthenticated when the credential is not valid any more, Conflict
+        when the epoch is outdated, and PreconditionFailed when it lies in the future.
         """
+        self._refuse_future(cluster, hello)
         facts = AgentFacts(
             agent_version=hello.agent_version,
             kubernetes_version=hello.kubernetes_version,
@@ -269,6 +273,18 @@ class Reporting:
         if hello.acknowledged_sequence and stored is not None and acknowledged > stored:
             self._following.believe(
                 f"report {acknowledged} of cluster {cluster} was acknowledged, {stored} is stored"
+            )
+
+    def _refuse_future(self, cluster: str, hello: AgentHello) -> None:
+        """Epochs are the time in milliseconds: one of next year would shut out all until then."""
+        ahead_seconds = hello.epoch / 1000 - self._clock.now()
+        if ahead_seconds > MOST_AHEAD_SECONDS:
+            raise PreconditionFailed(
+                f"The agent's clock is off: epoch {hello.epoch} of cluster {cluster!r} is "
+                f"{ahead_seconds:.0f} s ahead of this control plane's clock, and "
+                f"{MOST_AHEAD_SECONDS:.0f} s are tolerated. Set the clock, and let the agent join "
+                "with another token.",
+                reason="EPOCH_AHEAD",
             )
 
     def _refuse_outdated(self, cluster: Cluster, hello: AgentHello) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,14 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from federation.agents import conversation
 from federation.agents.conversation import MAX_REFUSED_IN_A_ROW, MAX_REPORT_BYTES
 from federation.v1.agents_pb2 import Echo, EchoShape, Heartbeat, Hello, PlaceReply
-from federation.v1.clusters_pb2 import GetClusterRequest, UpdateClusterRequest
+from federation.v1.clusters_pb2 import (
+    GetClusterRequest,
+    ReplaceClusterRequest,
+    UpdateClusterRequest,
+)
 from federation.v1.resource_pb2 import (
     Cluster,
     ClusterSpec,
@@ -244,6 +250,75 @@ async def test_the_newer_epoch_takes_over(running: RunningControlPlane) -> None:
         assert (await status_of(running, "member1")).agent.connected
         await newer.say(report=report(epoch=2))
         await newer.hear("ack")
+
+
+async def test_an_agent_that_says_too_much_is_not_read(
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "SAID_AT_ONCE", 3.0)
+    monkeypatch.setattr(conversation, "SAID_PER_SECOND", 1e-6)
+    async with running.connected("member1", report=report()) as stream:
+        # This one is still read, and not paid for.
+        await stream.say(heartbeat=heartbeat(1, "hash-1-1"))
+        await stream.say(heartbeat=heartbeat(1, "hash-1-1"))
+        await stream.say(report=report(sequence=2))
+        # What is said next waits; others are served meanwhile.
+        async with running.connected("member2", report=report()):
+            pass
+        listed = await running.admin.call(
+            running.admin.clusters.GetCluster, GetClusterRequest(name="member1")
+        )
+    assert listed.cluster.status.HasField("resource_summary")
+    assert running.plane._fleet.view("member1").state.report.sequence == 1
+
+
+async def test_an_agent_that_dials_too_often_has_to_wait(
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "STREAMS_AT_ONCE", 2.0)
+    monkeypatch.setattr(conversation, "STREAMS_PER_SECOND", 1e-6)
+    agent = await running.enrolled("member1")
+    for _ in range(2):
+        async with AgentStream(agent, "member1") as stream:
+            await stream.say(hello=hello())
+            await stream.hear("welcome")
+    async with AgentStream(agent, "member1") as third:
+        await third.say(hello=hello())
+        welcome = asyncio.create_task(third.hear("welcome"))
+        async with running.connected("member2"):
+            assert not welcome.done()
+        welcome.cancel()
+
+
+@pytest.mark.parametrize("ahead_seconds", [3_600, 2**63], ids=["an hour", "for ever"])
+async def test_an_epoch_of_the_future_is_refused_and_locks_nobody_out(
+    running: RunningControlPlane, ahead_seconds: int
+) -> None:
+    agent = await running.enrolled("member1")
+    epoch = min(int(time.time() + ahead_seconds) * 1000, 2**63 - 1)
+    async with AgentStream(agent, "member1") as stream:
+        await stream.say(hello=hello(epoch=epoch))
+        kinds, refusal = await stream.end()
+    assert kinds == ["goodbye"]
+    assert refusal is not None
+    assert (refusal.code, refusal.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "EPOCH_AHEAD")
+    assert "clock is off" in refusal.message
+    async with AgentStream(agent, "member1") as stream:
+        await stream.say(hello=hello(epoch=int(time.time() * 1000)))
+        await stream.hear("welcome")
+
+
+async def test_a_replaced_cluster_begins_with_any_epoch(running: RunningControlPlane) -> None:
+    now = int(time.time() * 1000)
+    async with running.connected("member1", epoch=now, report=report(epoch=now)):
+        pass
+    for uid in ("uid-of-another", "uid-of-member1"):
+        await running.admin.call(
+            running.admin.clusters.ReplaceCluster,
+            ReplaceClusterRequest(name="member1", cluster_uid=uid),
+        )
+    async with running.connected("member1", epoch=1, report=report()):
+        pass
 
 
 async def test_an_older_epoch_is_turned_away_and_the_newer_one_stays(

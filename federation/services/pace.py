@@ -1,0 +1,27 @@
+"""How much may come from somebody: so much at once, and then so much a second.
+
+Must not wait or refuse anything itself; the time comes as an argument.
+"""
+
+from __future__ import annotations
+
+
+class Pace:
+    """What is left of it may be less than nothing: then more time has to pass."""
+
+    def __init__(self, *, at_once: float, per_second: float, now: float) -> None:
+        self._at_once = at_once
+        self._per_second = per_second
+        self._left = at_once
+        self._at = now
+
+    def left_at(self, now: float) -> float:
+        earned = (now - self._at) * self._per_second
+        self._left = min(self._left + earned, self._at_once)
+        self._at = now
+        return self._left
+
+    def spend(self, amount: float, now: float) -> float:
+        """In how many seconds what is spent will be earned."""
+        self._left = self.left_at(now) - amount
+        return max(0.0, -self._left / self._per_second)
