@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from federation.cli import output as show
 from federation.model.placement import binding_key
+from federation.terminal import say
 from federation.v1 import estimates_pb2, scheduling_pb2
 
 _LIMITED = {
@@ -64,7 +65,9 @@ def print_preview(answer: scheduling_pb2.ScheduleResponse) -> None:
     """How the preview is committed, and until when."""
     if answer.preview_token:
         until = answer.preview_expire_time.ToJsonString()
-        show.print_facts([("Commit with", f"--commit {answer.preview_token}"), ("Until", until)])
+        show.print_facts([("Commit until", until)])
+        # To be copied: no line may be broken in it.
+        say(f"fedctl schedule --commit {answer.preview_token}")
 
 
 def print_nodes(decision: scheduling_pb2.Decision) -> None:

@@ -81,7 +81,8 @@ def print_table(
     """Aligned columns; numbers to the right. Headings are bold on a terminal.
 
     Nothing is ever cut. On a terminal that is too narrow the columns named in ``least`` are left
-    out, the first one first, and those of ``prose`` wrapped; what still does not fit runs over.
+    out, the first one first, unless everything is asked for, and those of ``prose`` wrapped; what
+    still does not fit runs over.
     ``empty`` is what is said when there is no row.
     """
     kept = list(rows)
@@ -100,7 +101,7 @@ def print_table(
         for position, column in enumerate(columns)
         if column in prose
     }
-    hidden = _fit(widths, room, least, narrow)
+    hidden = _fit(widths, room, () if _is_wide() else least, narrow)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     shown = [position for position, column in enumerate(columns) if column not in hidden]
     for position in shown:
@@ -116,7 +117,7 @@ def print_table(
         table.add_row(*(Text(row[position]) for position in shown))
     _print(table, sum(widths[columns[position]] + GAP for position in shown))
     if hidden:
-        say(f"too narrow for {', '.join(hidden)}: widen the terminal, or pipe it", err=True)
+        say(f"too narrow for {', '.join(hidden)}: -o wide shows all, as a pipe does", err=True)
 
 
 def _narrowest(texts: Iterable[str]) -> int:
@@ -159,7 +160,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
     table.add_column(width=names)
     values = max((cell_len(value) for _, value in rows), default=0)
-    values = min(values, max(room - names - GAP, PROSE_COLUMNS))
+    values = min(values, max(room - names - GAP, _narrowest(value for _, value in rows)))
     table.add_column(width=values, overflow="fold")
     for name, value in rows:
         table.add_row(Text(name, style="bold"), Text(value))
@@ -221,6 +222,12 @@ def _print(table: Table, width: int) -> None:
 
 def _is_number(cell: object) -> bool:
     return isinstance(cell, int | float) or cell in ("", "unknown", "-")
+
+
+def _is_wide() -> bool:
+    """Whether the verb that runs was asked for everything."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.params.get("output") is Format.WIDE
 
 
 def _is_terminal() -> bool:

@@ -210,7 +210,7 @@ async def test_what_has_no_place_ends_with_3_where_that_is_asked_for(
             assert (told.exit_code, outcome in told.stdout) == (code, True), told.output
             assert (await run(running, *asked)).exit_code == 0
             # There is nothing to commit where no cluster fits.
-            assert ("Commit with" in told.stdout) == (outcome != "NO_FIT")
+            assert ("--commit" in told.stdout) == (outcome != "NO_FIT")
 
 
 @pytest.mark.parametrize("key", ["", " "])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
 from federation.cli import output as show
@@ -86,6 +87,24 @@ def test_facts_wrap_and_are_whole(
     monkeypatch.setattr(show, "_is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
     show.print_facts([("Name", LONG), ("Reason", "no cluster has room for it, and so it waits")])
-    lines = capsys.readouterr().out.splitlines()
-    assert all(len(line) <= 40 for line in lines)
-    assert "".join("".join(lines).split()).count(LONG) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"Name:    {LONG}",
+        "Reason:  no cluster has room for it, and so it waits",
+    ]
+    show.print_facts([("Name", "member1"), ("Reason", "no cluster has room, and so it waits")])
+    assert capsys.readouterr().out.splitlines() == [
+        "Name:    member1",
+        "Reason:  no cluster has room, and so it",
+        "         waits",
+    ]
+
+
+def test_everything_is_shown_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = click.Command("get", params=[click.Option(["-o", "--output"])])
+    with click.Context(command) as context:
+        context.params["output"] = show.Format.WIDE
+        lines, said = printed(monkeypatch, capsys, 60)
+    assert all(column in lines[0] for column in COLUMNS)
+    assert said == ""
