@@ -145,8 +145,9 @@ async def running_control_plane(
     """Plain text unless told otherwise, on ports that the system chooses."""
     given = {"insecure": "true"} if "tls_cert" not in flags else {}
     ports = {"listen": "127.0.0.1:0", "web_listen": "127.0.0.1:0"}
+    patience = {"simulation_seconds": str(PATIENCE_SECONDS)}
     loaded = load_settings(
-        flags={**given, **ports, **flags},
+        flags={**given, **ports, **patience, **flags},
         environment={},
         document={},
         source="",

@@ -34,7 +34,9 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("FEDERATION_")}
     # An embedded server for tests that run as the user of a CI machine may be elsewhere.
     binaries = os.environ.get("FEDERATION_POSTGRES_BIN")
-    return {**kept, **({"FEDERATION_POSTGRES_BIN": binaries} if binaries else {}), **extra}
+    ours = {"FEDERATION_POSTGRES_BIN": binaries} if binaries else {}
+    patience = {"FEDERATION_SIMULATION_SECONDS": str(PATIENCE_SECONDS)}
+    return {**kept, **ours, **patience, **extra}
 
 
 def embedded_of(data: Path) -> EmbeddedPostgres:
