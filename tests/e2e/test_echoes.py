@@ -22,7 +22,7 @@ from federation.v1.resource_pb2 import (
 from federation.v1.scheduling_pb2 import GetBindingRequest, ScheduleRequest
 from tests.binders import cluster_of
 from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.test_agent import (
+from tests.e2e.agents import (
     POLL_SECONDS,
     SECONDS,
     cluster_where,

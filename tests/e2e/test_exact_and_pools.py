@@ -35,7 +35,7 @@ from federation.v1.resource_pb2 import (
 )
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
 from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.test_agent import (
+from tests.e2e.agents import (
     DUMPS,
     POLL_SECONDS,
     ROOT,

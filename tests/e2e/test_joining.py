@@ -17,7 +17,7 @@ from federation.cli.__main__ import fedctl
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.resource_pb2 import Cluster
 from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.test_agent import (
+from tests.e2e.agents import (
     DUMPS,
     SECONDS,
     cluster_where,

@@ -29,7 +29,7 @@ from estimator.karmada.estimator_pb2 import (
 )
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
 from federation.certificates import CertificateFiles, make_certificates
-from tests.e2e.test_agent import DUMPS, SECONDS, estimator
+from tests.e2e.agents import DUMPS, SECONDS, estimator
 from tests.patience import PATIENCE_SECONDS
 
 

@@ -16,7 +16,7 @@ from estimator.credential import Credential, CredentialFile, store_credential
 from federation.v1.agents_pb2 import BindingInterest, InterestUpdate, Share, SoughtShape
 from federation.v1.resource_pb2 import ReplicaRequirements
 from tests.binders import cluster_of, nodes_of, pending, told, until
-from tests.e2e.test_agent import DUMPS, SECONDS, Process, estimator
+from tests.e2e.agents import DUMPS, SECONDS, Process, estimator
 from tests.kubeapi.documents import node, pod
 from tests.kubeapi.resources import LEASES
 from tests.kubeapi.server import KubeApiServer
