@@ -25,9 +25,14 @@ from federation.codec.written import enum_word
 from federation.document_files import documents_of
 from federation.model.capacity import FleetCapacity
 from federation.model.cluster import ClusterState
-from federation.model.estimate import BLIND_UP_TO, Bound, EstimateOptions, Source
-from federation.model.summary import estimate_replicas
+from federation.model.estimate import BLIND_UP_TO, Bound, EstimateOptions, Estimates, Source
+from federation.model.fleet_estimates import improved_by_pools
+from federation.model.pools.fleet_cells import FleetCells
+from federation.model.pools.level import pool_bounds
+from federation.model.pools.promised import PromisedColumns, bounds_beside
+from federation.model.reported_pools import pools_of
 from federation.model.workload import ReplicaRequirements
+from federation.scheduler.deductions import deducted
 from federation.v1 import estimates_pb2
 
 EPILOG = """Examples:
@@ -131,13 +136,15 @@ def offline_rows(
     states: Sequence[ClusterState], requirements: ReplicaRequirements, options: EstimateOptions
 ) -> list[Row]:
     """An estimate a cluster, in the order of the clusters; ``replicas`` is None where unknown."""
-    estimates = estimate_replicas(FleetCapacity.of(states), requirements, options)
+    estimates = _estimated(states, requirements, options)
+    upper_c = estimates.upper_c
     columns = zip(
         states,
         estimates.replicas_c.tolist(),
         estimates.source_c.tolist(),
         estimates.bound_c.tolist(),
         estimates.unknown_c.tolist(),
+        [-1] * len(states) if upper_c is None else upper_c.tolist(),
         strict=True,
     )
     return [
@@ -146,11 +153,33 @@ def offline_rows(
             "replicas": None if unknown else replicas,
             "source": source_word(source),
             "bound": bound_word(bound),
+            "atMost": None if upper < 0 else upper,
             "ignoresNodeClaim": requirements.chooses_nodes and 0 < source <= BLIND_UP_TO,
             "note": estimates.reasons.get(position, ""),
         }
-        for position, (state, replicas, source, bound, unknown) in enumerate(columns)
+        for position, (state, replicas, source, bound, unknown, upper) in enumerate(columns)
     ]
+
+
+def _estimated(
+    states: Sequence[ClusterState], requirements: ReplicaRequirements, options: EstimateOptions
+) -> Estimates:
+    """As the control plane answers from memory, where files have what it does."""
+    promised = {c: state.promised for c, state in enumerate(states) if state.promised}
+    lesser = partial(deducted, FleetCapacity.of(states), requirements, options, promised)
+    if options.highest < Source.POOLS or not any(map(_has_pools, states)):
+        return lesser()
+    cells = FleetCells.of(
+        pools_of(state.report.pools) if state.report and state.report.pools else None
+        for state in states
+    )
+    columns = PromisedColumns.of(promised)
+    bounds = bounds_beside(cells, pool_bounds(cells, requirements), requirements, columns)
+    return improved_by_pools(lesser, bounds, options)
+
+
+def _has_pools(state: ClusterState) -> bool:
+    return state.report is not None and state.report.pools is not None
 
 
 def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -204,8 +233,10 @@ def _show(rows: Sequence[Row], output: Format) -> None:
         show.print_document(rows, output)
         return
     columns = {"CLUSTER": "cluster", "REPLICAS": "replicas", "SOURCE": "source", "BOUND": "bound"}
+    if any(row["atMost"] is not None or "ageSeconds" in row for row in rows):
+        columns |= {"AT MOST": "atMost"}
     if rows and "ageSeconds" in rows[0]:
-        columns |= {"AT MOST": "atMost", "AGE": "ageSeconds"}
+        columns |= {"AGE": "ageSeconds"}
     if output is Format.WIDE and "AGE" in columns:
         columns |= {"SEQUENCE": "sequence"}
     if output is Format.WIDE or any(row["replicas"] is None for row in rows):

@@ -26,7 +26,7 @@ from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.unread import dropped_from_documents
 from federation.codec.written import document_from_message
 from federation.document_files import documents_of
-from federation.model.errors import InvalidRequest
+from federation.model.errors import InvalidRequest, NotFound
 from federation.model.placement import SchedulingType
 from federation.model.resources import amount_of
 from federation.terminal import say
@@ -51,6 +51,7 @@ GET_CLUSTERS_EPILOG = """Examples:
 \b
 fedctl get clusters -o json
 fedctl get cluster member1
+fedctl get clusters --for-simulate > fleet.yaml
 """
 GET_BINDINGS_EPILOG = """Examples:
 
@@ -62,14 +63,25 @@ fedctl get binding shop/checkout-deployment -o yaml
 
 @get.command("clusters", epilog=GET_CLUSTERS_EPILOG)
 @click.argument("name", required=False)
+@click.option(
+    "--for-simulate",
+    is_flag=True,
+    help="Write node pools and promises too: simulate and estimate --from then count as here.",
+)
 @output_option
-def get_clusters(name: str | None, output: Format) -> None:
+def get_clusters(name: str | None, output: Format, *, for_simulate: bool) -> None:
     """Member clusters, or the one named, with what their agents report.
 
     FREE is the total that the pods on nodes and those waiting for one leave: where pods wait that
     fit on no node, it is less than what others find room for.
     """
-    if name is None:
+    if for_simulate:
+        every = connection().call(lambda api: api.list_clusters(include_packable=True))
+        clusters = [each for each in every if name in (None, each.metadata.name)]
+        if not clusters:
+            raise NotFound(f"There is no cluster {name!r}.")
+        output = output if output.is_document else Format.YAML
+    elif name is None:
         clusters = connection().call(lambda api: api.list_clusters())
     else:
         clusters = [connection().call(lambda api: api.get_cluster(name))]

@@ -152,10 +152,12 @@ class Client:
         request = clusters_pb2.CreateJoinTokenRequest(cluster=cluster, ttl_seconds=ttl_seconds)
         return await self._answer(self._clusters.CreateJoinToken, request)
 
-    async def list_clusters(self) -> list[resource_pb2.Cluster]:
-        """Every cluster, by ascending name."""
+    async def list_clusters(self, *, include_packable: bool = False) -> list[resource_pb2.Cluster]:
+        """Every cluster, by ascending name; with what simulations pack into when asked for."""
         clusters: list[resource_pb2.Cluster] = []
-        request = clusters_pb2.ListClustersRequest(page_size=_PAGE)
+        request = clusters_pb2.ListClustersRequest(
+            page_size=_PAGE, include_packable=include_packable
+        )
         while True:
             page = await self._answer(self._clusters.ListClusters, request)
             clusters += page.clusters

@@ -19,6 +19,7 @@ from federation.codec.models import (
     read_grade_counts,
     read_model,
 )
+from federation.codec.packable import Packable, packable_to_message, read_packable
 from federation.codec.strict import check_type_meta, refuse_nul
 from federation.codec.summaries import read_summary, summary_to_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
@@ -31,10 +32,12 @@ from federation.model.cluster import (
     NodeSummary,
 )
 from federation.model.grades import DEFAULT_MODEL, model_hash
+from federation.model.reservations import Outstanding
 from federation.v1 import resource_pb2
 
 CLUSTER_API_VERSION: Final = "cluster.karmada.io/v1alpha1"
 READY: Final = "Ready"
+NO_PLACER: Final = "none"
 OVER_COMMITTED: Final = "OverCommitted"
 
 
@@ -81,9 +84,13 @@ def cluster_state_from_message(
     found = Violations()
     cluster = _read_cluster(message, path, found)
     status, here = message.status, joined(path, "status")
-    report = None
+    report, promised = None, tuple[Outstanding, ...]()
     if status.HasField("resource_summary"):
         report = _report(message, cluster, now, here, found)
+        if status.HasField("packable"):
+            packable = read_packable(status.packable, f"{here}.packable", found)
+            report = replace(report, pools=packable.pools)
+            promised = packable.promised
     found.check()
     ready = [each.status == "True" for each in status.conditions if each.type == READY]
     return ClusterState(
@@ -95,6 +102,8 @@ def cluster_state_from_message(
         ),
         report=report,
         as_of=report.snapshot_time if report else None,
+        promised=promised,
+        follows_claims=status.agent.placer not in ("", NO_PLACER),
     )
 
 
@@ -104,8 +113,11 @@ def cluster_to_message(
     *,
     silent: bool = False,
     overcommitted: int = 0,
+    packable: Packable | None = None,
 ) -> resource_pb2.Cluster:
     """The cluster as people read it; the default model is left out, as it may be written.
+
+    With what decisions pack into where that is given.
 
     Whether it is Ready is unknown where its agent is ``silent``, or does not see it.
     ``overcommitted`` promised replicas find no room in its report.
@@ -142,6 +154,8 @@ def cluster_to_message(
         message.status.conditions.append(_overcommitted_condition(overcommitted))
     if state.report is not None:
         _write_report(state.report, message.status)
+        if packable is not None:
+            message.status.packable.CopyFrom(packable_to_message(packable))
     if agent is not None:
         _write_agent(agent, state, message.status)
     return message

@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from federation.model.grades import DEFAULT_MODEL, ResourceModel
 from federation.model.shapes import Echo
+
+if TYPE_CHECKING:
+    # What is outstanding is told of by requirements, and those by taints.
+    from federation.model.reservations import Outstanding
 
 
 class TaintEffect(StrEnum):
@@ -139,12 +143,16 @@ class CapacityReport:
 class ClusterState:
     """A cluster with its newest report (None before the first) and when that last was true.
 
-    ``as_of`` is in Unix seconds by the control plane's clock.
+    ``as_of`` is in Unix seconds by the control plane's clock. Files also say what is ``promised``
+    and on no node yet, and whether a placer of ours ``follows_claims`` there; the control plane
+    knows both from elsewhere.
     """
 
     cluster: Cluster
     report: CapacityReport | None = None
     as_of: float | None = None
+    promised: tuple[Outstanding, ...] = ()
+    follows_claims: bool = False
 
 
 API_SERVER_UNREACHABLE: Final = "ApiServerUnreachable"

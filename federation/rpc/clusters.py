@@ -5,12 +5,16 @@ Must not decide anything: reads the message, calls ``Registration``, writes the 
 
 from __future__ import annotations
 
+from functools import partial
+
 from federation.codec import texts
 from federation.codec.clusters import cluster_from_message, cluster_to_message
+from federation.codec.packable import Packable
 from federation.codec.ranges import required, size
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
+from federation.model.reported_pools import reported_pools
 from federation.rpc.interceptors import Context
 from federation.rpc.joining import Advertised, join_command
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
@@ -101,7 +105,8 @@ class ClustersServicer(Servicer):
         now = self._watches.resource_version(self._watches.position)
         version, after = key_of(request.page_token, 2) or (now, "")
         page = await self._registration.list_clusters(after, page_size_of(request.page_size))
-        clusters = fitting(map(self._message, page.views))
+        write = partial(self._message, packable=request.include_packable)
+        clusters = fitting(map(write, page.views))
         complete = len(clusters) == len(page.views)
         next_after = page.next_after if complete else clusters[-1].metadata.name
         return messages.ListClustersResponse(
@@ -163,10 +168,16 @@ class ClustersServicer(Servicer):
         ended = await self._membership.revoke(_name(request.name))
         return messages.RevokeClusterResponse(credentials=ended)
 
-    def _message(self, view: ClusterView) -> ClusterMessage:
-        silent = view.presence.is_silent_at(self._clock.now())
+    def _message(self, view: ClusterView, *, packable: bool = False) -> ClusterMessage:
+        packed_into = None
+        if packable and (room := view.room) is not None:
+            packed_into = Packable(pools=reported_pools(room.pools), promised=room.outstanding)
         return cluster_to_message(
-            view.state, view.presence, silent=silent, overcommitted=view.overcommitted
+            view.state,
+            view.presence,
+            silent=view.presence.is_silent_at(self._clock.now()),
+            overcommitted=view.overcommitted,
+            packable=packed_into,
         )
 
 

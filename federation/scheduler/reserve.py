@@ -20,7 +20,6 @@ from federation.scheduler.arrays import IntArray
 from federation.scheduler.fleet_rooms import FleetRooms
 from federation.scheduler.held import Holding, JointPromise
 from federation.scheduler.losses import contenders, strict_promises_hold
-from federation.scheduler.packable_sets import packable_sets_c
 from federation.scheduler.room import ReportId, Room, certificate_for
 from federation.scheduler.together import promised_together, shortage_text, simple_asks
 
@@ -31,7 +30,6 @@ __all__ = [
     "Refused",
     "certificate_for",
     "packable_c",
-    "packable_sets_c",
     "promise",
 ]
 

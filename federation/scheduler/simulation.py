@@ -15,15 +15,17 @@ from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
-from federation.model.placement import Binding
+from federation.model.placement import Binding, Certificate
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.deductions import Shape
+from federation.scheduler.deductions import Shape, with_all_waiting
 from federation.scheduler.demand import Demand
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.outstanding import Outstanding
 from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.promisable import OVERCOMMITTED, instead_where, without_room
 from federation.scheduler.scarcity import with_scarcity
+from federation.scheduler.simulated_rooms import SimulatedRooms
 from federation.scheduler.state import Surroundings
 from federation.scheduler.validation import violations_of
 
@@ -64,7 +66,10 @@ class Simulation:
     ) -> None:
         ordered = sorted(states, key=lambda state: state.cluster.name)
         self._fleet = Fleet.of(state.cluster for state in ordered)
-        self._outstanding = Outstanding(FleetCapacity.of(ordered), options.estimate)
+        self._rooms = SimulatedRooms(ordered, options.available_replicas)
+        promised = {c: state.promised for c, state in enumerate(ordered) if state.promised}
+        capacity = with_all_waiting(FleetCapacity.of(ordered), promised)
+        self._outstanding = Outstanding(capacity, options.estimate)
         self._stated = {
             self._fleet.index[name]: replicas
             for name, replicas in options.available_replicas.items()
@@ -81,13 +86,15 @@ class Simulation:
         """
         demand = Demand.of(binding)
         shape = _shape(binding)
-        availability = self._availability(shape)
+        profile = self._profiles.profile_of(binding)
+        asked = binding.certificate or profile.certificate
+        availability = self._availability(binding, asked)
         decision = schedule(
             binding,
             self._fleet,
             availability,
             now=self._now,
-            profile=self._profiles.profile_of(binding),
+            profile=profile,
             surroundings=self._surroundings(binding),
         )
         heeds_capacity = demand.rule.heeds_capacity or demand.in_sets
@@ -95,25 +102,37 @@ class Simulation:
         short_c: dict[int, int] = {}
         if self._options.reserve and not heeds_capacity:
             short_c = {
-                c: units for c, units in added_c.items() if units > availability.replicas_c[c]
+                c: units
+                for c, units in added_c.items()
+                if units > availability.replicas_c[c] and not self._rooms.there_c[c]
             }
             if short_c:
                 decision, added_c = self._refused(decision, demand, short_c, availability), {}
+        refused_c = set(short_c)
+        if decision.clusters and (self._options.reserve or heeds_capacity):
+            reasons = self._rooms.take(binding, decision, asked)
+            if reasons:
+                decision, added_c = without_room(decision, reasons), {}
+                refused_c = {self._fleet.index[name] for name in reasons}
         if not decision.clusters:
+            overcommitted = [c for c, why in availability.reasons.items() if why == OVERCOMMITTED]
             decision = with_scarcity(
                 decision,
                 binding,
-                lambda asked: self._availability(_shape(asked)),
-                refused=short_c,
-                untold=self._stated,
+                lambda other: self._availability(other, asked),
+                refused=refused_c,
+                untold=[*self._stated, *overcommitted],
             )
         if self._options.reserve or heeds_capacity:
             self._take(added_c, shape)
         self._decided.append((binding, decision))
         return decision
 
-    def _availability(self, shape: Shape) -> Estimates:
-        estimates = self._outstanding.available(shape)
+    def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
+        estimates = self._outstanding.available(_shape(binding))
+        there_c = self._rooms.there_c
+        if there_c.any():
+            estimates = instead_where(there_c, self._rooms.available(binding, asked), estimates)
         if not self._stated:
             return estimates
         stated = np.array(sorted(self._stated), dtype=np.int64)

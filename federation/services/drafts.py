@@ -11,14 +11,15 @@ from functools import partial
 
 from federation.model.errors import FederationError
 from federation.model.placement import Binding, Certificate
-from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.decision import Outcome
 from federation.scheduler.profile import Profile
+from federation.scheduler.promisable import OVERCOMMITTED, without_room
 from federation.scheduler.reserve import Refused
 from federation.scheduler.scarcity import with_scarcity
 from federation.services.deciding import PLACED, Considered, decide
 from federation.services.journal_ports import Holding
 from federation.services.ports import Peers, StoredBinding
-from federation.services.promising import OVERCOMMITTED, Kept, Wish, Working
+from federation.services.promising import Kept, Wish, Working
 from federation.services.values import DecisionRecord, Verdict
 from federation.services.writing import Key, Ready
 
@@ -167,7 +168,7 @@ def _decided(working: Working, draft: Draft, now: float) -> Decided:
             return decided
     taken = working.reserve(wish)
     if isinstance(taken, Refused):
-        refused = replace(verdict, decision=_without_room(verdict.decision, taken))
+        refused = replace(verdict, decision=without_room(verdict.decision, taken.reasons))
         return _failed(working, draft, refused, asked, refused_in=taken.reasons)
     kept = replace(verdict, promises=taken.promises)
     return Decided(draft=draft, verdict=kept, wish=wish, kept=taken)
@@ -218,16 +219,3 @@ def _packed_again(working: Working, decided: Decided) -> Decided | None:
         return None
     verdict = replace(decided.verdict, promises=taken.promises)
     return replace(decided, kept=taken, verdict=verdict)
-
-
-def _without_room(decision: Decision, refused: Refused) -> Decision:
-    """The decision where its shares find no room: nothing is placed, and what was stays."""
-    reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refused.reasons.items()))
-    wanted = decision.remainder + sum(target.replicas for target in decision.clusters)
-    return replace(
-        decision,
-        outcome=Outcome.UNSCHEDULABLE,
-        clusters=(),
-        remainder=wanted,
-        reason=f"there is no room for the shares: {reasons}",
-    )

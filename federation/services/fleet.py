@@ -145,12 +145,7 @@ class FleetOwner:
         state = self._states.get(name)
         if state is None:
             raise NotFound(f"There is no cluster {name!r}.")
-        room = self._room(name)
-        return ClusterView(
-            state=state,
-            presence=self._presences[name],
-            overcommitted=sum(each.unplaced for each in room.overcommitted) if room else 0,
-        )
+        return ClusterView(state=state, presence=self._presences[name], room=self._room(name))
 
     def presence(self, name: str) -> AgentPresence | None:
         """The agent of a cluster, None when there is no such cluster."""

@@ -14,7 +14,6 @@ import numpy as np
 
 from federation.model.component_sets import shape_of
 from federation.model.estimate import (
-    Bound,
     EstimateOptions,
     Estimates,
     Source,
@@ -27,20 +26,13 @@ from federation.model.stakes import FirstStakes, Stake
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.arrays import BoolArray, read_only
 from federation.scheduler.deductions import deducted
-from federation.scheduler.reserve import (
-    FleetRooms,
-    Refused,
-    packable_c,
-    packable_sets_c,
-    promise,
-)
+from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
+from federation.scheduler.reserve import FleetRooms, Refused, promise
 from federation.scheduler.room import Room, worth
 from federation.services.fleet_snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
 from federation.services.values import ClusterPromise
 
-NO_POOLS = "the cluster reports no node pools, and nothing else proves that there is room"
-OVERCOMMITTED = "the cluster is over-committed"
 NOT_PLANNED = "no placer of ours follows plans there"
 
 
@@ -131,28 +123,9 @@ class Working:
         Where nothing proves that there is room: unknown, unless unproven promises are allowed;
         then what the lesser levels say.
         """
-        own = dict(self._own(binding))
+        own = {c: (room, self._kept_there(binding, c)) for c, room in self._own(binding)}
         told_c, known = self._told(binding)
-        reasons = dict(known)
-        if binding.components:
-            most_c = packable_sets_c(self.rooms, binding.components, asked, own)
-        else:
-            most_c = packable_c(
-                self.rooms,
-                binding.requirements,
-                asked,
-                {c: (room, self._kept_there(binding, c)) for c, room in own.items()},
-            )
-        for position in self.rooms.special_c.nonzero()[0].tolist():
-            room = self.room(position)
-            if room is not None and room.overcommitted:
-                reasons[position] = OVERCOMMITTED
-        estimates = Estimates(
-            replicas_c=most_c * told_c,
-            source_c=told_c * np.int8(Source.POOLS),
-            bound_c=told_c * np.int8(Bound.LOWER),
-            reasons=reasons,
-        )
+        estimates = promisable(self.rooms, binding, asked, (told_c, known), own)
         if not self._allow_unproven or told_c.all():
             return estimates
         lesser = self._lesser(binding)
@@ -160,9 +133,9 @@ class Working:
             replicas_c=np.where(told_c, estimates.replicas_c, lesser.replicas_c),
             source_c=np.where(told_c, estimates.source_c, lesser.source_c),
             bound_c=np.where(told_c, estimates.bound_c, lesser.bound_c),
-            reasons=reasons,
+            reasons=estimates.reasons,
         )
-        choosing = any(each.chooses_nodes for each in _requirements(binding))
+        choosing = any(each.chooses_nodes for each in requirements_of(binding))
         return ignoring_claims(found) if choosing else found
 
     def wish(
@@ -307,18 +280,11 @@ class Working:
 
     def _told(self, binding: Binding) -> tuple[BoolArray, Mapping[int, str]]:
         """Where pools can tell whether every part of the workload fits, and why not elsewhere."""
-        wanted = _requirements(binding)
+        wanted = requirements_of(binding)
         # Promises do not change it, and one binding after the other wants the same.
         if self._known_told is not None and self._known_told[0] == wanted:
             return self._known_told[1:]
-        told_c = np.ones(len(self.rooms), dtype=np.bool_)
-        reasons: dict[int, str] = {}
-        for requirements in wanted:
-            here_c, why = self.rooms.told(requirements)
-            told_c &= here_c
-            reasons |= why
-        for position in np.flatnonzero(~told_c).tolist():
-            reasons.setdefault(position, NO_POOLS)
+        told_c, reasons = told_by_pools(self.rooms, wanted)
         self._known_told = wanted, read_only(told_c), reasons
         return told_c, reasons
 
@@ -378,9 +344,3 @@ def _parts(
             for each in binding.components
         )
     return (Share(requirements=binding.requirements, replicas=replicas, certificate=certificate),)
-
-
-def _requirements(binding: Binding) -> tuple[ReplicaRequirements, ...]:
-    if binding.components:
-        return tuple(each.requirements for each in binding.components)
-    return (binding.requirements,)

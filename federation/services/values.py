@@ -19,6 +19,7 @@ from federation.model.placement import Binding, binding_key
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
+from federation.scheduler.room import Room
 from federation.services.journal import Position
 
 
@@ -175,12 +176,17 @@ class WelcomeFacts:
 class ClusterView:
     """A cluster, its newest report, and its agent.
 
-    ``overcommitted`` promised replicas find no room in that report.
+    ``room`` has that report's pools, and what is promised in them and on no node yet.
     """
 
     state: ClusterState
     presence: AgentPresence
-    overcommitted: int = 0
+    room: Room | None = None
+
+    @property
+    def overcommitted(self) -> int:
+        """How many promised replicas find no room in the report."""
+        return sum(each.unplaced for each in self.room.overcommitted) if self.room else 0
 
     @property
     def cluster(self) -> Cluster:

@@ -26,7 +26,7 @@ from federation.v1 import resource_pb2 as federation_dot_v1_dot_resource__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64\x65ration/v1/clusters.proto\x12\rfederation.v1\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"S\n\x16\x43reateJoinTokenRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x18\n\x0bttl_seconds\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_ttl_seconds\"\x9f\x01\n\x17\x43reateJoinTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61_url\x18\x04 \x01(\t\x12\x11\n\tca_sha256\x18\x05 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x06 \x01(\t\"\xaf\x01\n\x14\x45nrollClusterRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x1a\n\x12kubernetes_version\x18\x04 \x01(\t\x12\x15\n\ragent_version\x18\x05 \x01(\t\x12\x10\n\x08provider\x18\x06 \x01(\t\x12\x0e\n\x06region\x18\x07 \x01(\t\x12\r\n\x05zones\x18\x08 \x03(\t\"p\n\x15\x45nrollClusterResponse\x12\x12\n\ncredential\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_epoch\x18\x03 \x01(\x03\"<\n\x13ListClustersRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\x8d\x01\n\x14ListClustersResponse\x12(\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x16.federation.v1.Cluster\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x18\n\x10\x66leet_generation\x18\x03 \x01(\t\x12\x18\n\x10resource_version\x18\x04 \x01(\t\"0\n\x14WatchClustersRequest\x12\x18\n\x10resource_version\x18\x01 \x01(\t\"^\n\x15WatchClustersResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.federation.v1.ClusterEvent\x12\x18\n\x10resource_version\x18\x02 \x01(\t\"_\n\x0c\x43lusterEvent\x12&\n\x04type\x18\x01 \x01(\x0e\x32\x18.federation.v1.EventType\x12\'\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x16.federation.v1.Cluster\"!\n\x11GetClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"=\n\x12GetClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"?\n\x14UpdateClusterRequest\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"@\n\x15UpdateClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"6\n\x14\x43ordonClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63ordoned\x18\x02 \x01(\x08\"@\n\x15\x43ordonClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"3\n\x14\x44\x65leteClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"\x17\n\x15\x44\x65leteClusterResponse\":\n\x15ReplaceClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\"A\n\x16ReplaceClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"$\n\x14RevokeClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\",\n\x15RevokeClusterResponse\x12\x13\n\x0b\x63redentials\x18\x01 \x01(\x05\x32\xa1\x07\n\x08\x43lusters\x12`\n\x0f\x43reateJoinToken\x12%.federation.v1.CreateJoinTokenRequest\x1a&.federation.v1.CreateJoinTokenResponse\x12Z\n\rEnrollCluster\x12#.federation.v1.EnrollClusterRequest\x1a$.federation.v1.EnrollClusterResponse\x12W\n\x0cListClusters\x12\".federation.v1.ListClustersRequest\x1a#.federation.v1.ListClustersResponse\x12Q\n\nGetCluster\x12 .federation.v1.GetClusterRequest\x1a!.federation.v1.GetClusterResponse\x12Z\n\rUpdateCluster\x12#.federation.v1.UpdateClusterRequest\x1a$.federation.v1.UpdateClusterResponse\x12Z\n\rCordonCluster\x12#.federation.v1.CordonClusterRequest\x1a$.federation.v1.CordonClusterResponse\x12Z\n\rDeleteCluster\x12#.federation.v1.DeleteClusterRequest\x1a$.federation.v1.DeleteClusterResponse\x12]\n\x0eReplaceCluster\x12$.federation.v1.ReplaceClusterRequest\x1a%.federation.v1.ReplaceClusterResponse\x12Z\n\rRevokeCluster\x12#.federation.v1.RevokeClusterRequest\x1a$.federation.v1.RevokeClusterResponse\x12\\\n\rWatchClusters\x12#.federation.v1.WatchClustersRequest\x1a$.federation.v1.WatchClustersResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64\x65ration/v1/clusters.proto\x12\rfederation.v1\x1a\x1c\x66\x65\x64\x65ration/v1/resource.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"S\n\x16\x43reateJoinTokenRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x18\n\x0bttl_seconds\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_ttl_seconds\"\x9f\x01\n\x17\x43reateJoinTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x0e\n\x06\x63\x61_url\x18\x04 \x01(\t\x12\x11\n\tca_sha256\x18\x05 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x06 \x01(\t\"\xaf\x01\n\x14\x45nrollClusterRequest\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12\x1a\n\x12kubernetes_version\x18\x04 \x01(\t\x12\x15\n\ragent_version\x18\x05 \x01(\t\x12\x10\n\x08provider\x18\x06 \x01(\t\x12\x0e\n\x06region\x18\x07 \x01(\t\x12\r\n\x05zones\x18\x08 \x03(\t\"p\n\x15\x45nrollClusterResponse\x12\x12\n\ncredential\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlast_epoch\x18\x03 \x01(\x03\"V\n\x13ListClustersRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x18\n\x10include_packable\x18\x03 \x01(\x08\"\x8d\x01\n\x14ListClustersResponse\x12(\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x16.federation.v1.Cluster\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x18\n\x10\x66leet_generation\x18\x03 \x01(\t\x12\x18\n\x10resource_version\x18\x04 \x01(\t\"0\n\x14WatchClustersRequest\x12\x18\n\x10resource_version\x18\x01 \x01(\t\"^\n\x15WatchClustersResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.federation.v1.ClusterEvent\x12\x18\n\x10resource_version\x18\x02 \x01(\t\"_\n\x0c\x43lusterEvent\x12&\n\x04type\x18\x01 \x01(\x0e\x32\x18.federation.v1.EventType\x12\'\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x16.federation.v1.Cluster\"!\n\x11GetClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"=\n\x12GetClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"?\n\x14UpdateClusterRequest\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"@\n\x15UpdateClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"6\n\x14\x43ordonClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x63ordoned\x18\x02 \x01(\x08\"@\n\x15\x43ordonClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"3\n\x14\x44\x65leteClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"\x17\n\x15\x44\x65leteClusterResponse\":\n\x15ReplaceClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\"A\n\x16ReplaceClusterResponse\x12\'\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x16.federation.v1.Cluster\"$\n\x14RevokeClusterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\",\n\x15RevokeClusterResponse\x12\x13\n\x0b\x63redentials\x18\x01 \x01(\x05\x32\xa1\x07\n\x08\x43lusters\x12`\n\x0f\x43reateJoinToken\x12%.federation.v1.CreateJoinTokenRequest\x1a&.federation.v1.CreateJoinTokenResponse\x12Z\n\rEnrollCluster\x12#.federation.v1.EnrollClusterRequest\x1a$.federation.v1.EnrollClusterResponse\x12W\n\x0cListClusters\x12\".federation.v1.ListClustersRequest\x1a#.federation.v1.ListClustersResponse\x12Q\n\nGetCluster\x12 .federation.v1.GetClusterRequest\x1a!.federation.v1.GetClusterResponse\x12Z\n\rUpdateCluster\x12#.federation.v1.UpdateClusterRequest\x1a$.federation.v1.UpdateClusterResponse\x12Z\n\rCordonCluster\x12#.federation.v1.CordonClusterRequest\x1a$.federation.v1.CordonClusterResponse\x12Z\n\rDeleteCluster\x12#.federation.v1.DeleteClusterRequest\x1a$.federation.v1.DeleteClusterResponse\x12]\n\x0eReplaceCluster\x12$.federation.v1.ReplaceClusterRequest\x1a%.federation.v1.ReplaceClusterResponse\x12Z\n\rRevokeCluster\x12#.federation.v1.RevokeClusterRequest\x1a$.federation.v1.RevokeClusterResponse\x12\\\n\rWatchClusters\x12#.federation.v1.WatchClustersRequest\x1a$.federation.v1.WatchClustersResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,39 +42,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENROLLCLUSTERRESPONSE']._serialized_start=535
   _globals['_ENROLLCLUSTERRESPONSE']._serialized_end=647
   _globals['_LISTCLUSTERSREQUEST']._serialized_start=649
-  _globals['_LISTCLUSTERSREQUEST']._serialized_end=709
-  _globals['_LISTCLUSTERSRESPONSE']._serialized_start=712
-  _globals['_LISTCLUSTERSRESPONSE']._serialized_end=853
-  _globals['_WATCHCLUSTERSREQUEST']._serialized_start=855
-  _globals['_WATCHCLUSTERSREQUEST']._serialized_end=903
-  _globals['_WATCHCLUSTERSRESPONSE']._serialized_start=905
-  _globals['_WATCHCLUSTERSRESPONSE']._serialized_end=999
-  _globals['_CLUSTEREVENT']._serialized_start=1001
-  _globals['_CLUSTEREVENT']._serialized_end=1096
-  _globals['_GETCLUSTERREQUEST']._serialized_start=1098
-  _globals['_GETCLUSTERREQUEST']._serialized_end=1131
-  _globals['_GETCLUSTERRESPONSE']._serialized_start=1133
-  _globals['_GETCLUSTERRESPONSE']._serialized_end=1194
-  _globals['_UPDATECLUSTERREQUEST']._serialized_start=1196
-  _globals['_UPDATECLUSTERREQUEST']._serialized_end=1259
-  _globals['_UPDATECLUSTERRESPONSE']._serialized_start=1261
-  _globals['_UPDATECLUSTERRESPONSE']._serialized_end=1325
-  _globals['_CORDONCLUSTERREQUEST']._serialized_start=1327
-  _globals['_CORDONCLUSTERREQUEST']._serialized_end=1381
-  _globals['_CORDONCLUSTERRESPONSE']._serialized_start=1383
-  _globals['_CORDONCLUSTERRESPONSE']._serialized_end=1447
-  _globals['_DELETECLUSTERREQUEST']._serialized_start=1449
-  _globals['_DELETECLUSTERREQUEST']._serialized_end=1500
-  _globals['_DELETECLUSTERRESPONSE']._serialized_start=1502
-  _globals['_DELETECLUSTERRESPONSE']._serialized_end=1525
-  _globals['_REPLACECLUSTERREQUEST']._serialized_start=1527
-  _globals['_REPLACECLUSTERREQUEST']._serialized_end=1585
-  _globals['_REPLACECLUSTERRESPONSE']._serialized_start=1587
-  _globals['_REPLACECLUSTERRESPONSE']._serialized_end=1652
-  _globals['_REVOKECLUSTERREQUEST']._serialized_start=1654
-  _globals['_REVOKECLUSTERREQUEST']._serialized_end=1690
-  _globals['_REVOKECLUSTERRESPONSE']._serialized_start=1692
-  _globals['_REVOKECLUSTERRESPONSE']._serialized_end=1736
-  _globals['_CLUSTERS']._serialized_start=1739
-  _globals['_CLUSTERS']._serialized_end=2668
+  _globals['_LISTCLUSTERSREQUEST']._serialized_end=735
+  _globals['_LISTCLUSTERSRESPONSE']._serialized_start=738
+  _globals['_LISTCLUSTERSRESPONSE']._serialized_end=879
+  _globals['_WATCHCLUSTERSREQUEST']._serialized_start=881
+  _globals['_WATCHCLUSTERSREQUEST']._serialized_end=929
+  _globals['_WATCHCLUSTERSRESPONSE']._serialized_start=931
+  _globals['_WATCHCLUSTERSRESPONSE']._serialized_end=1025
+  _globals['_CLUSTEREVENT']._serialized_start=1027
+  _globals['_CLUSTEREVENT']._serialized_end=1122
+  _globals['_GETCLUSTERREQUEST']._serialized_start=1124
+  _globals['_GETCLUSTERREQUEST']._serialized_end=1157
+  _globals['_GETCLUSTERRESPONSE']._serialized_start=1159
+  _globals['_GETCLUSTERRESPONSE']._serialized_end=1220
+  _globals['_UPDATECLUSTERREQUEST']._serialized_start=1222
+  _globals['_UPDATECLUSTERREQUEST']._serialized_end=1285
+  _globals['_UPDATECLUSTERRESPONSE']._serialized_start=1287
+  _globals['_UPDATECLUSTERRESPONSE']._serialized_end=1351
+  _globals['_CORDONCLUSTERREQUEST']._serialized_start=1353
+  _globals['_CORDONCLUSTERREQUEST']._serialized_end=1407
+  _globals['_CORDONCLUSTERRESPONSE']._serialized_start=1409
+  _globals['_CORDONCLUSTERRESPONSE']._serialized_end=1473
+  _globals['_DELETECLUSTERREQUEST']._serialized_start=1475
+  _globals['_DELETECLUSTERREQUEST']._serialized_end=1526
+  _globals['_DELETECLUSTERRESPONSE']._serialized_start=1528
+  _globals['_DELETECLUSTERRESPONSE']._serialized_end=1551
+  _globals['_REPLACECLUSTERREQUEST']._serialized_start=1553
+  _globals['_REPLACECLUSTERREQUEST']._serialized_end=1611
+  _globals['_REPLACECLUSTERRESPONSE']._serialized_start=1613
+  _globals['_REPLACECLUSTERRESPONSE']._serialized_end=1678
+  _globals['_REVOKECLUSTERREQUEST']._serialized_start=1680
+  _globals['_REVOKECLUSTERREQUEST']._serialized_end=1716
+  _globals['_REVOKECLUSTERRESPONSE']._serialized_start=1718
+  _globals['_REVOKECLUSTERRESPONSE']._serialized_end=1762
+  _globals['_CLUSTERS']._serialized_start=1765
+  _globals['_CLUSTERS']._serialized_end=2694
 # @@protoc_insertion_point(module_scope)

@@ -527,6 +527,7 @@ class ClusterStatus(_message.Message):
     RESOURCE_SUMMARY_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     CORDONED_FIELD_NUMBER: _builtins.int
+    PACKABLE_FIELD_NUMBER: _builtins.int
     kubernetes_version: _builtins.str
     cordoned: _builtins.bool
     """Gets no new replicas, by CordonCluster."""
@@ -542,6 +543,12 @@ class ClusterStatus(_message.Message):
     def agent(self) -> Global___AgentStatus:
         """The newest report and the agent that sent it; absent before the first report."""
 
+    @_builtins.property
+    def packable(self) -> Global___PackableCapacity:
+        """What decisions pack into: written where it is asked for, and read by simulations and estimates
+        on files.
+        """
+
     def __init__(
         self,
         *,
@@ -552,14 +559,165 @@ class ClusterStatus(_message.Message):
         resource_summary: Global___ResourceSummary | None = ...,
         agent: Global___AgentStatus | None = ...,
         cordoned: _builtins.bool = ...,
+        packable: Global___PackableCapacity | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "node_summary", b"node_summary", "resource_summary", b"resource_summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "api_enablements", b"api_enablements", "conditions", b"conditions", "cordoned", b"cordoned", "kubernetes_version", b"kubernetes_version", "node_summary", b"node_summary", "resource_summary", b"resource_summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "api_enablements", b"api_enablements", "conditions", b"conditions", "cordoned", b"cordoned", "kubernetes_version", b"kubernetes_version", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClusterStatus: _TypeAlias = ClusterStatus  # noqa: Y015
+
+@_typing.final
+class PackableCapacity(_message.Message):
+    """The node pools of the newest report, and what is promised in them and on no node yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_KEYS_FIELD_NUMBER: _builtins.int
+    POOLS_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    CELL_POOLS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    MINIMUMS_FIELD_NUMBER: _builtins.int
+    SPREADS_FIELD_NUMBER: _builtins.int
+    SURPLUSES_FIELD_NUMBER: _builtins.int
+    OPEN_CELLS_FIELD_NUMBER: _builtins.int
+    PROMISES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def label_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in a report's NodePools."""
+
+    @_builtins.property
+    def pools(self) -> _containers.RepeatedCompositeFieldContainer[Global___PackablePool]: ...
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def cell_pools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def minimums(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def spreads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def surpluses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def open_cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def promises(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutstandingPromise]:
+        """In the order in which it is packed."""
+
+    def __init__(
+        self,
+        *,
+        label_keys: _abc.Iterable[_builtins.str] | None = ...,
+        pools: _abc.Iterable[Global___PackablePool] | None = ...,
+        resources: _abc.Iterable[_builtins.str] | None = ...,
+        cell_pools: _abc.Iterable[_builtins.int] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+        minimums: _abc.Iterable[_builtins.int] | None = ...,
+        spreads: _abc.Iterable[_builtins.int] | None = ...,
+        surpluses: _abc.Iterable[_builtins.int] | None = ...,
+        open_cells: _abc.Iterable[_builtins.int] | None = ...,
+        promises: _abc.Iterable[Global___OutstandingPromise] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_pools", b"cell_pools", "counts", b"counts", "label_keys", b"label_keys", "minimums", b"minimums", "open_cells", b"open_cells", "pools", b"pools", "promises", b"promises", "resources", b"resources", "spreads", b"spreads", "surpluses", b"surpluses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PackableCapacity: _TypeAlias = PackableCapacity  # noqa: Y015
+
+@_typing.final
+class PackablePool(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TAINTS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def taints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Taint]: ...
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        taints: _abc.Iterable[Global___Taint] | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "taints", b"taints"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PackablePool: _TypeAlias = PackablePool  # noqa: Y015
+
+@_typing.final
+class OutstandingPromise(_message.Message):
+    """Replicas that a binding was promised and that are on no node yet, by the newest report."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BINDING_FIELD_NUMBER: _builtins.int
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    WITHOUT_PODS_FIELD_NUMBER: _builtins.int
+    CREDITED_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    binding: _builtins.str
+    """namespace/name, or the name alone."""
+    component: _builtins.str
+    replicas: _builtins.int
+    without_pods: _builtins.int
+    """Of these, no pod waits for a node yet."""
+    credited: _builtins.int
+    """These will take the place of older pods of their binding."""
+    certificate: _builtins.str
+    """planned, careful, strict or unproven."""
+    @_builtins.property
+    def requirements(self) -> Global___ReplicaRequirements: ...
+    def __init__(
+        self,
+        *,
+        binding: _builtins.str = ...,
+        component: _builtins.str = ...,
+        requirements: Global___ReplicaRequirements | None = ...,
+        replicas: _builtins.int = ...,
+        without_pods: _builtins.int = ...,
+        credited: _builtins.int = ...,
+        certificate: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["requirements", b"requirements"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "certificate", b"certificate", "component", b"component", "credited", b"credited", "replicas", b"replicas", "requirements", b"requirements", "without_pods", b"without_pods"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutstandingPromise: _TypeAlias = OutstandingPromise  # noqa: Y015
 
 @_typing.final
 class ApiEnablement(_message.Message):

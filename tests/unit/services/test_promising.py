@@ -12,10 +12,11 @@ from federation.model.estimate import Bound, Source
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
+from federation.scheduler.promisable import NO_POOLS, OVERCOMMITTED
 from federation.scheduler.reserve import Refused
 from federation.services.fleet import FleetOwner
 from federation.services.journal import BindingChanged
-from federation.services.promising import NO_POOLS, NOT_PLANNED, OVERCOMMITTED, Kept, Working
+from federation.services.promising import NOT_PLANNED, Kept, Working
 from federation.services.values import AgentFacts, Placer
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore

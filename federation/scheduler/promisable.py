@@ -1,0 +1,105 @@
+"""How many more replicas can be promised in each cluster, as far as rooms can tell.
+
+Pure. Must not promise anything: ``federation.scheduler.reserve`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from federation.model.estimate import Bound, Estimates, Source
+from federation.model.placement import Binding, Certificate
+from federation.model.workload import ReplicaRequirements
+from federation.scheduler.arrays import BoolArray
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.fleet_rooms import FleetRooms
+from federation.scheduler.packable_sets import packable_sets_c
+from federation.scheduler.reserve import packable_c
+from federation.scheduler.room import Room
+
+NO_POOLS: Final = "the cluster reports no node pools, and nothing else proves that there is room"
+OVERCOMMITTED: Final = "the cluster is over-committed"
+
+
+def requirements_of(binding: Binding) -> tuple[ReplicaRequirements, ...]:
+    """Of every component, or of the only kind of replica."""
+    if binding.components:
+        return tuple(each.requirements for each in binding.components)
+    return (binding.requirements,)
+
+
+def told_by_pools(
+    rooms: FleetRooms, wanted: tuple[ReplicaRequirements, ...]
+) -> tuple[BoolArray, dict[int, str]]:
+    """Where pools can tell whether every part of a workload fits, and why not elsewhere."""
+    told_c = np.ones(len(rooms), dtype=np.bool_)
+    reasons: dict[int, str] = {}
+    for requirements in wanted:
+        here_c, why = rooms.told(requirements)
+        told_c &= here_c
+        reasons |= why
+    for position in np.flatnonzero(~told_c).tolist():
+        reasons.setdefault(position, NO_POOLS)
+    return told_c, reasons
+
+
+def promisable(
+    rooms: FleetRooms,
+    binding: Binding,
+    asked: Certificate | None,
+    told: tuple[BoolArray, Mapping[int, str]],
+    own: Mapping[int, tuple[Room, int]],
+) -> Estimates:
+    """Replicas, or whole sets; unknown where the pools cannot tell.
+
+    ``own`` has, for every cluster where the binding is, the room without it and how many of its
+    replicas need some there.
+    """
+    told_c, reasons = told[0], dict(told[1])
+    if binding.components:
+        without = {position: room for position, (room, _) in own.items()}
+        most_c = packable_sets_c(rooms, binding.components, asked, without)
+    else:
+        most_c = packable_c(rooms, binding.requirements, asked, own)
+    for position in rooms.special_c.nonzero()[0].tolist():
+        room = rooms.rooms[position]
+        if room is not None and room.overcommitted:
+            reasons[position] = OVERCOMMITTED
+    return Estimates(
+        replicas_c=most_c * told_c,
+        source_c=told_c * np.int8(Source.POOLS),
+        bound_c=told_c * np.int8(Bound.LOWER),
+        reasons=reasons,
+    )
+
+
+def instead_where(chosen_c: BoolArray, better: Estimates, other: Estimates) -> Estimates:
+    """The better estimates where chosen, the others elsewhere; both explain themselves."""
+    chosen = set(np.flatnonzero(chosen_c).tolist())
+    reasons = {c: why for c, why in other.reasons.items() if c not in chosen}
+    return Estimates(
+        replicas_c=np.where(chosen_c, better.replicas_c, other.replicas_c),
+        source_c=np.where(chosen_c, better.source_c, other.source_c),
+        bound_c=np.where(chosen_c, better.bound_c, other.bound_c),
+        reasons=reasons | {c: why for c, why in better.reasons.items() if c in chosen},
+    )
+
+
+def without_room(decision: Decision, refusals: Mapping[str, str]) -> Decision:
+    """The decision where its shares find no room: nothing is placed, and what was stays.
+
+    ``refusals`` say why by the name of the cluster.
+    """
+    reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refusals.items()))
+    wanted = decision.remainder + sum(target.replicas for target in decision.clusters)
+    return replace(
+        decision,
+        outcome=Outcome.UNSCHEDULABLE,
+        clusters=(),
+        remainder=wanted,
+        reason=f"there is no room for the shares: {reasons}",
+    )

@@ -1,0 +1,127 @@
+"""The rooms of a simulation's clusters that come with pools, and what is promised in them.
+
+Must not decide anything: it says what can be promised, as the service does, and keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from federation.model.cluster import ClusterState
+from federation.model.estimate import Estimates
+from federation.model.placement import Binding, Certificate
+from federation.model.reported_pools import pools_of
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import Component
+from federation.scheduler.arrays import BoolArray
+from federation.scheduler.decision import Decision
+from federation.scheduler.fleet_rooms import FleetRooms
+from federation.scheduler.many_rooms import UnpackedRoom
+from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
+from federation.scheduler.reserve import Refused, promise
+from federation.scheduler.room import ReportId, Room, worth
+
+
+class SimulatedRooms:
+    """Rooms by position; ``there_c`` says which clusters have one: none where a caller states what
+    is available.
+    """
+
+    def __init__(self, states: Sequence[ClusterState], stated: Collection[str]) -> None:
+        self._names = tuple(state.cluster.name for state in states)
+        self._rooms = FleetRooms.of(
+            None if state.cluster.name in stated else _room(state) for state in states
+        )
+        self.there_c: BoolArray = np.array(
+            [self._rooms.report(position) is not None for position in range(len(states))],
+            dtype=np.bool_,
+        )
+
+    def available(self, binding: Binding, asked: Certificate | None) -> Estimates:
+        """How many more replicas or sets can be promised, where there are rooms."""
+        told = told_by_pools(self._rooms, requirements_of(binding))
+        return promisable(self._rooms, binding, asked, told, dict(self._own(binding)))
+
+    def take(
+        self, binding: Binding, decision: Decision, asked: Certificate | None
+    ) -> Mapping[str, str]:
+        """Promise what is decided, all of it or nothing; why not, by the name of the cluster."""
+        if not self.there_c.any():
+            return {}
+        told_c, _ = told_by_pools(self._rooms, requirements_of(binding))
+        shares = {each.name: each.replicas for each in decision.clusters if each.replicas}
+        left = {each.name for each in binding.clusters} - shares.keys()
+        asks = {}
+        for position, name in enumerate(self._names):
+            room = self._rooms.rooms[position] if name in shares or name in left else None
+            if room is not None:
+                parts = _parts(binding, shares.get(name, 0))
+                certificate = worth(asked, told=bool(told_c[position]), planned=room.follows_claims)
+                seen = self._seen(binding, room, name)
+                asks[position] = tuple(
+                    _outstanding(binding, part, part.replicas - seen.get(part.name, 0), certificate)
+                    for part in parts
+                    if part.replicas > seen.get(part.name, 0)
+                )
+        taken = promise(self._rooms, self._names, binding.key, asks)
+        if isinstance(taken, Refused):
+            return taken.reasons
+        self._rooms = taken.fleet
+        return {}
+
+    def _own(self, binding: Binding) -> Iterator[tuple[int, tuple[Room, int]]]:
+        """The rooms where the binding is, as if it had nothing there, and what it needs there."""
+        places = {name: position for position, name in enumerate(self._names)}
+        for target in binding.clusters:
+            position = places.get(target.name)
+            room = None if position is None else self._rooms.rooms[position]
+            if position is not None and room is not None:
+                waiting = sum(each.outstanding.to_pack for each in room.holdings_of(binding.key))
+                yield position, (room.without(binding.key), waiting)
+
+    def _seen(self, binding: Binding, room: Room, name: str) -> Mapping[str, int]:
+        """Replicas by component that are on nodes already: they run, and none is waited for."""
+        seen: dict[str, int] = {}
+        for target in binding.clusters:
+            if target.name == name:
+                seen = {part.name: part.replicas for part in _parts(binding, target.replicas)}
+        for each in room.holdings_of(binding.key):
+            part = each.outstanding.component
+            seen[part] = max(0, seen.get(part, 0) - each.outstanding.in_cells)
+        return seen
+
+
+def _room(state: ClusterState) -> UnpackedRoom | None:
+    report = state.report
+    if report is None or report.pools is None:
+        return None
+    return UnpackedRoom(
+        ReportId(report.epoch, report.sequence),
+        pools_of(report.pools),
+        state.follows_claims,
+        state.promised,
+    )
+
+
+def _parts(binding: Binding, replicas: int) -> tuple[Component, ...]:
+    """What one cluster runs of a workload; one of components goes there as a whole."""
+    if not replicas:
+        return ()
+    if binding.components:
+        return binding.components
+    return (Component(name="", replicas=replicas, requirements=binding.requirements),)
+
+
+def _outstanding(
+    binding: Binding, part: Component, replicas: int, certificate: PromiseCertificate
+) -> Outstanding:
+    return Outstanding(
+        binding=binding.key,
+        requirements=part.requirements,
+        in_cells=replicas,
+        component=part.name,
+        certificate=certificate,
+        in_summary=replicas,
+    )
