@@ -177,6 +177,7 @@ class ControlPlane:
         """What follows the journal, agents and other control planes."""
         self._sessions = Sessions()
         self._following = Following(self._store, self._fleet, self._signal)
+        self._following.observe_anew(self._sessions.refresh_all)
         self._finishing = Finishing(self._store, self._fleet)
         self._reporting = Reporting(
             self._store,

@@ -304,6 +304,11 @@ class Sessions:
         if session is not None:
             session.send(resync(reason))
 
+    def refresh_all(self) -> None:
+        """Ask every agent for a report: those that are stored do not count any more."""
+        for session in self.all():
+            session.send(resync("the database went back to an earlier state"))
+
     def open(self, session: Session) -> None:
         """Make this the cluster's stream. The newer epoch wins; raises Conflict for an older one.
 

@@ -277,6 +277,8 @@ class Committing:
         """What the store knows of the bindings; who cannot be decided about is told why."""
         drafts = []
         async with self._store.reading() as read:
+            # What stands is answered without a transaction.
+            await self._following.check(read)
             known = await _find_known(read, batch.keys())
             for key, request in batch.items():
                 try:

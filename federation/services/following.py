@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -71,6 +71,7 @@ class Following:
         self._observers: list[JournalObserver] = []
         self._own = OwnEntries()
         self._continuity = Continuity(store)
+        self._tell_anew: list[Callable[[], None]] = []
 
     @property
     def position(self) -> Position:
@@ -90,6 +91,10 @@ class Following:
     def observe(self, observer: JournalObserver) -> None:
         """From now on tell ``observer`` of everything that is read."""
         self._observers.append(observer)
+
+    def observe_anew(self, observer: Callable[[], None]) -> None:
+        """From now on tell ``observer`` when no report counts any more."""
+        self._tell_anew.append(observer)
 
     def appending(self) -> AbstractContextManager[Appending]:
         """For a transaction that announces what it appends, and the applying of it to the fleet
@@ -134,6 +139,7 @@ class Following:
             begun = await self._continuity.mend()
             await self._read_everything(anew=True)
             self._continuity.mended(begun)
+            tell(self._tell_anew)
         while await self._read_some():
             pass
         await self._close_gaps()

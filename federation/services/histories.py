@@ -49,15 +49,14 @@ class Continuity:
         async with self._store.transaction() as tx:
             await tx.histories.ensure()
             history = await tx.histories.lock()
-            is_moved = history.is_elsewhere or history.is_promoted
-            if is_moved:
+            if history.is_moved:
                 begun = await tx.histories.forget(new_nonce())
             else:
                 begun = history.id
                 await tx.histories.settle()
             self._bookmark = await tx.histories.bookmark(await tx.journal.position())
         self._ids.append(begun)
-        if is_moved:
+        if history.is_moved:
             _tell("it was restored, copied or failed over while no control plane ran")
 
     async def check(self, read: Transaction, position: Position) -> None:
@@ -72,15 +71,12 @@ class Continuity:
         history = await read.histories.get()
         if self._ids and history.id != self._ids[-1]:
             self.broke("another control plane began another history")
-        elif history.is_elsewhere:
-            self.broke("it is another database than before, or on another server")
+        elif history.is_moved:
+            self.broke("it is another database than before, or another server leads")
         elif self._bookmark and not await read.histories.holds(self._bookmark):
             self.broke(f"entry {self._bookmark.position.id} of the journal is gone")
         if self.why_broken:
             raise Unavailable(WENT_BACK)
-        if history.is_promoted:
-            # Everything that is known here has reached the server that leads now.
-            await read.histories.settle()
         if not self._ids:
             self._ids.append(history.id)
         self._bookmark = await read.histories.bookmark(position)
@@ -109,7 +105,7 @@ class Continuity:
         async with self._store.transaction() as tx:
             history = await tx.histories.lock()
             begun = history.id
-            if history.is_elsewhere or begun in self._ids or not self._ids:
+            if history.is_moved or begun in self._ids or not self._ids:
                 begun = await tx.histories.forget(new_nonce())
         self._bookmark = None
         return begun

@@ -75,13 +75,12 @@ class StoredPresence:
 class History:
     """What the database went through, by a random id.
 
-    ``is_elsewhere``: this is another database than the one that it went on in, or of another
-    server. ``is_promoted``: the server did not lead then; the newest may not have reached it.
+    ``is_moved``: this is another database than the one that it went on in, or of another server,
+    or of one that did not lead then: the newest may not have reached it.
     """
 
     id: str
-    is_elsewhere: bool = False
-    is_promoted: bool = False
+    is_moved: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,9 +27,16 @@ class Renewal:
         self._renew_seconds = renew_seconds
 
     async def ages(self, credential_ids: Sequence[str]) -> Mapping[str, float]:
-        """How old those are that are valid, in seconds by id; revoked and expired ones lack."""
+        """How old those are that are valid, in seconds by id; revoked and expired ones lack.
+
+        Raises Unavailable.
+        """
         async with self._store.reading() as read:
-            return await read.credentials.ages(credential_ids)
+            ages = await read.credentials.ages(credential_ids)
+            if len(ages) < len(credential_ids):
+                # In a database that was emptied none is revoked.
+                await read.histories.get()
+        return ages
 
     def is_due(self, credential_id: str, age_seconds: float) -> bool:
         """Whether it is time for a new one; each credential has a moment of its own."""

@@ -111,13 +111,7 @@ class HistoryStatements:
         row = (await self._connection.execute(statement)).one_or_none()
         if row is None:
             raise Unavailable(EMPTIED, reason=IMPAIRED)
-        database, _, timeline = row.database.rpartition("/")
-        here, _, leads_since = (await self._server()).rpartition("/")
-        return History(
-            id=row.id,
-            is_elsewhere=database not in ("", here),
-            is_promoted=timeline not in ("", leads_since),
-        )
+        return History(id=row.id, is_moved=row.database not in ("", await self._server()))
 
     async def _server(self) -> str:
         return str(await self._connection.scalar(SERVER))

@@ -14,7 +14,13 @@ import pytest
 from federation.services import following, presences
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
-from tests.control_planes import RunningControlPlane, refused, report, running_control_plane
+from tests.control_planes import (
+    RunningControlPlane,
+    heartbeat,
+    refused,
+    report,
+    running_control_plane,
+)
 from tests.databases import Databases, connect
 from tests.e2e.test_server_outage import scheduled, unless_unavailable
 
@@ -97,14 +103,15 @@ async def test_an_emptied_database_is_told_until_it_is_restored(
         while await unless_unavailable(running) is None:
             pass
         await execute(fresh_database_url, statement)
-        for _ in range(3):
-            refusal = await refused(scheduled(running))
-            assert refusal.code is grpc.StatusCode.UNAVAILABLE
         while (told := await readiness(running))[0] == 200:
             pass
         assert advice in told[1]
-        while advice not in (await refused(scheduled(running))).message:
+        # It is looked at every second whether a table that is there was emptied.
+        while await unless_unavailable(running) is not None:
             pass
+        while advice not in (refusal := await refused(scheduled(running))).message:
+            pass
+        assert refusal.code is grpc.StatusCode.UNAVAILABLE
         databases.put_back(fresh_database_url, copy)
         while (await readiness(running))[0] != 200:
             pass
@@ -112,8 +119,12 @@ async def test_an_emptied_database_is_told_until_it_is_restored(
         while (answer := await unless_unavailable(running)) is None:
             pass
         assert answer.decision.outcome != OUTCOME_SCHEDULED
+        # It was asked to place what is lost, and then for a report.
+        while (message := await stream.next()) is not None:
+            if message.WhichOneof("message") == "resync":
+                break
+        await stream.say(heartbeat=heartbeat(1, "what was reported before"))
         await stream.say(report=report(sequence=2))
-        # It was asked to place what is lost.
         while (message := await stream.next()) is not None:
             if message.WhichOneof("message") == "ack":
                 break

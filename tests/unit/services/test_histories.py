@@ -197,6 +197,24 @@ async def test_a_restore_while_nothing_runs_is_seen_at_the_start(world: World) -
     assert again.fleet.view("a").state.report is not None
 
 
+async def test_another_server_may_lack_what_nobody_here_knows(world: World) -> None:
+    one = await world.plane()
+    await joined(one)
+    await one.settle()
+    connection = await connect(world.url)
+    # As after the promotion of a standby: nothing that is known here is lost.
+    await connection.execute("UPDATE history SET database = database || '0'")
+    await connection.close()
+    await one.close()
+    asked: list[str] = []
+    one.following.observe_anew(lambda: asked.append("report"))
+    assert not await unless_told(one, "web", 1)
+    assert asked == ["report"]
+    await one.report(2)
+    assert await unless_told(one, "web", 1)
+    assert asked == ["report"]
+
+
 async def test_what_the_copy_does_not_know_is_forgotten(world: World) -> None:
     one = await world.plane()
     copy = world.copy()
