@@ -247,6 +247,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._current: dict[str, Session] = {}
+        self._ended: dict[str, int] = {}
 
     def is_connected(self, cluster: str) -> bool:
         session = self._current.get(cluster)
@@ -282,6 +283,16 @@ class Sessions:
             for cluster, session in self._current.items()
             if not session.ended.is_set()
         }
+
+    def ended(self) -> Mapping[str, int]:
+        """The last session of each cluster whose stream ended here and was not forgotten since."""
+        return dict(self._ended)
+
+    def forget(self, ended: Mapping[str, int]) -> None:
+        """These were told of."""
+        for cluster, epoch in ended.items():
+            if self._ended.get(cluster) == epoch:
+                del self._ended[cluster]
 
     def drop(self, cluster: str, error: FederationError) -> None:
         """End the stream of a cluster's agent, which has another one already."""
@@ -328,6 +339,7 @@ class Sessions:
         was_current = self._current.get(session.cluster) is session
         if was_current:
             del self._current[session.cluster]
+            self._ended[session.cluster] = session.epoch
         return was_current
 
     def send_away(self, error: Unavailable) -> None:

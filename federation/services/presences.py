@@ -39,6 +39,14 @@ class HeldStreams(Protocol):
         """The session of each cluster whose agent is connected here."""
         ...
 
+    def ended(self) -> Mapping[str, int]:
+        """The last session of each cluster whose stream ended here and was not forgotten since."""
+        ...
+
+    def forget(self, ended: Mapping[str, int]) -> None:
+        """These were told of."""
+        ...
+
     def dismiss(self, cluster: str, error: FederationError) -> None:
         """End the stream of a cluster's agent for good, telling it why, if there is one."""
         ...
@@ -126,7 +134,9 @@ class Presences:
     async def share(self) -> None:
         """One round. Raises Unavailable."""
         await self._replicas.keep_credential()
-        news, ended = await self._news(), self._ended()
+        gone = self._streams.ended()
+        news = await self._news({**gone, **self._streams.epochs()})
+        ended = self._ended(news)
         async with self._store.transaction() as tx:
             if news:
                 await tx.presences.put([self._row(name, news[name]) for name in sorted(news)])
@@ -135,6 +145,7 @@ class Presences:
             peers_changed = await self._replicas.meet(tx)
             rows = await tx.presences.all(self._since)
         self._told.update(news)
+        self._streams.forget(gone)
         for cluster in ended:
             self._told.pop(cluster, None)
         self._could_read_at = self._clock.now()
@@ -142,14 +153,14 @@ class Presences:
         if peers_changed:
             await self._follow_all([*self._seen.values()], heard=frozenset())
 
-    async def _news(self) -> dict[str, Told]:
-        """The streams held here whose agents were heard since they were last told of."""
+    async def _news(self, sessions: Mapping[str, int]) -> dict[str, Told]:
+        """Of these, whose agents were heard here since they were last told of."""
         found = {}
-        held = [*self._streams.epochs().items()]
-        for start in range(0, len(held), ROWS_AT_ONCE):
-            for cluster, epoch in held[start : start + ROWS_AT_ONCE]:
+        every = [*sessions.items()]
+        for start in range(0, len(every), ROWS_AT_ONCE):
+            for cluster, epoch in every[start : start + ROWS_AT_ONCE]:
                 presence = self._fleet.presence(cluster)
-                if presence is None or presence.last_heartbeat_at is None:
+                if presence is None or presence.last_heartbeat_at is None or presence.peer:
                     continue
                 told = Told(epoch, presence.last_heartbeat_at)
                 if told != self._told.get(cluster):
@@ -157,9 +168,9 @@ class Presences:
             await asyncio.sleep(0)
         return found
 
-    def _ended(self) -> list[str]:
+    def _ended(self, news: Collection[str]) -> list[str]:
         held = self._streams.epochs()
-        return sorted(cluster for cluster in self._told if cluster not in held)
+        return sorted(cluster for cluster in {*self._told, *news} if cluster not in held)
 
     def _row(self, cluster: str, told: Told) -> StoredPresence:
         presence = self._fleet.presence(cluster) or AgentPresence()
@@ -215,7 +226,8 @@ class Presences:
             blindness=self._blindness(row, presence.blindness, is_heard=is_heard),
             skipped_objects=row.skipped_objects,
         )
-        if is_heard and row.replica:
+        # A session that is new and has ended was heard when it began, just now.
+        if is_heard and (row.replica or row.epoch > presence.epoch):
             now = self._clock.now()
             followed = replace(
                 followed,

@@ -234,6 +234,33 @@ async def test_a_stream_that_ended_is_told(planes: tuple[Plane, Plane], credenti
     assert (await rows(a.store))[0].replica == ""
 
 
+async def test_an_agent_that_hung_up_within_a_round_was_heard(
+    planes: tuple[Plane, Plane], credential_id: str
+) -> None:
+    a, b = planes
+    assert b.is_stale()
+    a.hang_up(await a.connect(credential_id, epoch=5))
+    await share(a, b)
+    for plane in (a, b):
+        assert not plane.is_stale()
+        assert (plane.seen.connected, plane.seen.epoch) == (False, 5)
+    pass_time(a, b, seconds=10 * HEARTBEAT_SECONDS)
+    await share(a, b, a, b)
+    for plane in (a, b):
+        assert plane.is_stale()
+
+
+async def test_an_ended_session_is_told_once(
+    planes: tuple[Plane, Plane], credential_id: str, store: PostgresStore
+) -> None:
+    a, _ = planes
+    a.hang_up(await a.connect(credential_id))
+    await a.share()
+    before = await rows(store)
+    await share(a, a)
+    assert await rows(store) == before
+
+
 async def test_the_newer_session_wins_wherever_it_is(
     planes: tuple[Plane, Plane], credential_id: str
 ) -> None:
