@@ -56,6 +56,7 @@ from federation.services.membership import Membership
 from federation.services.overcommitment import Overcommitment
 from federation.services.presences import Presences
 from federation.services.previews import Previews
+from federation.services.readiness import Readiness
 from federation.services.refreshing import Refreshing
 from federation.services.registration import Registration
 from federation.services.renewal import Renewal
@@ -164,6 +165,7 @@ class ControlPlane:
             watch_pace,
         )
         self._fleet.observe(self._cluster_watches.changed)
+        self._readiness = Readiness(self._fleet, self._clock, self._cluster_watches.changed)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(interceptors=[Gate(self._identity)], options=GRPC_OPTIONS)
         self._web: list[WebServer] = []
@@ -253,6 +255,7 @@ class ControlPlane:
         self._tasks.append(asyncio.create_task(watch.keep_watching()))
         self._tasks.append(asyncio.create_task(self._following.run()))
         self._tasks.append(asyncio.create_task(self._finishing.run()))
+        self._tasks.append(asyncio.create_task(self._readiness.keep_looking()))
         ca_pem = self._read_ca()
         self._listen_web(ca_pem)
         self._listen_grpc(ca_pem)

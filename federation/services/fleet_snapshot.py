@@ -191,11 +191,15 @@ class FleetSnapshot:
 
         Clusters that are stale, or that their agents cannot see, get no new replicas.
         """
+        return self.fleet.without(self.unseen_at(now))
+
+    def unseen_at(self, now: float) -> Column[str]:
+        """Why each cluster is stale or not seen as it is at ``now``, "" where it is neither."""
         silent_c = self.silent_after_c < now
         if not silent_c.any():
-            return self.fleet.without(self.unseen)
+            return self.unseen
         code_c = np.where(silent_c, len(self.unseen.values), self.unseen.code_c)
-        return self.fleet.without(Column(code_c=code_c, values=(*self.unseen.values, STALE)))
+        return Column(code_c=code_c, values=(*self.unseen.values, STALE))
 
     def evidence_at(self, now: float) -> ReportEvidence:
         """Which reports decisions made at ``now`` are made on: one value for all of them."""

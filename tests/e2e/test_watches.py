@@ -261,6 +261,23 @@ async def test_clusters_are_watched_from_where_they_were_listed(
         call.cancel()
 
 
+async def test_a_cluster_that_goes_stale_is_told(database_url: str, tmp_path: Path) -> None:
+    async with running_control_plane(database_url, tmp_path, heartbeat_seconds="0.1") as running:
+        async with running.connected("member1", report=report()):
+            pass
+        admin = running.admin
+        call = admin.clusters.WatchClusters(WatchClustersRequest(), metadata=admin.metadata)
+        async with asyncio.timeout(SECONDS):
+            known = set[str]()
+            while "Unknown" not in known:
+                known |= {
+                    each.cluster.status.conditions[0].status
+                    for each in (await call.read()).events
+                    if each.type != EVENT_TYPE_BOOKMARK
+                }
+        call.cancel()
+
+
 async def test_the_client_goes_on_when_the_control_plane_is_another_one(
     database_url: str, tmp_path: Path
 ) -> None:
