@@ -33,6 +33,7 @@ from federation.terminal import say
 from federation.v1 import resource_pb2
 
 TOLERATED_CLOCK_SECONDS = 5.0
+RESTORED = "restored"
 # What a narrow terminal leaves out, the first one first.
 LEAST_OF_CLUSTERS = (
     *("SEQUENCE", "AGENT VERSION", "UID", "KUBERNETES", "PODS FREE", "REGION", "NODES"),
@@ -72,8 +73,9 @@ fedctl get binding shop/checkout-deployment -o yaml
 def get_clusters(name: str | None, output: Format, *, for_simulate: bool) -> None:
     """Member clusters, or the one named, with what their agents report.
 
-    FREE is the total that the pods on nodes and those waiting for one leave: where pods wait that
-    fit on no node, it is less than what others find room for.
+    FREE is what the pods on nodes leave, in all: what fits also depends on how it is spread over
+    nodes. Pods that wait for a node are not in it; describe cluster shows them as ALLOCATING.
+    REPORT AGE is "restored" until an agent is heard by a control plane that has started anew.
     """
     if for_simulate:
         every = connection().call(lambda api: api.list_clusters(include_packable=True))
@@ -234,7 +236,7 @@ def _seconds(text: str) -> int:
 
 def _cluster_row(cluster: resource_pb2.Cluster, now: float, *, wide: bool) -> list[object]:
     status, agent = cluster.status, cluster.status.agent
-    free = _free(status.resource_summary)
+    free = free_amounts(status.resource_summary)
     row: list[object] = [
         cluster.metadata.name,
         _readiness(cluster),
@@ -279,7 +281,7 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
 
 
 def _print_summary(summary: resource_pb2.ResourceSummary) -> None:
-    free = _free(summary)
+    free = free_amounts(summary)
     parts = (summary.allocatable, summary.allocated, summary.allocating)
     show.print_heading("Resources")
     show.print_table(
@@ -301,13 +303,11 @@ def _print_summary(summary: resource_pb2.ResourceSummary) -> None:
         )
 
 
-def _free(summary: resource_pb2.ResourceSummary) -> dict[str, str]:
-    """What is left of each allocatable resource, never below 0."""
-    used = (summary.allocated, summary.allocating)
+def free_amounts(summary: resource_pb2.ResourceSummary) -> dict[str, str]:
+    """What the pods on nodes leave of each allocatable resource, never below 0."""
     return {
         name: show.amount(
-            name,
-            amount_of(name, total) - sum(amount_of(name, each.get(name, "0")) for each in used),
+            name, amount_of(name, total) - amount_of(name, summary.allocated.get(name, "0"))
         )
         for name, total in summary.allocatable.items()
     }
@@ -333,7 +333,10 @@ def _clock(agent: resource_pb2.AgentStatus) -> str:
 def _report(agent: resource_pb2.AgentStatus) -> str:
     if not agent.HasField("last_report_time"):
         return "none yet"
-    return f"sequence {agent.report_sequence}, {_report_age(agent, time.time())} old"
+    age = _report_age(agent, time.time())
+    if age == RESTORED:
+        return f"sequence {agent.report_sequence}, restored: its agent was not heard since"
+    return f"sequence {agent.report_sequence}, {age} old"
 
 
 def _skipped(agent: resource_pb2.AgentStatus) -> str:
@@ -344,6 +347,9 @@ def _report_age(agent: resource_pb2.AgentStatus, now: float) -> str:
     received_at = seconds_from_timestamp(agent.last_report_time)
     if received_at is None or not agent.HasField("last_report_time"):
         return "-"
+    if not agent.HasField("last_heartbeat_time"):
+        # The picture may have been confirmed until the control plane ended: only the agent knows.
+        return RESTORED
     return show.age(now - received_at)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from federation.cli.__main__ import fedctl
+from federation.cli.fleet import free_amounts
+from federation.v1.resource_pb2 import ResourceSummary
 from tests.control_planes import report, running_control_plane
 
 
@@ -64,3 +66,32 @@ async def test_one_is_got_by_name_and_in_the_singular(database_url: str, tmp_pat
             assert "x" in refused.stderr
         assert (await asked("get", "binding", "x", "-n", "shop")).exit_code == 1
         assert (await asked("get", "nosuch")).exit_code == 2
+
+
+async def test_after_a_restart_no_age_is_told_before_the_agent_is_heard(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with (
+        running_control_plane(database_url, tmp_path) as running,
+        running.connected("member1", report=report(sequence=7)),
+    ):
+        pass
+    async with running_control_plane(database_url, tmp_path) as running:
+        where = ["--insecure", "--endpoint", str(running.plane.endpoint)]
+        flags = [*where, "--token-file", str(running.plane.admin_token_file)]
+
+        async def told(*arguments: str) -> str:
+            result = await asyncio.to_thread(CliRunner().invoke, fedctl, [*flags, *arguments])
+            assert result.exit_code == 0, result.output
+            return result.stdout
+
+        assert (await told("get", "clusters")).splitlines()[1].split()[-1] == "restored"
+        described = await told("describe", "cluster", "member1")
+        assert "sequence 7, restored: its agent was not heard since" in described
+
+
+def test_free_is_what_pods_on_nodes_leave() -> None:
+    summary = ResourceSummary(
+        allocatable={"cpu": "8"}, allocated={"cpu": "3"}, allocating={"cpu": "20"}
+    )
+    assert free_amounts(summary) == {"cpu": "5"}
