@@ -6,7 +6,7 @@ Must not let one wrong item spoil the others, nor an answer grow beyond what cli
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ from federation.v1 import scheduling_pb2 as messages
 
 MAX_ITEMS = 1000
 # These take a few milliseconds: of bindings to read, and of answers for all of 100 clusters.
-READ_AT_ONCE, WRITTEN_AT_ONCE = 50, 20
+READ_AT_ONCE_BYTES, WRITTEN_AT_ONCE = 16 * 1024, 20
 # Results beyond these are trimmed to at most about 1,500 bytes, so that clients' 4 MiB suffice.
 FULL_BYTES = 2_500_000
 REASON_BYTES = 400
@@ -45,7 +45,7 @@ async def scheduled_batch(
         raise InvalidRequest.of("items", f"must be 1 to {MAX_ITEMS}, not {len(request.items)}")
     read = [
         await read_off_loop(item, partial(_read, caller().credential_id))
-        async for item in _in_turns(request.items, READ_AT_ONCE)
+        async for item in _in_turns(request.items, READ_AT_ONCE_BYTES, _bytes)
     ]
     sound = [each for each in read if isinstance(each, BatchItem)]
     decided = await schedule_batch(scheduling, sound)
@@ -70,12 +70,25 @@ async def scheduled_batch(
     return response
 
 
-async def _in_turns(items: Iterable[Item], at_once: int) -> AsyncIterator[Item]:
-    """The items; after so many it is other calls' turn on the event loop."""
-    for position, item in enumerate(items):
-        if position and position % at_once == 0:
+def _one(_: object) -> int:
+    return 1
+
+
+def _bytes(item: messages.ScheduleBatchItem) -> int:
+    return item.ByteSize()
+
+
+async def _in_turns(
+    items: Iterable[Item], at_once: int, size_of: Callable[[Item], int] = _one
+) -> AsyncIterator[Item]:
+    """The items; after so much of them it is other calls' turn on the event loop."""
+    taken = 0
+    for item in items:
+        if taken >= at_once:
             await asyncio.sleep(0)
+            taken = 0
         yield item
+        taken += size_of(item)
 
 
 def _read(who: str, item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:

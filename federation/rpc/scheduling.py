@@ -27,6 +27,7 @@ from federation.rpc.promises import Releasing, released, renewed
 from federation.rpc.watching import bindings_response, serve_watch
 from federation.services.previews import Previews
 from federation.services.scheduling import Scheduling
+from federation.services.threads import ENCODING
 from federation.services.values import DecisionRecord, Once, Scheduled
 from federation.services.watched import BindingKey
 from federation.services.watches import Watches
@@ -34,6 +35,8 @@ from federation.v1 import scheduling_pb2 as messages
 from federation.v1.scheduling_pb2_grpc import SchedulingServicer as Servicer
 
 MAX_NODE_SECONDS = 60.0
+# A trace over fewer is written in less than 5 ms: not worth a thread.
+CLUSTERS_PER_THREAD = 300
 # Left of a caller's deadline for the answer to travel.
 ANSWER_SECONDS = 0.25
 
@@ -104,7 +107,7 @@ class SchedulingServicer(Servicer):
         after = (key[1], key[2]) if key else None
         limit = page_size_of(request.page_size)
         page = await self._scheduling.list_bindings(request.namespace, after, limit)
-        bindings = fitting(map(binding_to_message, page.bindings))
+        bindings = await ENCODING.run(fitting, map(binding_to_message, page.bindings))
         next_after = page.next_after
         if len(bindings) < len(page.bindings):
             last = page.bindings[len(bindings) - 1]
@@ -154,7 +157,7 @@ class SchedulingServicer(Servicer):
         refuse_nul(request, "", found)
         found.check()
         record = await self._scheduling.get_decision(request.id)
-        return messages.GetDecisionResponse(decision=decision_to_message(record, trace=True))
+        return messages.GetDecisionResponse(decision=await _with_trace(record))
 
     async def _preview(self, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
         if request.preview_token:
@@ -167,7 +170,7 @@ class SchedulingServicer(Servicer):
             )
         expires_at = previewed.expires_at
         response = messages.ScheduleResponse(
-            decision=decision_to_message(previewed.record, trace=True),
+            decision=await _with_trace(previewed.record),
             preview_token=previewed.token,
             preview_expire_time=(
                 None if expires_at is None else timestamp_from_seconds(expires_at)
@@ -222,3 +225,9 @@ def _node_seconds(request: messages.ScheduleRequest) -> float:
         rule = f"must be from 0 to {MAX_NODE_SECONDS:g}, not {seconds:g}"
         raise InvalidRequest.of("nodeTimeoutSeconds", rule)
     return seconds
+
+
+async def _with_trace(record: DecisionRecord) -> messages.Decision:
+    if len(record.decision.trace.clusters) < CLUSTERS_PER_THREAD:
+        return decision_to_message(record, trace=True)
+    return await ENCODING.run(decision_to_message, record, trace=True)

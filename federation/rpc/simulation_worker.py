@@ -74,13 +74,7 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
     (now,) = NOW.unpack_from(question)
     try:
         with plugin_failures_logged():
-            response = _simulated(question[NOW.size :], setup, now)
-        body = response.SerializeToString()
-        if len(body) > MAX_ANSWER_BYTES:
-            raise LimitExceeded(
-                f"the answer has {len(body)} bytes, and {MAX_ANSWER_BYTES} travel at once: "
-                "simulate fewer bindings at a time, or without traces"
-            )
+            body = _simulated(question[NOW.size :], setup, now).SerializeToString()
     except FederationError as error:
         if isinstance(error.__cause__, MemoryError):
             # It met a plugin, and is not the plugin's fault.
@@ -95,22 +89,25 @@ def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:
     asked = simulation_from_message(request, now)
     check_bindings(asked.bindings, setup.profiles)
     simulation = Simulation(asked.states, asked.options, now=now, profiles=setup.profiles)
-    return SimulateResponse(
-        decisions=[
-            decision_to_message(
-                DecisionRecord(
-                    id="",
-                    namespace=binding.namespace,
-                    name=binding.name,
-                    binding_generation=binding.generation,
-                    created_at=now,
-                    decision=simulation.decide(binding),
-                ),
-                trace=asked.include_traces,
+    response, size_bytes = SimulateResponse(), 0
+    for position, (_, binding) in enumerate(asked.bindings, start=1):
+        record = DecisionRecord(
+            id="",
+            namespace=binding.namespace,
+            name=binding.name,
+            binding_generation=binding.generation,
+            created_at=now,
+            decision=simulation.decide(binding),
+        )
+        response.decisions.append(decision_to_message(record, trace=asked.include_traces))
+        size_bytes += response.decisions[-1].ByteSize()
+        if size_bytes > MAX_ANSWER_BYTES:
+            raise LimitExceeded(
+                f"after {position} of {len(asked.bindings)} bindings the answer has {size_bytes} "
+                f"bytes, and {MAX_ANSWER_BYTES} travel at once: simulate fewer bindings at a time, "
+                "or without traces"
             )
-            for _, binding in asked.bindings
-        ]
-    )
+    return response
 
 
 def _decoded(body: bytes) -> SimulateRequest:
