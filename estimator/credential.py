@@ -6,7 +6,9 @@ Must not let anybody else read it, nor leave half of one behind.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
+import ssl
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,12 +129,13 @@ class KeptCredential:
 
 
 def load_credential(
-    store: CredentialStore, *, cluster: str, endpoints: Collection[str]
+    store: CredentialStore, *, cluster: str, ca_sha256: str = ""
 ) -> Credential | None:
     """What the store holds, None when that is nothing. Blocks.
 
-    Raises PreconditionFailed when it cannot be read, or is for another cluster, or for a control
-    plane that none of ``endpoints`` belongs to; and Unavailable.
+    It belongs to a fleet, wherever that is dialled: to whom the trusted root belongs, when
+    ``ca_sha256`` names one. Raises PreconditionFailed when it cannot be read, or is for another
+    cluster or another fleet; and Unavailable.
     """
     content = store.read()
     if content is None:
@@ -145,12 +148,21 @@ def load_credential(
         raise PreconditionFailed(
             f"{store} is for cluster {credential.cluster!r}, not {cluster!r}: name another"
         )
-    if not set(credential.endpoints) & set(endpoints):
+    kept = _fingerprint(credential.ca)
+    if ca_sha256 and kept and kept != ca_sha256:
         raise PreconditionFailed(
-            f"{store} is for the control plane at {', '.join(credential.endpoints)}, "
-            f"not at {', '.join(endpoints)}: name another"
+            f"{store} is for a control plane whose CA certificate has the SHA-256 {kept}, "
+            f"not {ca_sha256}: name another"
         )
     return credential
+
+
+def _fingerprint(ca: str) -> str:
+    """SHA-256 of a certificate in PEM, empty for none."""
+    try:
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(ca)).hexdigest() if ca else ""
+    except ValueError:
+        return ""
 
 
 def store_credential(store: CredentialStore, credential: Credential) -> None:

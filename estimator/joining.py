@@ -67,7 +67,7 @@ class Joining:
             load_credential,
             self._store,
             cluster=self._settings.cluster,
-            endpoints=self._settings.addresses,
+            ca_sha256=self._settings.ca_sha256,
         )
         if stored is not None and stored.expires_at > self._clock():
             return KeptCredential(self._store, stored)

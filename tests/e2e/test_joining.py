@@ -250,6 +250,19 @@ async def test_one_of_several_endpoints_is_enough(
         await cluster_where(plane, "member1", has_reported)
 
 
+async def test_another_address_of_the_same_fleet_needs_no_other_credential(
+    plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    token = (await join_token(plane, "member1")).token
+    arguments = flags(plane, "member1", tmp_path)
+    async with estimator("join", *arguments, *SOURCE, "--join-token", token) as agent:
+        assert (await agent.end())[0] == 0
+    moved = [each.replace("127.0.0.1", "localhost") for each in arguments]
+    assert moved != arguments
+    async with estimator("run", *moved, *SOURCE):
+        await cluster_where(plane, "member1", has_reported)
+
+
 async def test_a_token_file_that_is_missing_is_named(
     plane: RunningControlPlane, tmp_path: Path
 ) -> None:

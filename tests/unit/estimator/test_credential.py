@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from estimator.credential import (
@@ -12,6 +14,7 @@ from estimator.credential import (
     load_credential,
     store_credential,
 )
+from federation.certificates import ca_fingerprint, make_certificates
 from federation.model.errors import PreconditionFailed
 
 CREDENTIAL = Credential(
@@ -23,10 +26,8 @@ CREDENTIAL = Credential(
 )
 
 
-def load(path: Path, cluster: str = "member1", *endpoints: str) -> Credential | None:
-    return load_credential(
-        CredentialFile(path), cluster=cluster, endpoints=endpoints or ("cp:7443",)
-    )
+def load(path: Path, cluster: str = "member1", ca_sha256: str = "") -> Credential | None:
+    return load_credential(CredentialFile(path), cluster=cluster, ca_sha256=ca_sha256)
 
 
 def test_what_is_stored_is_read_back_and_nobody_else_may(tmp_path: Path) -> None:
@@ -42,26 +43,22 @@ def test_no_file_is_no_credential(tmp_path: Path) -> None:
     assert load(tmp_path / "none") is None
 
 
-def test_one_endpoint_in_common_is_enough(tmp_path: Path) -> None:
+def test_a_credential_of_another_cluster_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "credential"
     store_credential(CredentialFile(path), CREDENTIAL)
-    assert load(path, "member1", "new:7443", "cp2:7443") == CREDENTIAL
+    with pytest.raises(PreconditionFailed, match="is for cluster 'member1', not 'member2'"):
+        load(path, "member2")
 
 
-@pytest.mark.parametrize(
-    ("cluster", "endpoint", "named"),
-    [
-        ("member2", "cp:7443", "is for cluster 'member1', not 'member2'"),
-        ("member1", "other:7443", "control plane at cp:7443, cp2:7443, not at other:7443"),
-    ],
-)
-def test_a_foreign_credential_is_refused_by_name(
-    tmp_path: Path, cluster: str, endpoint: str, named: str
-) -> None:
+def test_a_credential_belongs_to_the_fleet_of_its_root(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path / "tls", ["127.0.0.1"], now=datetime.now(UTC))
+    pem = files.ca.read_text(encoding="ascii")
+    kept = msgspec.structs.replace(CREDENTIAL, ca=pem)
     path = tmp_path / "credential"
-    store_credential(CredentialFile(path), CREDENTIAL)
-    with pytest.raises(PreconditionFailed, match=named):
-        load(path, cluster, endpoint)
+    store_credential(CredentialFile(path), kept)
+    assert load(path) == load(path, "member1", ca_fingerprint(pem.encode())) == kept
+    with pytest.raises(PreconditionFailed, match=r"has the SHA-256 [0-9a-f]{64}, not 0000"):
+        load(path, "member1", "0" * 64)
 
 
 @pytest.mark.parametrize("content", [b"not JSON", b'{"cluster": "\xff"}'])

@@ -61,10 +61,10 @@ def test_what_is_stored_is_read_back_by_the_agents_own_role(
     server: KubeApiServer, tmp_path: Path
 ) -> None:
     store = kept_in(server, tmp_path)
-    assert load_credential(store, cluster="member1", endpoints=["cp:7443"]) is None
+    assert load_credential(store, cluster="member1") is None
     for _ in range(2):
         store_credential(store, CREDENTIAL)
-    assert load_credential(store, cluster="member1", endpoints=["cp:7443"]) == CREDENTIAL
+    assert load_credential(store, cluster="member1") == CREDENTIAL
     stored = server.cluster.get(SECRETS, NAME.namespace, NAME.name)
     assert stored is not None
     assert set(stored["data"]) == {"other", KEY}
@@ -92,7 +92,7 @@ def test_what_is_no_credential_is_named(
 ) -> None:
     server.cluster.put(secret(**{KEY: content}))
     with pytest.raises(PreconditionFailed, match="secret fedsched/fedsched-agent"):
-        load_credential(kept_in(server, tmp_path), cluster="member1", endpoints=["cp:7443"])
+        load_credential(kept_in(server, tmp_path), cluster="member1")
 
 
 def test_an_api_server_that_is_away_may_come_back(server: KubeApiServer, tmp_path: Path) -> None:
