@@ -51,12 +51,16 @@ class PlaceOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShare:
-    """Replicas placed on one node, with the node's score (0 to 100) for the first of them."""
+    """Replicas placed on one node, with the node's score for the first of them.
+
+    The ``scale`` is the most that the strategy can score, or the least, with its sign turned.
+    """
 
     node: str
     component: str
     replicas: int
-    score: int
+    score: float
+    scale: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +134,8 @@ def seat(
         if missing:
             after = arrays_beside(taken, snapshot, rows)
             why = _why_unplaced(after, share, missing, request, feasible)
-        score_n = strategy.score(arrays, request)
-        nodes = _node_shares(snapshot, share.component, placement, score_n)
+        score_n, scale = strategy.score(arrays, request), strategy.most(request)
+        nodes = _node_shares(snapshot, share.component, placement, score_n, scale)
         seatings.append(
             Seating(claims=tuple(claims), nodes=tuple(nodes), unplaced=missing, why=why)
         )
@@ -196,14 +200,16 @@ def _claims(snapshot: Snapshot, placement: Placement, request: ReplicaRequest) -
 
 
 def _node_shares(
-    snapshot: Snapshot, component: str, placement: Placement, score_n: np.ndarray
+    snapshot: Snapshot, component: str, placement: Placement, score_n: np.ndarray, scale: float
 ) -> list[NodeShare]:
     return [
         NodeShare(
             node=snapshot.table.nodes[each.node].name,
             component=component,
             replicas=each.replicas,
-            score=int(score_n[each.node]),
+            # Sums of floats may come to a little more.
+            score=max(-scale, min(float(score_n[each.node]), scale)),
+            scale=scale,
         )
         for each in placement.nodes()
     ]

@@ -240,7 +240,7 @@ def _merged(
 ) -> Iterator[NodeShare]:
     """One share for each node, in their order: replicas that are there, and those to come."""
     found = {
-        node: NodeShare(node=node, component=component, replicas=replicas, score=0)
+        node: NodeShare(node=node, component=component, replicas=replicas, score=0.0, scale=0.0)
         for node, replicas in bound.items()
     }
     for share in seated:

@@ -43,6 +43,9 @@ class BalancedAllocation:
         asked = ((item.resource, request.amounts.get(item.resource, 0)) for item in self.weights)
         return any(amount > 0 and why_dropped(name, amount) is None for name, amount in asked)
 
+    def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
+        return float(MAX_NODE_SCORE)
+
     def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
         columns = [each for each in self.columns(nodes, request) if each.dropped is None]
         score_n = np.empty(nodes.size, dtype=np.int64)

@@ -28,6 +28,9 @@ class LeastAllocated:
     def resources(self) -> frozenset[str]:
         return frozenset(item.resource for item in self.weights)
 
+    def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
+        return float(MAX_NODE_SCORE)
+
     def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
         return floor_average(self.columns(nodes, request), nodes.size)
 

@@ -58,6 +58,13 @@ class Profile:
     def resources(self) -> frozenset[str]:
         return frozenset().union(*(plugin.strategy.resources for plugin in self.plugins))
 
+    def most(self, request: ReplicaRequest) -> float:
+        return sum(
+            plugin.weight * plugin.strategy.most(request)
+            for plugin in self.plugins
+            if plugin.has_a_say(request)
+        )
+
     def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
         total_n = np.zeros(nodes.size, dtype=np.int64)
         for plugin in self.plugins:

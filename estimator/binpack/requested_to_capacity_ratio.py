@@ -13,7 +13,7 @@ import numpy as np
 
 from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
 from estimator.binpack.fit_columns import fit_columns, weighted_sums
-from estimator.binpack.shape import MAX_UTILIZATION, ShapePoint, value_at
+from estimator.binpack.shape import MAX_SHAPE_SCORE, MAX_UTILIZATION, ShapePoint, value_at
 from estimator.binpack.strategy import ResourceColumn, ResourceWeight
 
 
@@ -39,6 +39,9 @@ class RequestedToCapacityRatio:
     @property
     def resources(self) -> frozenset[str]:
         return frozenset(item.resource for item in self.weights)
+
+    def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
+        return float(MAX_SHAPE_SCORE * self.scale)
 
     def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
         score_sum_n, weight_sum_n = weighted_sums(self.columns(nodes, request), nodes.size)

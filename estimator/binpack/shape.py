@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MAX_UTILIZATION = 100
+MAX_SHAPE_SCORE = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

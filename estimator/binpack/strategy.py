@@ -79,6 +79,10 @@ class Strategy(Protocol):
         """One score per node, feasible or not."""
         ...
 
+    def most(self, request: ReplicaRequest) -> float:
+        """The scale: the most that a node can score for such a replica."""
+        ...
+
     def columns(self, nodes: NodeArrays, request: ReplicaRequest) -> tuple[ResourceColumn, ...]:
         """What ``score`` is made of, one column per configured resource, in configured order."""
         ...

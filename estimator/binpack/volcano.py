@@ -33,6 +33,9 @@ class VolcanoBinpack:
     def resources(self) -> frozenset[str]:
         return frozenset(item.resource for item in self.weights)
 
+    def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
+        return 100.0 * abs(self.weight)
+
     def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Float64Array:
         sum_n = np.zeros(nodes.size)
         weight_sum = 0

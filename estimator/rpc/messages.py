@@ -136,7 +136,9 @@ def reply_message(cluster: str, request_id: str, plan: NodePlan) -> ConnectReque
                     node=share.node,
                     component=share.component,
                     replicas=share.replicas,
-                    score=share.score,
+                    score=round(100 * max(0.0, share.score) / share.scale) if share.scale else 0,
+                    total=share.score,
+                    total_scale=share.scale,
                 )
                 for share in plan.nodes
             ],

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from estimator.binpack.shape import MAX_UTILIZATION, ShapePoint
+from estimator.binpack.shape import MAX_SHAPE_SCORE, MAX_UTILIZATION, ShapePoint
 from estimator.binpack.strategy import ResourceWeight
 from estimator.scoring_config.faults import Fault, FaultType
 from federation.model.resources import CPU, MEMORY
 
-_MAX_SHAPE_SCORE = 10
 _MAX_WEIGHT = 100
 
 CPU_AND_MEMORY = (
@@ -62,8 +61,8 @@ def shape_faults(points: Sequence[ShapePoint], path: str) -> Iterator[Fault]:
         if not 0 <= point.utilization <= MAX_UTILIZATION:
             rule = f"must be from 0 to {MAX_UTILIZATION}, but is {point.utilization}"
             yield _invalid(f"{path}[{position}].utilization", rule)
-        if not 0 <= point.score <= _MAX_SHAPE_SCORE:
-            rule = f"must be from 0 to {_MAX_SHAPE_SCORE}, but is {point.score}"
+        if not 0 <= point.score <= MAX_SHAPE_SCORE:
+            rule = f"must be from 0 to {MAX_SHAPE_SCORE}, but is {point.score}"
             yield _invalid(f"{path}[{position}].score", rule)
 
 

@@ -50,6 +50,7 @@ MAX_VERSION_CHARACTERS = 128
 MAX_HELLO_BYTES = 1024 * 1024
 MAX_TEXT_CHARACTERS = 1000
 MAX_SCORE = 100
+MAX_TOTAL = 1e15
 MAX_AGE_SECONDS = 100 * 365 * 86_400.0
 
 
@@ -246,7 +247,8 @@ def node_plan_from_message(cluster: str, order: PlaceOrder, message: PlaceReply)
                 node=node.node,
                 component=node.component,
                 replicas=node.replicas,
-                score=node.score,
+                score=node.total if node.total_scale else float(node.score),
+                scale=node.total_scale or float(MAX_SCORE),
             )
             for node in message.nodes
         ),
@@ -269,6 +271,11 @@ def _check_shares(order: PlaceOrder, message: PlaceReply, found: Violations) -> 
         if not 0 <= node.score <= MAX_SCORE:
             rule = f"must be from 0 to {MAX_SCORE}"
             found.add(f"{path}.score", rule)
+        if not 0.0 <= node.total_scale <= MAX_TOTAL:
+            found.add(f"{path}.totalScale", f"must be from 0 to {MAX_TOTAL:.0f}")
+        elif not -node.total_scale <= node.total <= node.total_scale:
+            rule = f"must be within totalScale, {node.total_scale:g}, of 0"
+            found.add(f"{path}.total", rule)
         placed[node.component] += max(node.replicas, 0)
     for component, replicas in placed.items():
         if replicas > wanted.get(component, 0):

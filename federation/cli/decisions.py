@@ -81,12 +81,19 @@ def print_nodes(decision: scheduling_pb2.Decision) -> None:
         cluster, strategy = placement.cluster, placement.strategy
         for node in placement.nodes:
             part = (node.component or "-",) if parts else ()
-            rows.append((cluster, *part, node.node, node.replicas, node.score, strategy))
+            rows.append((cluster, *part, node.node, node.replicas, score_text(node), strategy))
         if placement.unplaced or placement.message:
             part = ("-",) if parts else ()
             rows.append((cluster, *part, "-", placement.unplaced, "-", placement.message))
     columns = ["CLUSTER", *(["COMPONENT"] if parts else []), "NODE", "REPLICAS", "SCORE"]
     show.print_table([*columns, "STRATEGY"], rows, least=["SCORE"], prose=["STRATEGY"])
+
+
+def score_text(node: scheduling_pb2.PlacedReplicas) -> str:
+    """A node's score on its strategy's own scale: ``131 of 200``."""
+    if not node.total_scale:
+        return f"{node.score} of 100"
+    return f"{node.total:.6g} of {node.total_scale:.6g}"
 
 
 def print_trace(trace: scheduling_pb2.Trace, *, wide: bool = False) -> None:

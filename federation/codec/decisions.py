@@ -44,7 +44,9 @@ class NodeShareView(Protocol):
     @property
     def replicas(self) -> int: ...
     @property
-    def score(self) -> int: ...
+    def score(self) -> float: ...
+    @property
+    def scale(self) -> float: ...
 
 
 class NodePlanView(Protocol):
@@ -221,7 +223,12 @@ def _put_node_placement(plan: NodePlanView, message: scheduling_pb2.NodePlacemen
     message.cluster = plan.cluster
     for each in plan.nodes:
         message.nodes.add(
-            node=each.node, component=each.component, replicas=each.replicas, score=each.score
+            node=each.node,
+            component=each.component,
+            replicas=each.replicas,
+            score=round(100 * max(0.0, each.score) / each.scale) if each.scale else 0,
+            total=each.score,
+            total_scale=each.scale,
         )
     message.unplaced = plan.unplaced
     message.message = plan.message

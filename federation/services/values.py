@@ -256,12 +256,16 @@ class PlaceOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShare:
-    """Replicas of a component placed on one node, with the node's score (0 to 100)."""
+    """Replicas of a component placed on one node, with the node's score.
+
+    The ``scale`` is the most that the agent's strategy can score.
+    """
 
     node: str
     component: str = ""
     replicas: int
-    score: int = 0
+    score: float = 0.0
+    scale: float = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,6 +165,16 @@ def test_a_reply_becomes_a_plan() -> None:
             PlaceReply(nodes=[NodeShareMessage(node="n", replicas=3, score=101)]),
             "placeReply.nodes[0].score",
         ),
+        (
+            PlaceReply(
+                nodes=[NodeShareMessage(node="n", replicas=3, total=201.0, total_scale=200.0)]
+            ),
+            "placeReply.nodes[0].total",
+        ),
+        (
+            PlaceReply(nodes=[NodeShareMessage(node="n", replicas=3, total_scale=float("nan"))]),
+            "placeReply.nodes[0].totalScale",
+        ),
         (PlaceReply(nodes=[NodeShareMessage(replicas=3)]), "placeReply.nodes[0].node"),
         (
             PlaceReply(nodes=[NodeShareMessage(node="n" * 254, replicas=3)]),
