@@ -19,8 +19,16 @@ from federation.services.fleet import FleetOwner
 from federation.services.following import Following
 from federation.services.packed_previews import packed_preview
 from federation.services.packed_traces import packed_off_loop
-from federation.services.ports import NewPreview, Store, StoredBinding, StoredPreview, Transaction
+from federation.services.ports import (
+    NewPreview,
+    Peers,
+    Store,
+    StoredBinding,
+    StoredPreview,
+    Transaction,
+)
 from federation.services.promising import Kept, Working
+from federation.services.rechecking import is_grouped
 from federation.services.scheduling import Scheduling
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.threads import PACKING, UNDER_LOCKS
@@ -102,6 +110,9 @@ class Previews:
     async def _ready(self, tx: Transaction, preview: StoredPreview) -> tuple[Ready, Working]:
         """What was shown, with the room for it taken. Raises PreconditionFailed without any."""
         candidate, decision = preview.binding, preview.verdict.decision
+        if is_grouped(candidate):
+            # Before anything else is locked; until the end nobody else joins the groups.
+            await tx.bindings.lock_groups([candidate])
         names = {*await _held(tx, candidate), *(target.name for target in decision.clusters)}
         await lock_clusters(tx, self._fleet, self._following, names)
         known = await _base(tx, preview)
@@ -110,6 +121,8 @@ class Previews:
             raise _stale(preview, MOVED)
         working, id_, kept = self._committing.working(), str(uuid4()), None
         if decision.outcome in PLACED:
+            if is_grouped(candidate):
+                _check_groups(preview, await tx.bindings.peers(candidate))
             kept = self._kept(working, preview, known, id_, held)
         ready = Ready(
             id=id_,
@@ -160,6 +173,18 @@ async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding | None
     if not is_as_then and current.binding.clusters != binding.clusters:
         raise _stale(preview, MOVED)
     return current
+
+
+def _check_groups(preview: StoredPreview, peers: Peers) -> None:
+    """Raises PreconditionFailed where others of its workload affinity groups moved since, so that
+    it may not go where it was to go; where it is already it may stay.
+    """
+    there = {target.name for target in preview.binding.clusters}
+    goes_to = {target.name for target in preview.verdict.decision.clusters} - there
+    if any(goes_to - names for names in peers.affinity) or any(
+        goes_to & names for names in peers.anti_affinity
+    ):
+        raise _stale(preview, "workloads of its affinity groups were placed otherwise meanwhile")
 
 
 async def _held(tx: Transaction, binding: Binding) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from federation.model.placement import Binding
 from federation.services.drafts import Decided, Draft
 from federation.services.ports import StoredBinding, Transaction
 from federation.services.writing import Key
@@ -17,7 +18,7 @@ async def lock_groups(tx: Transaction, decided: Sequence[Decided]) -> None:
 
     To be called before anything else is locked.
     """
-    grouped = [each.draft.candidate for each in decided if _is_grouped(each.draft)]
+    grouped = [each.draft.candidate for each in decided if is_grouped(each.draft.candidate)]
     if grouped:
         await tx.bindings.lock_groups(grouped)
 
@@ -33,14 +34,15 @@ async def unchanged(tx: Transaction, decided: Sequence[Decided]) -> list[Decided
         for each in decided
         if _is_as_read(each.draft, current)
         and (
-            not _is_grouped(each.draft)
+            not is_grouped(each.draft.candidate)
             or await tx.bindings.peers(each.draft.candidate) == each.draft.peers
         )
     ]
 
 
-def _is_grouped(draft: Draft) -> bool:
-    placement = draft.candidate.placement
+def is_grouped(binding: Binding) -> bool:
+    """Whether it goes with other bindings, or keeps away from them."""
+    placement = binding.placement
     return bool(placement.workload_affinity_key or placement.workload_anti_affinity_key)
 
 

@@ -98,3 +98,20 @@ async def test_a_request_previews_or_commits(running: RunningControlPlane) -> No
 async def test_a_preview_is_checked_as_a_request_is(running: RunningControlPlane) -> None:
     refusal = await refused(asked(running, binding=ResourceBinding(), preview=True))
     assert {"metadata.name", "spec.placement"} <= refusal.violations.keys()
+
+
+async def test_a_preview_does_not_join_a_workload_it_keeps_away_from(
+    running: RunningControlPlane,
+) -> None:
+    def apart(name: str) -> ResourceBinding:
+        wanted = binding(name, replicas=1)
+        wanted.metadata.labels["app"] = "shop"
+        wanted.spec.placement.workload_affinity.anti_affinity.group_by_label_key = "app"
+        return wanted
+
+    async with running.connected("member1", report=report()):
+        preview = await scheduled(running, apart("first"), preview=True)
+        assert (await scheduled(running, apart("second"))).decision.clusters
+        refusal = await refused(asked(running, preview_token=preview.preview_token))
+        assert refusal.reason == "PREVIEW_STALE"
+        assert "affinity groups" in refusal.message
