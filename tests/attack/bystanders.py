@@ -23,13 +23,13 @@ from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, Outcome, ScheduleReq
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.attack.target import CLUSTER, Target
 
-CALL_SECONDS = 10.0
+CALL_SECONDS = 60.0
 PAUSE_SECONDS = 0.01
 PROBE_PAUSE_SECONDS = 0.2
 OK = 200
 # Attackers come from another: what an address may do is theirs to use up, not ours.
 ADDRESS = "127.0.0.2"
-PROBE_SECONDS = 5.0
+PROBE_SECONDS = 60.0
 PAGES = ("/healthz", "/readyz")
 
 serial = itertools.count(1)

@@ -38,8 +38,10 @@ from federation.v1.scheduling_pb2 import (
 )
 from tests.control_planes import (
     SECONDS,
+    AgentStream,
     Refusal,
     RunningControlPlane,
+    heartbeat,
     refusal_of,
     report,
     running_control_plane,
@@ -47,6 +49,7 @@ from tests.control_planes import (
 from tests.databases import connect
 
 BINDINGS = 200
+BEAT_SECONDS = 0.1
 
 
 @pytest.fixture
@@ -261,20 +264,31 @@ async def test_clusters_are_watched_from_where_they_were_listed(
         call.cancel()
 
 
+async def beat(stream: AgentStream) -> None:
+    while True:
+        await stream.say(heartbeat=heartbeat(1, "hash-1-1"))
+        await asyncio.sleep(BEAT_SECONDS)
+
+
+async def told_ready(call: Any, status: str) -> None:
+    """Reads what a watch tells until a cluster's Ready has this status."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            for each in (await call.read()).events:
+                ready = {condition.status for condition in each.cluster.status.conditions[:1]}
+                if status in ready:
+                    return
+
+
 async def test_a_cluster_that_goes_stale_is_told(database_url: str, tmp_path: Path) -> None:
-    async with running_control_plane(database_url, tmp_path, heartbeat_seconds="0.1") as running:
-        async with running.connected("member1", report=report()):
-            pass
+    async with running_control_plane(database_url, tmp_path, heartbeat_seconds="0.5") as running:
         admin = running.admin
         call = admin.clusters.WatchClusters(WatchClustersRequest(), metadata=admin.metadata)
-        async with asyncio.timeout(SECONDS):
-            known = set[str]()
-            while "Unknown" not in known:
-                known |= {
-                    each.cluster.status.conditions[0].status
-                    for each in (await call.read()).events
-                    if each.type != EVENT_TYPE_BOOKMARK
-                }
+        async with running.connected("member1", report=report()) as stream:
+            beating = asyncio.create_task(beat(stream))
+            await told_ready(call, "True")
+            beating.cancel()
+        await told_ready(call, "Unknown")
         call.cancel()
 
 
