@@ -120,6 +120,11 @@ class Committing:
         """A working copy of the fleet as it is known now."""
         return Working(self._fleet.snapshot, allow_unproven=self._allow_unproven)
 
+    def lost(self, working: Working) -> Mapping[str, str]:
+        """The clusters where nothing may grow now, and why."""
+        fleet = working.snapshot.fleet_at(self._clock.now())
+        return {fleet.names[c]: fleet.unready[c] for c in fleet.lost_c.nonzero()[0].tolist()}
+
     def asked(self, binding: Binding) -> Certificate | None:
         """The certificate that the binding asks for, or else its profile."""
         return binding.certificate or self._profiles.profile_of(binding).certificate

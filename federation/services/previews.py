@@ -150,6 +150,11 @@ class Previews:
             held=held,
             adopts=known is None or known.binding.clusters != candidate.clusters,
         )
+        lost = self._committing.lost(working)
+        ran = {each.name: each.replicas for each in candidate.clusters}
+        for target in preview.verdict.decision.clusters:
+            if target.name in lost and target.replicas > ran.get(target.name, 0):
+                raise _stale(preview, f"cluster {target.name} {lost[target.name]}")
         taken = working.reserve(wish)
         if isinstance(taken, Refused):
             reasons = "; ".join(f"{name}: {why}" for name, why in sorted(taken.reasons.items()))

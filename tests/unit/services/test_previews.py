@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.model.cluster import API_SERVER_UNREACHABLE, Blindness
 from federation.model.errors import FederationError, InvalidRequest, PreconditionFailed
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
@@ -54,6 +55,21 @@ async def test_a_preview_decides_and_stores_nothing(
     assert (await rows(engine, "binding"), await rows(engine, "decision")) == (0, 0)
     scheduled = await apply(scheduling, WEB)
     assert decided(scheduled) == shares(previewed.record.decision.clusters)
+
+
+async def test_nothing_is_committed_in_a_cluster_that_cannot_be_seen_any_more(
+    previews: Previews, fleet: FleetOwner, engine: AsyncEngine
+) -> None:
+    previewed = await shown(previews)
+    (name, *_) = [each.name for each in previewed.record.decision.clusters if each.replicas]
+    presence = fleet.view(name).presence
+    blindness = Blindness(since=0.0, reason=API_SERVER_UNREACHABLE)
+    fleet.put_presence(name, replace(presence, blindness=blindness))
+    with pytest.raises(PreconditionFailed, match=f"{name} cannot be seen since 1970-01-01T"):
+        await previews.commit(previewed.token, None)
+    assert await rows(engine, "binding") == 0
+    fleet.put_presence(name, presence)
+    assert (await previews.commit(previewed.token, None)).record.id
 
 
 async def test_the_token_commits_what_was_shown_whatever_was_reported_since(
