@@ -12,6 +12,8 @@ from typing import Final
 
 REQUEST_SECONDS: Final = 5.0
 REQUEST_BYTES: Final = 8_192
+# A new connection takes the place of the oldest: who asks at once is answered.
+MAX_CONNECTIONS: Final = 64
 
 
 class HealthServer:
@@ -21,6 +23,7 @@ class HealthServer:
         self._is_alive = is_alive
         self._is_ready = is_ready
         self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.StreamWriter, None] = {}
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port, which is chosen when 0 is given. Raises OSError."""
@@ -33,6 +36,11 @@ class HealthServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -46,6 +54,7 @@ class HealthServer:
         ):
             pass
         finally:
+            self._open.pop(writer, None)
             writer.close()
 
     def _answer(self, head: bytes) -> bytes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from estimator.health import REQUEST_BYTES, HealthServer
+from estimator.health import MAX_CONNECTIONS, REQUEST_BYTES, HealthServer
 
 
 @asynccontextmanager
@@ -58,3 +58,21 @@ async def test_a_head_without_end_is_dropped_and_the_next_is_answered() -> None:
     async with serving() as port:
         assert await answer(port, b"x" * (2 * REQUEST_BYTES)) == b""
         assert (await answer(port, b"GET /livez HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_connections_that_ask_nothing_keep_nobody_out() -> None:
+    async with serving() as port, AsyncExitStack() as stack:
+        held = []
+        for _ in range(MAX_CONNECTIONS + 5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            writer.write(b"GET /livez HTTP/1.1\r\n")
+            held.append(reader)
+        assert (await answer(port, b"GET /livez HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        # The oldest had to go at once: time alone would let all of them go together.
+        ended = [asyncio.create_task(reader.read()) for reader in held]
+        done, waiting = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+        assert ended[0] in done
+        assert waiting
+        for task in waiting:
+            task.cancel()
