@@ -19,6 +19,7 @@ from federation.codec.decisions import decision_to_message
 from federation.codec.simulations import check_price, simulation_from_message
 from federation.logs import configure_logging
 from federation.model.errors import FederationError, InvalidRequest, LimitExceeded
+from federation.rpc.bindings import warn_of_unread
 from federation.rpc.failures import plugin_failures_logged
 from federation.rpc.status import wire_status_of
 from federation.scheduler.profile import Profiles
@@ -100,6 +101,7 @@ def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:
             decision=simulation.decide(binding),
         )
         response.decisions.append(decision_to_message(record, trace=asked.include_traces))
+        warn_of_unread(request.bindings[position - 1], response.decisions[-1])
         size_bytes += response.decisions[-1].ByteSize()
         if size_bytes > MAX_ANSWER_BYTES:
             raise LimitExceeded(

@@ -120,6 +120,13 @@ async def test_traces_come_when_asked_for(running: RunningControlPlane) -> None:
     assert sum(each.replicas for each in decision.trace.clusters) == 5
 
 
+async def test_what_has_no_effect_is_told(running: RunningControlPlane) -> None:
+    asked = request(workload("web", 1, suspension={"dispatching": True}), workload("db", 1))
+    web, db = await simulated(running, asked)
+    assert list(web.warnings) == ["accepted, but nothing here reads spec.suspension.dispatching"]
+    assert not db.warnings
+
+
 async def test_every_broken_rule_is_told_with_its_path(running: RunningControlPlane) -> None:
     asked = request(workload("a", 1), workload("a", 1), workload("b", -1), tie_break="coin")
     asked.clusters.append(asked.clusters[0])
