@@ -12,6 +12,8 @@ import grpc
 import pytest
 from sqlalchemy import make_url
 
+from federation import app
+from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.resource_pb2 import (
     ObjectMeta,
     ObjectReference,
@@ -158,8 +160,10 @@ async def test_a_plane_that_is_cut_off_in_a_commit_does_not_hold_up_the_others(
 
 
 async def test_who_is_back_calls_no_agent_silent_that_others_heard(
-    fresh_database_url: str, tmp_path: Path
+    fresh_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # After a start nobody is silent for a while, which would hide the fault.
+    monkeypatch.setattr(app, "DIAL_AGAIN_SECONDS", 0.0)
     async with two_planes(fresh_database_url, tmp_path) as (here, there, proxy):
         proxy.fall_silent()
         # Long enough for an agent to count as silent that is not heard for so long.
@@ -167,6 +171,11 @@ async def test_who_is_back_calls_no_agent_silent_that_others_heard(
             await scheduled(here, "lost")
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert (await scheduled(there, "other")).decision.outcome == OUTCOME_SCHEDULED
+        listed = await here.admin.call(here.admin.clusters.ListClusters, ListClustersRequest())
+        (ready,) = [
+            each.status for each in listed.clusters[0].status.conditions if each.type == "Ready"
+        ]
+        assert ready == "True"
         proxy.back()
         answered = 0
         while answered < 10:
