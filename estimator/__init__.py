@@ -1,4 +1,43 @@
 """The estimator agent of fedsched, one per member cluster.
 
 Must stay empty of imports.
+
+- ``agent``: what the agent knows and answers: reports in sequence, heartbeats, and places for
+  replicas
+- ``app``: builds an agent out of its settings and runs it: source, credential, stream
+- ``backoff``: waiting between tries: exponential, with full jitter, up to a cap
+- ``binder``: binds pending pods that name this scheduler: a queue, gangs, a lease, and the
+  Binding API
+- ``binpack``: the binpack scorer: which node of one cluster should take the next replica
+- ``cases``: estimates of many small clusters written out, one JSON object a line: for checking
+  and replay
+- ``cluster``: the member cluster as it is now, kept current event by event
+- ``control_plane``: the wire to the control plane, always dialled from here
+- ``credential``: the agent's credential and where it survives the agent
+- ``estimation``: exact answers from a snapshot: which nodes suit, how many replicas fit, what a
+  report says
+- ``extender``: kube-scheduler's HTTP extender: filter, prioritize, preempt and bind by this
+  agent's picture
+- ``health``: liveness and readiness of an agent over plain HTTP, for the kubelet
+- ``joining``: being let in: the stored credential or a new one for the join token, and whom to
+  trust
+- ``karmada``: Karmada's estimator protocol, answered from this agent's picture
+- ``kube``: reading Kubernetes: its JSON, dumps of it, and the live API
+- ``lease``: the lease by which one of several binders is the one that binds
+- ``live``: the source of an agent inside, or beside, a running cluster
+- ``nodes``: one cluster's nodes and pods as values: only what capacity and placement depend on
+- ``placing``: which nodes a share gets, and what it takes for its pods to be bound there
+- ``reports``: what a cluster reports, as a document: printed by ``estimator report``, read by
+  ``--report``
+- ``scoring_config``: reads the scoring configuration people already have into strategies
+- ``scoring_settings``: settings of an agent's scorers: the extender, the binder, and what both
+  score by
+- ``settings``: settings of a running agent, checked together
+- ``sight``: whether the agent sees its cluster as it is: what every watch says of itself, put
+  together
+- ``snapshot``: the nodes of a cluster at one instant, as columns: what every question is answered
+  from
+- ``sources``: where an agent's picture comes from: the live cluster, a dump, or a script of
+  reports
+- ``unreadable``: what a JSON decoder raises for bytes that came from elsewhere
 """

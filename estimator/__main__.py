@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-import federation.grpc_noise  # noqa: F401 - before grpc
+import federation.runtime.grpc_noise  # noqa: F401 - before grpc
 from estimator.agent import WatchedCluster
 from estimator.cases import answers
 from estimator.estimation.capacity import NodeSet
@@ -29,8 +29,8 @@ from federation.model.grades import DEFAULT_MODEL
 from federation.model.pools.values import MAX_BUDGET, MIN_BUDGET
 from federation.model.resources import amounts_of
 from federation.model.workload import NodeClaim, ReplicaRequirements
-from federation.terminal import OneLineFormatter, json_text, say, say_lines, yaml_text
-from federation.variables import unknown_variables
+from federation.runtime.terminal import OneLineFormatter, json_text, say, say_lines, yaml_text
+from federation.runtime.variables import unknown_variables
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 BUDGET = click.IntRange(MIN_BUDGET, MAX_BUDGET)

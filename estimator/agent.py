@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from estimator.binpack.strategy import Strategy
-from estimator.cache import ClusterCache
-from estimator.change import changed_much
-from estimator.claims import NodeClaim, NodeClaims
-from estimator.echoes import EchoCount
+from estimator.cluster.cache import ClusterCache
+from estimator.cluster.change import changed_much
+from estimator.cluster.claims import NodeClaim, NodeClaims
+from estimator.cluster.echoes import EchoCount
+from estimator.cluster.label_use import LabelUse
+from estimator.cluster.quotas import Quotas
+from estimator.cluster.unschedulable import unschedulable_replicas
 from estimator.estimation.capacity import Capacity, NodeSet, capacity_of, counted_nodes
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
-from estimator.incoming import IncomingPod
-from estimator.label_use import LabelUse
 from estimator.nodes import Owner, Pod
-from estimator.placing import MOST_ALLOCATED, NodePlan, PlaceOrder, beside, place_shares
-from estimator.planning import NOT_FOLLOWED, Plans, Standing, echoes_with
-from estimator.quotas import Quotas
+from estimator.placing.incoming import IncomingPod
+from estimator.placing.place import MOST_ALLOCATED, NodePlan, PlaceOrder, beside, place_shares
+from estimator.placing.plans import NOT_FOLLOWED, Plans, Standing, echoes_with
 from estimator.sight import CURRENT, Sight, View
 from estimator.snapshot import Snapshot
-from estimator.unschedulable import unschedulable_replicas
 from federation.codec.echoes import fitting
 from federation.codec.reports import content_hash
 from federation.model.cluster import (

@@ -21,21 +21,21 @@ from estimator.backoff import Backoff
 from estimator.binder.binder import SCHEDULER_NAME, Binder
 from estimator.binder.election import Election
 from estimator.binpack.strategy import Strategy
+from estimator.control_plane.channel import Dialler, Endpoint
+from estimator.control_plane.enrolment import Identity
+from estimator.control_plane.stream import Speaker, keep_connected, wait_until
 from estimator.credential import CredentialFile, CredentialStore, KeptCredential
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
 from estimator.extender.extender import Extender
 from estimator.health import HealthServer
 from estimator.joining import Joining
+from estimator.karmada.server import KarmadaEstimator, KarmadaSettings, serve_karmada
 from estimator.kube.incoming import read_incoming
 from estimator.kube.pending import PendingPods
 from estimator.kube.secret import CredentialSecret
 from estimator.kube.writing import KubeWrites
 from estimator.live import LiveSource
-from estimator.placing import MOST_ALLOCATED
-from estimator.rpc.channel import Dialler, Endpoint
-from estimator.rpc.enrolment import Identity
-from estimator.rpc.karmada import KarmadaEstimator, KarmadaSettings, serve_karmada
-from estimator.rpc.stream import Speaker, keep_connected, wait_until
+from estimator.placing.place import MOST_ALLOCATED
 from estimator.scoring_config.choice import strategy_for
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
 from estimator.scoring_settings import ExtenderSettings

@@ -10,6 +10,9 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from estimator.control_plane.channel import Dialler
+from estimator.control_plane.enrolment import Identity, enrol
+from estimator.control_plane.trust import fetch_pinned_ca
 from estimator.credential import (
     Credential,
     CredentialStore,
@@ -17,9 +20,6 @@ from estimator.credential import (
     load_credential,
     store_credential,
 )
-from estimator.rpc.channel import Dialler
-from estimator.rpc.enrolment import Identity, enrol
-from estimator.rpc.trust import fetch_pinned_ca
 from estimator.settings import RunSettings
 from federation.model.errors import PermissionRefused, PreconditionFailed
 

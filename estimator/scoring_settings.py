@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from estimator.rpc.channel import Endpoint
+from estimator.control_plane.channel import Endpoint
 from federation.model.errors import InvalidRequest, Violation
 
 DEFAULT_NAMESPACE: Final = "fedsched"

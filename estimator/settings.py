@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import yaml
 
+from estimator.control_plane.channel import Endpoint
+from estimator.control_plane.trust import parse_fingerprint
 from estimator.credential import SecretName
 from estimator.estimation.capacity import NodeSet
-from estimator.rpc.channel import Endpoint
-from estimator.rpc.karmada import KarmadaSettings
-from estimator.rpc.trust import parse_fingerprint
+from estimator.karmada.server import KarmadaSettings
 from estimator.scoring_settings import ScoringSettings, scoring_settings
 from federation.codec.ranges import is_cluster_name
 from federation.model.errors import InvalidRequest, Violation

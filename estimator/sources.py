@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 from estimator.agent import MemberCluster, ScriptedCluster, WatchedCluster
+from estimator.control_plane.enrolment import Identity, identity_of
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.kube.dump import Dump, DumpError, read_dump
 from estimator.reports import read_script
-from estimator.rpc.enrolment import Identity, identity_of
 from federation.model.errors import InvalidRequest, PreconditionFailed
 
 POLL_SECONDS: Final = 1.0

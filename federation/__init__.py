@@ -1,4 +1,31 @@
-"""The control plane of fedsched.
+"""The control plane of fedsched, and ``fedctl``.
 
 Must stay empty of imports: agents pay for whatever is imported here.
+
+- ``agents``: the agents' streams: who is connected, what was asked, what was answered
+- ``app``: the control plane: everything is built, tied together, started and stopped here
+- ``capacity``: what promises rest on: what clusters hold, what of it is left, and what may be
+  promised
+- ``certificates``: a small certificate authority and a server certificate, for trying fedsched
+  out over TLS
+- ``cli``: ``fedctl``, the person's tool
+- ``client``: the typed Python client of the control plane
+- ``codec``: the border: documents, messages of the wire, and the model's values, turned into each
+  other
+- ``database``: the database of one control plane: the user's own, or an embedded one; reachable
+  and up to date
+- ``demo``: ``federation demo``: the main job, shown from nothing with real programs on recorded
+  clusters
+- ``embedded_postgres``: a PostgreSQL server of our own, for those who bring none
+- ``entry``: where the installed programs begin: one that lacks its packages says which extra
+  brings them
+- ``model``: the shared kernel: values and arithmetic both programs agree on
+- ``plugins``: scheduler plugins of others: found through the entry points of installed packages
+- ``rpc``: the gRPC face: servicers, who may call what, deadlines, errors as statuses
+- ``runtime``:
+- ``scheduler``: the replica-division scheduler: arrays in, a decision out
+- ``services``: use cases: transactions, deadlines, and the fleet in memory
+- ``store``: PostgreSQL: tables, statements, and the embedded server
+- ``v1``: generated wire code (``make proto``); never edited by hand
+- ``web``: plain HTTP beside gRPC: the CA certificate, liveness and readiness
 """

@@ -22,10 +22,10 @@ from typing import Any
 
 import click
 
-import federation.grpc_noise  # noqa: F401 - before grpc
-from federation.allocator import give_back_freed_memory
+import federation.runtime.grpc_noise  # noqa: F401 - before grpc
 from federation.app import ControlPlane
 from federation.certificates import make_certificates
+from federation.codec.document_files import document_of
 from federation.database import (
     Database,
     bring_up_to_date,
@@ -33,21 +33,21 @@ from federation.database import (
     pending_migrations,
 )
 from federation.demo.story import run_demo
-from federation.document_files import document_of
-from federation.interruptions import Interruptions
-from federation.logs import configure_logging
 from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
-from federation.scheduler.profile import Profiles
-from federation.settings import (
+from federation.runtime.allocator import give_back_freed_memory
+from federation.runtime.interruptions import Interruptions
+from federation.runtime.logs import configure_logging
+from federation.runtime.settings import (
     CONFIG_VARIABLE,
     OPTIONS,
     LoadedSettings,
     check_serving,
     load_settings,
 )
+from federation.runtime.terminal import Program, error_lines, json_text, say, say_lines, yaml_text
+from federation.scheduler.plugins.profile import Profiles
 from federation.store.migrate import upgrade
-from federation.terminal import Program, error_lines, json_text, say, say_lines, yaml_text
 
 REFUSED, USAGE = 1, 2
 # Objects made before the garbage collector looks at them.

@@ -27,7 +27,6 @@ from federation.agents.sessions import Sessions
 from federation.agents.upkeep import Upkeep
 from federation.certificates import ca_fingerprint, check_issued
 from federation.database import Database, keep_running
-from federation.files import make_private_directory, write_whole
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
@@ -41,32 +40,33 @@ from federation.rpc.scoring import ScoringServicer
 from federation.rpc.simulation import SimulationServicer, add_simulation_to_server
 from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
-from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
-from federation.services.amending import EXPIRED_AT_ONCE, Amending
-from federation.services.availability import Availability
-from federation.services.committing import Committing
+from federation.runtime.files import make_private_directory, write_whole
+from federation.runtime.settings import Address, Settings
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.duties import Duties, Duty, pruning
-from federation.services.finishing import Finishing
-from federation.services.fleet import FleetOwner
-from federation.services.following import Following
-from federation.services.hearing import LoopWatch
-from federation.services.identity import Identity
-from federation.services.learning import Learning
-from federation.services.membership import Membership
-from federation.services.overcommitment import Overcommitment
-from federation.services.presences import Presences
-from federation.services.previews import Previews
-from federation.services.readiness import Readiness
-from federation.services.refreshing import Refreshing
-from federation.services.registration import Registration
-from federation.services.renewal import Renewal
-from federation.services.replicas import Replicas
-from federation.services.reporting import MISSED_BEATS, Beat, Reporting
-from federation.services.scheduling import Scheduling
-from federation.services.watched import BindingSubject, ClusterSubject
-from federation.services.watches import Watches, WatchPace
+from federation.services.estimates.availability import Availability
+from federation.services.fleet.journal_reader import Following
+from federation.services.fleet.overcommitment import Overcommitment
+from federation.services.fleet.readiness import Readiness
+from federation.services.fleet.registry import FleetOwner
+from federation.services.fleet.report_requests import Refreshing
+from federation.services.members.finished_jobs import Finishing
+from federation.services.members.hearing import LoopWatch
+from federation.services.members.identity import Identity
+from federation.services.members.join import Registration
+from federation.services.members.lifecycle import Membership
+from federation.services.members.presences import Presences
+from federation.services.members.renewal import Renewal
+from federation.services.members.replicas import Replicas
+from federation.services.members.reports import MISSED_BEATS, Beat, Reporting
+from federation.services.scheduling.bindings import Scheduling
+from federation.services.scheduling.commit import Committing
+from federation.services.scheduling.label_discovery import Learning
+from federation.services.scheduling.previews import Previews
+from federation.services.scheduling.release import EXPIRED_AT_ONCE, Amending
+from federation.services.watching.subjects import BindingSubject, ClusterSubject
+from federation.services.watching.watches import Watches, WatchPace
 from federation.services.workers import Limits
-from federation.settings import Address, Settings
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.store.signal import JournalSignal

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from federation.files import make_private_directory, write_whole
 from federation.model.errors import InvalidRequest, PreconditionFailed, Violation
+from federation.runtime.files import make_private_directory, write_whole
 
 CA_DAYS = 3650
 SERVER_DAYS = 397  # Apple's clients refuse longer ones.

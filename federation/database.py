@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from federation.database_url import masked_url
-from federation.files import make_private_directory
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
-from federation.settings import LoadedSettings, Settings
-from federation.store.embedded import EmbeddedPostgres
+from federation.runtime.database_url import masked_url
+from federation.runtime.files import make_private_directory
+from federation.runtime.settings import LoadedSettings, Settings
 from federation.store.migrate import pending, upgrade
-from federation.store.postgres_binaries import find_binaries
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 3.0

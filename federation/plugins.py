@@ -10,12 +10,12 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
 
+from federation.codec.document_files import document_of
 from federation.codec.plugin_args import check_args_class
 from federation.codec.profiles import profiles_from_document
-from federation.document_files import document_of
 from federation.model.errors import InvalidRequest, Violation
-from federation.scheduler.plugins import IN_TREE, ExtensionPoint, Plugin
-from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
 
 GROUP: Final = "fedsched.plugins"
 

@@ -18,7 +18,7 @@ from estimator.estimation.capacity import NodeSet
 from estimator.kube.live import LiveCluster
 from estimator.kube.pending import PendingPods
 from estimator.kube.writing import KubeWrites
-from estimator.placing import MOST_ALLOCATED
+from estimator.placing.place import MOST_ALLOCATED
 from tests.kubeapi.documents import namespace, pod
 from tests.kubeapi.resources import EVENTS, PODS, Document
 from tests.kubeapi.server import KubeApiServer

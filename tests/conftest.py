@@ -54,8 +54,8 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if given:
         yield given
         return
-    from federation.store.embedded import EmbeddedPostgres
-    from federation.store.postgres_binaries import find_binaries
+    from federation.embedded_postgres.binaries import find_binaries
+    from federation.embedded_postgres.server import EmbeddedPostgres
 
     bin_directory = os.environ.get("FEDERATION_POSTGRES_BIN")
     server = EmbeddedPostgres(

@@ -20,9 +20,9 @@ from grpc_status import rpc_status
 
 from federation.app import ControlPlane
 from federation.database import Database
-from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
-from federation.services.watches import WatchPace
-from federation.settings import load_settings
+from federation.runtime.settings import load_settings
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.services.watching.watches import WatchPace
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     ConnectResponse,

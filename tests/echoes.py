@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from federation.agents.interests import interest_of
+from federation.capacity.ledger import ClusterLedger
 from federation.model.echoes import (
     Interest,
     Lookout,
@@ -14,7 +15,6 @@ from federation.model.echoes import (
     PodState,
     reservation_of,
 )
-from federation.model.ledger import ClusterLedger
 from federation.model.shapes import Echo, ReservationKey
 
 

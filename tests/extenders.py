@@ -13,7 +13,7 @@ from estimator.estimation.capacity import NodeSet
 from estimator.extender.extender import Extender
 from estimator.kube.incoming import read_incoming
 from estimator.nodes import Node, Pod, PodState
-from estimator.placing import MOST_ALLOCATED
+from estimator.placing.place import MOST_ALLOCATED
 from federation.model.errors import Conflict
 
 GI = 2**30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from federation.model.ledger import ClusterLedger
+from federation.capacity.ledger import ClusterLedger
 from federation.model.reservations import Share
 from federation.model.shapes import Echo
 

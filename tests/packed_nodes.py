@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from federation.capacity.cells import AMOUNTS, COUNT, POOL, SIZE, Residues, View
 from federation.model.pools.bounds import per_replica
-from federation.model.pools.residues import AMOUNTS, COUNT, POOL, SIZE, Residues, View
 from federation.model.resources import is_extended
 from tests.slow_packer import Node
 

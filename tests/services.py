@@ -18,17 +18,17 @@ from federation.model.errors import Unavailable
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
-from federation.services.amending import Amending
-from federation.services.committing import Committing
-from federation.services.fleet import FleetOwner
-from federation.services.following import Following
-from federation.services.learning import Learning
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.services.fleet.journal_reader import Following
+from federation.services.fleet.registry import FleetOwner
+from federation.services.members.join import Registration
+from federation.services.members.reports import Reporting
 from federation.services.ports import Clock, Store, Transaction
-from federation.services.previews import Previews
-from federation.services.registration import Registration
-from federation.services.reporting import Reporting
-from federation.services.scheduling import Scheduling
+from federation.services.scheduling.bindings import Scheduling
+from federation.services.scheduling.commit import Committing
+from federation.services.scheduling.label_discovery import Learning
+from federation.services.scheduling.previews import Previews
+from federation.services.scheduling.release import Amending
 from federation.services.values import (
     AgentHello,
     Enrollment,

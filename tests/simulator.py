@@ -14,6 +14,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from federation.capacity.cluster_room import Room
+from federation.capacity.pool_estimates import pool_bounds
+from federation.capacity.reserve import (
+    FleetRooms,
+    Promise,
+    Refused,
+    certificate_for,
+    packable_c,
+    promise,
+)
 from federation.model.cluster import Cluster
 from federation.model.estimate import MAX_REPLICAS, Bound, Estimates, Source
 from federation.model.placement import (
@@ -23,21 +33,11 @@ from federation.model.placement import (
     ReplicaScheduling,
     SchedulingType,
 )
-from federation.model.pools.level import pool_bounds
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.reserve import (
-    FleetRooms,
-    Promise,
-    Refused,
-    certificate_for,
-    packable_c,
-    promise,
-)
-from federation.scheduler.room import Room
 from tests.echoes import interests_by_name
 from tests.fleet_ledger import Ledger
 from tests.simulator_cluster import Order, SimulatedCluster, Snapshot

@@ -12,6 +12,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from federation.capacity.assignments import Holding
+from federation.capacity.cluster_room import ReportId
 from federation.model.echoes import (
     BINDING_LABEL,
     DECISION_LABEL,
@@ -26,8 +28,6 @@ from federation.model.pools.values import Pools
 from federation.model.resources import PODS
 from federation.model.shapes import Echo
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.held import Holding
-from federation.scheduler.room import ReportId
 from tests.echoes import echoes_of
 from tests.fleets import CPU_ROW, GPU_ROW, MEMORY_ROW, PODS_ROW, RESOURCES, Int64Array, node_columns
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from federation.capacity.assignments import Holding
 from federation.model.pools.matching import Verdict, pool_verdict
 from federation.model.pools.values import Pools
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.held import Holding
 
 # A node: its pool, and what it has left in the order of the cells' resources.
 Node = tuple[int, tuple[int, ...]]

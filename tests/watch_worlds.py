@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
 
-from federation.services.following import JournalObserver
+from federation.services.fleet.journal_reader import JournalObserver
 from federation.services.journal import BindingChanged, Change, Entry, Position
 from federation.services.ports import Store
-from federation.services.watches import Told, Watches, WatchPace
+from federation.services.watching.watches import Told, Watches, WatchPace
 from tests.patience import PATIENCE_SECONDS
 
 # Every wait for something new ends with a bookmark at once.

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from federation.interruptions import Interruptions
+from federation.runtime.interruptions import Interruptions
 from tools.progress import Failed, run, say
 from tools.uv_settings import pip_settings, uv_variables
 

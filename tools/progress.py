@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from federation.interruptions import Interruptions
+from federation.runtime.interruptions import Interruptions
 
 LINES_SHOWN = 15
 COLUMNS_SHOWN = 60

@@ -22,11 +22,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 from federation.codec.bindings import binding_to_message
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.model.placement import Binding, Placement
 from federation.model.workload import ReplicaRequirements as RequestedReplica
-from federation.store.embedded import EmbeddedPostgres
 from federation.store.migrate import upgrade
-from federation.store.postgres_binaries import find_binaries
 from federation.v1.agents_pb2 import NodeShare, PlaceReply
 from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import ReplicaRequirements

@@ -18,9 +18,9 @@ from estimator.binder.ports import ClusterWrites
 from estimator.binder.queue import Place, SchedulingQueue
 from estimator.binder.telling import Telling
 from estimator.binpack.strategy import Strategy
-from estimator.incoming import IncomingPod, PodEvent
-from estimator.judgement import Judgement, Positions
 from estimator.nodes import Pod, PodState
+from estimator.placing.incoming import IncomingPod, PodEvent
+from estimator.placing.judgement import Judgement, Positions
 from estimator.snapshot import Snapshot
 from federation.model.errors import Conflict, FederationError, NotFound
 

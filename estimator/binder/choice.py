@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimator.judgement import Judgement
+from estimator.placing.judgement import Judgement
 
 
 def best_row(judgement: Judgement) -> int | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from estimator.binder.queue import Order
-from estimator.incoming import IncomingPod
+from estimator.placing.incoming import IncomingPod
 
 NAME_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/name"
 MINIMUM_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/min-available"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from estimator.incoming import PodEvent
 from estimator.lease import Lease
+from estimator.placing.incoming import PodEvent
 
 
 class ClusterWrites(Protocol):

@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from estimator.binder.ports import ClusterWrites
-from estimator.incoming import PodEvent
+from estimator.placing.incoming import PodEvent
 from federation.model.errors import FederationError
 
 MAX_WAITING: Final = 2_000

@@ -1,4 +1,26 @@
 """The binpack scorer: which node of one cluster should take the next replica.
 
-Pure: arrays in, scores and placements out; configuration text is read elsewhere.
+- ``arrays``: the nodes of one cluster as columns, and one replica as the scheduler counts it
+- ``balanced_allocation``: nodeResourcesBalancedAllocation: prefer the node whose resources the
+  replica evens out
+- ``breakdown``: a node's score taken apart, for people and for the wire
+- ``fit``: whether and how often a replica fits a node, as NodeResourcesFit filters
+- ``fit_columns``: the part MostAllocated, LeastAllocated and RequestedToCapacityRatio share:
+  which resources count
+- ``least_allocated``: leastAllocated: the emptier the node, the better
+- ``most_allocated``: mostAllocated: the fuller the node, the better
+- ``node_load``: nodes given one by one, as files and case lines give them, turned into columns
+- ``node_scores``: one pod against named nodes: each node's scores, what it is short of, and the
+  parts of it all
+- ``place``: place n replicas of one shape on nodes by score, as if one at a time, without
+  stepping
+- ``profile``: several plugins together, weighted and added, as a kube-scheduler profile scores
+- ``requested_to_capacity_ratio``: requestedToCapacityRatio: percent used, bent by a shape that
+  the operator draws
+- ``requests``: one pod in the views that scoring keeps apart
+- ``shape``: the broken line of RequestedToCapacityRatio: from percent used to a score
+- ``strategy``: what every strategy is: an order of the nodes, and the numbers it was made of
+- ``volcano``: volcano's binpack plugin: how full the requested resources get, as a float
+- ``volcano_units``: amounts as Volcano counts them: cpu in millis, memory and pods whole, all
+  else in thousandths
 """

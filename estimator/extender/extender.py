@@ -23,8 +23,8 @@ from estimator.extender.wire import (
     read_nodes,
     read_victims,
 )
-from estimator.incoming import IncomingPod
-from estimator.judgement import Judgement, Positions
+from estimator.placing.incoming import IncomingPod
+from estimator.placing.judgement import Judgement, Positions
 from federation.model.errors import InvalidRequest, PermissionRefused, Unavailable
 
 # Reading more than this takes longer than the loop may stand still.

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from estimator.extender.ten_points import MAX_POINTS, ten_points
-from estimator.judgement import Judgement
 from estimator.nodes import Pod
+from estimator.placing.judgement import Judgement
 
 UNKNOWN_NODE: Final = "the agent does not know this node"
 

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from estimator.binpack.arrays import ReplicaRequest
-from estimator.incoming import IncomingPod
 from estimator.kube.objects import (
     Affinity,
     Container,
@@ -24,6 +23,7 @@ from estimator.kube.objects import (
 from estimator.kube.origins import belonging_of
 from estimator.kube.shapes import pod_shape
 from estimator.kube.translate import Untranslatable, requirements, unix_seconds
+from estimator.placing.incoming import IncomingPod
 from estimator.unreadable import UNREADABLE
 from federation.model.cluster import TaintEffect
 from federation.model.quantity import QuantityError

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from estimator.incoming import IncomingPod
 from estimator.kube.access import connect, lister
 from estimator.kube.incoming import RawIncoming, incoming_from_raw
 from estimator.kube.loop import LoopSink, WatcherThreads
 from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
 from estimator.kube.watch import Watcher
+from estimator.placing.incoming import IncomingPod
 
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 

@@ -20,11 +20,11 @@ import urllib3
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from estimator.incoming import IncomingPod, PodEvent
 from estimator.kube.access import JSON, connect, decoded, request
 from estimator.kube.objects import RawObject, RawPod, Status
 from estimator.kube.translate import unix_seconds
 from estimator.lease import Lease
+from estimator.placing.incoming import IncomingPod, PodEvent
 from estimator.unreadable import UNREADABLE
 from federation.model.errors import (
     Conflict,

@@ -36,8 +36,8 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from federation.services.members.reports import Reporting
 from federation.services.pace import Pace
-from federation.services.reporting import Reporting
 from federation.services.threads import READING_REPORTS
 from federation.services.troubles import Trouble
 from federation.services.values import AgentHello, Principal, WelcomeFacts

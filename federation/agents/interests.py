@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from federation.agents.sessions import Session
+from federation.capacity.ledger import ClusterLedger
 from federation.codec.interests import interest_messages
 from federation.model.echoes import Interest, InterestUpdate, Owner, SoughtShape
 from federation.model.errors import NotFound
-from federation.model.ledger import ClusterLedger
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.threads import TELLING_AGENTS

@@ -20,9 +20,9 @@ from federation.agents.sessions import (
 )
 from federation.model.errors import FederationError, NotFound, Unauthenticated, Unavailable
 from federation.services.journal import Change, ClusterChanged
+from federation.services.members.renewal import Renewal
+from federation.services.members.reports import Reporting
 from federation.services.ports import Clock
-from federation.services.renewal import Renewal
-from federation.services.reporting import Reporting
 from federation.services.troubles import Trouble
 
 # A credential that the agent did not store is replaced by another after this time.

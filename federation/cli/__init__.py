@@ -1,4 +1,32 @@
 """``fedctl``, the person's tool. One module per group of verbs.
 
 Must not compute answers: the API, or the same pure code it runs, does.
+
+- ``assumptions``: estimates for files of cases beside workloads that are assumed to be there, in
+  sets or replicas
+- ``cases``: files of cases: one JSON object a line in, one answer a line out, wrong lines
+  included
+- ``confirmation``: verbs that end something ask first: on a terminal; elsewhere they must be told
+  beforehand
+- ``connection``: where the control plane is: the options every online verb shares, before and
+  after its name
+- ``decisions``: how a decision is shown: the outcome, the shares, the nodes, and the whole trace
+- ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
+- ``fleet``: verbs about member clusters: get, describe, apply, join-token; and the lists of
+  everything else
+- ``inputs``: what the offline verbs read: clusters, requests, options, each under its field path
+- ``members``: verbs that change a member cluster's standing: cordon, uncordon, delete, replace,
+  revoke
+- ``names``: names given on the command line: of objects, and of the kinds that they are of
+- ``output``: how answers are shown: aligned tables for people, JSON and YAML for programs
+- ``reservations``: verbs about what bindings hold: describe binding, release, renew
+- ``score``: the verb ``score``: which node a scheduler's configuration prefers for a pod, from
+  files alone
+- ``scoring_cases``: lines of scoring cases: nodes and a pod with the strategy to score them by,
+  or a configuration
+- ``scoring_objects``: Kubernetes nodes and pods from files, as the scorer takes them
+- ``simulate``: the verb ``simulate``: decide bindings on clusters from files, without any server
+- ``watch``: ``fedctl watch``: a line, or a document, for everything that happens, until it is
+  interrupted
+- ``workloads``: verbs about workloads: schedule, explain, delete
 """

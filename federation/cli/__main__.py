@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 import click
 
-import federation.grpc_noise  # noqa: F401 - before grpc
+import federation.runtime.grpc_noise  # noqa: F401 - before grpc
 from federation.cli.connection import Connection, accepting_options, connection_options
 from federation.model.errors import FederationError
-from federation.terminal import Program, error_lines, say_lines
+from federation.runtime.terminal import Program, error_lines, say_lines
 
 STATE_HOME = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
 

@@ -11,16 +11,16 @@ from typing import Final
 
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.sets import Workload
-from federation.model.capacity import UNMODELLED, FleetCapacity
+from federation.capacity.deductions import Shape
+from federation.capacity.fleet_reports import UNMODELLED, FleetCapacity
+from federation.capacity.simulated import Outstanding
+from federation.capacity.summary_estimates import PODS_PER_SIMULATED_NODE, positive_amounts
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of_set
 from federation.model.estimate import EstimateOptions, Estimates, ModelRule, Source
 from federation.model.grades import minimums
 from federation.model.resources import PODS
-from federation.model.summary import PODS_PER_SIMULATED_NODE, positive_amounts
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.deductions import Shape
-from federation.scheduler.outstanding import Outstanding
 
 # Nodes that are made up one by one; a cluster of more is answered from its summary.
 MAX_SIMULATED_NODES: Final = 100_000

@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, Final
 
 import click
 
+from federation.codec.document_files import STANDARD_INPUT
 from federation.codec.documents import MAX_DOCUMENT_BYTES, read_json
-from federation.document_files import STANDARD_INPUT
 from federation.model.errors import FederationError, InvalidRequest
-from federation.terminal import json_text, say
+from federation.runtime.terminal import json_text, say
 
 Case = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from federation.terminal import say
+from federation.runtime.terminal import say
 
 yes_option = click.option("--yes", is_flag=True, help="Do it without asking, as scripts have to.")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from federation.cli import output as show
 from federation.model.placement import binding_key
-from federation.terminal import say
+from federation.runtime.terminal import say
 from federation.v1 import estimates_pb2, scheduling_pb2
 
 _LIMITED = {

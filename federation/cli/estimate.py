@@ -12,6 +12,12 @@ from typing import Any
 
 import click
 
+from federation.capacity.deductions import deducted
+from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.fleet_estimates import improved_by_pools
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.pool_estimates import pool_bounds
+from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
 from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.assumptions import replicas_beside, sets_beside
@@ -19,20 +25,14 @@ from federation.cli.cases import Case, answer_cases, cases_option, objects_at, o
 from federation.cli.connection import connection
 from federation.cli.output import Format, output_option
 from federation.client import Client
+from federation.codec.document_files import documents_of
 from federation.codec.estimates import bound_word, source_word
 from federation.codec.requirements import requirements_to_message
 from federation.codec.written import enum_word
-from federation.document_files import documents_of
-from federation.model.capacity import FleetCapacity
 from federation.model.cluster import ClusterState
 from federation.model.estimate import BLIND_UP_TO, Bound, EstimateOptions, Estimates, Source
-from federation.model.fleet_estimates import improved_by_pools
-from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.level import pool_bounds
-from federation.model.pools.promised import PromisedColumns, bounds_beside
 from federation.model.reported_pools import pools_of
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.deductions import deducted
 from federation.v1 import estimates_pb2
 
 EPILOG = """Examples:

@@ -20,16 +20,16 @@ from federation.cli.output import Format, output_option
 from federation.cli.reservations import describe_binding
 from federation.client import Client
 from federation.codec.clusters import OVER_COMMITTED, cluster_from_message
+from federation.codec.document_files import documents_of
 from federation.codec.documents import Document
 from federation.codec.strict import message_from_document
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.unread import dropped_from_documents
 from federation.codec.written import document_from_message
-from federation.document_files import documents_of
 from federation.model.errors import InvalidRequest, NotFound
 from federation.model.placement import SchedulingType
 from federation.model.resources import amount_of
-from federation.terminal import say
+from federation.runtime.terminal import say
 from federation.v1 import resource_pb2
 
 TOLERATED_CLOCK_SECONDS = 5.0

@@ -24,7 +24,7 @@ from federation.model.errors import InvalidRequest, Violation
 from federation.model.estimate import EstimateOptions, Merge, ModelRule, Source
 from federation.model.placement import Binding, TieBreak
 from federation.model.workload import Component, ReplicaRequirements
-from federation.terminal import say
+from federation.runtime.terminal import say
 from federation.v1 import resource_pb2
 
 # A document with the path that its violations are told under.

@@ -13,7 +13,7 @@ from federation.cli.connection import connection
 from federation.cli.names import Kinds
 from federation.codec import ranges, texts
 from federation.codec.violations import Violations
-from federation.terminal import say
+from federation.runtime.terminal import say
 
 
 @click.command(epilog="Example: fedctl cordon member1")

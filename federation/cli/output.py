@@ -25,7 +25,7 @@ from federation.model.resources import (
     MEMORY,
     STORAGE,
 )
-from federation.terminal import json_text, say, say_lines, styled, yaml_text
+from federation.runtime.terminal import json_text, say, say_lines, styled, yaml_text
 
 # Piped output is for other programs: it is never cut to a width.
 UNLIMITED_COLUMNS = 100_000

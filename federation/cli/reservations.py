@@ -14,7 +14,7 @@ from federation.cli.connection import connection
 from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.codec.written import document_from_message
-from federation.terminal import say
+from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
 

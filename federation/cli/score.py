@@ -20,9 +20,9 @@ from federation.cli.cases import answer_cases, cases_option
 from federation.cli.output import Format, output_option
 from federation.cli.scoring_cases import answer_case, checked_configuration
 from federation.cli.scoring_objects import nodes_and_pod
-from federation.document_files import documents_of, read_text
+from federation.codec.document_files import documents_of, read_text
 from federation.model.errors import InvalidRequest, Violation
-from federation.terminal import say
+from federation.runtime.terminal import say
 
 EPILOG = """Examples:
 

@@ -19,16 +19,16 @@ from federation.cli.cases import Case, answer_cases, cases_option, objects_at, o
 from federation.cli.decisions import print_trace
 from federation.cli.output import Format, output_option
 from federation.codec.decisions import trace_to_message
+from federation.codec.document_files import documents_of
 from federation.codec.unread import dropped_from_documents, unread_in_message
 from federation.codec.workloads import bindings_from_documents
-from federation.document_files import documents_of
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, TieBreak
 from federation.plugins import read_profiles
+from federation.runtime.terminal import say
 from federation.scheduler.decision import Decision
-from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.simulation import Simulation, SimulationOptions, check_bindings
-from federation.terminal import say
 
 EPILOG = """Examples:
 

@@ -16,7 +16,7 @@ from federation.cli.names import Kinds
 from federation.client import Client, WatchMessage
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
-from federation.terminal import json_text, say
+from federation.runtime.terminal import json_text, say
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 
 E = TypeVar("E", scheduling_pb2.BindingEvent, clusters_pb2.ClusterEvent)

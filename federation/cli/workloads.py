@@ -22,14 +22,14 @@ from federation.cli.decisions import (
 from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.client import Client
+from federation.codec.document_files import documents_of
 from federation.codec.ranges import MAX_LEASE_SECONDS
 from federation.codec.unread import dropped_from_documents
 from federation.codec.workloads import bindings_from_documents
 from federation.codec.written import document_from_message
-from federation.document_files import documents_of
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Certificate
-from federation.terminal import say
+from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
 DECISION_ID_LENGTH = 36

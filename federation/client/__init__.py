@@ -1,6 +1,11 @@
 """The typed Python client of the control plane.
 
-Speaks the generated messages; must not know files, terminals or the scheduler.
+- ``api``: the asynchronous client: one method per rpc, pages followed, failures as the error tree
+- ``blocking``: the client for code without an event loop: the same methods, run on one private
+  loop thread
+- ``failures``: turns a failed call's status into the error tree, details included
+- ``watching``: watches that go on: resumed when the connection breaks, begun anew when too much
+  was missed
 """
 
 from __future__ import annotations

@@ -1,4 +1,56 @@
 """The border: documents, messages of the wire, and the model's values, turned into each other.
 
-Checks everything that comes in and names every broken rule; must not decide or store anything.
+- ``bindings``: resource bindings, from messages and back
+- ``clusters``: member clusters, from messages and back
+- ``components``: the components of a workload, from messages and back
+- ``counts``: how many of anything a request may hold: more than anybody means, and little enough
+  to read
+- ``decisions``: decisions and their traces to messages
+- ``descriptors``: what the descriptors of protobuf do not say directly, nor their type stubs
+- ``document_files``: files of documents that somebody named, read whole and checked for size
+  before they are
+- ``documents``: text to documents: YAML (several), JSON, and Kubernetes lists, as plain mappings
+- ``echoes``: what reports count of promises, from messages and back
+- ``estimates``: estimates: requests from messages, answers to messages
+- ``field_tables``: tables of the fields that types of other projects have, written as text
+- ``interests``: what agents are to look for, from messages and back
+- ``karmada_fields``: fields of Karmada's and Kubernetes' own types that fedsched accepts and
+  reads over
+- ``kubernetes_fields``: the fields of Kubernetes' own workloads, at the levels that fedsched
+  reads, from 1.25 to 1.37
+- ``models``: resource models and grade counts, from messages and back
+- ``packable``: what decisions pack into, for simulations elsewhere: pools and outstanding
+  promises, both ways
+- ``placements``: placements, from messages and back: where a workload may go and how replicas are
+  divided
+- ``plugin_args``: the arguments of scheduler plugins: objects into the frozen dataclasses that
+  plugins declare
+- ``pods``: pod templates as replica requirements, read leniently: their schema is Kubernetes' own
+- ``policies``: propagation policies: which one a workload falls under
+- ``pools``: node pools of reports, from messages and back
+- ``profiles``: scheduler profiles out of a FederationSchedulerConfiguration, strictly
+- ``ranges``: rules about single values of the wire: names, whole numbers, words out of a closed
+  set
+- ``remembered``: values that were read before, by the bytes of their messages: many bindings ask
+  for the same
+- ``reports``: agents' reports, from messages and back, and the hash that names their content
+- ``requirements``: what one replica asks for, from messages and back
+- ``selectors``: label, field and node selectors, tolerations and taints, from messages and back
+- ``simulations``: simulations: clusters, bindings and options from messages, decisions to
+  messages
+- ``strict``: documents to messages and back, strictly: unknown fields and wrong types are refused
+  by path
+- ``summaries``: resource summaries: quantities of a cluster's status as amounts in base units,
+  and back
+- ``texts``: rules about texts of the wire that people are shown: labels, annotations, uids, and
+  free words
+- ``timestamps``: points in time: RFC 3339 text, protobuf timestamps, Unix seconds
+- ``unread``: fields that are accepted, as Karmada writes them, and that nothing here reads: told,
+  not refused
+- ``violations``: collects broken rules, so that a caller hears of all of them at once
+- ``workloads``: documents as bindings: resource bindings as they are, workloads through their
+  policy
+- ``written``: messages to documents, in the spelling people know from Kubernetes: integers stay
+  numbers
+- ``yaml_values``: yAML streams as plain values: dicts, lists, text, numbers, booleans and None
 """

@@ -15,7 +15,7 @@ from federation.codec.timestamps import timestamp_from_seconds
 from federation.model.estimate import Source
 from federation.model.reservations import PromiseCertificate
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.division import Limit
+from federation.scheduler.division.strategies import Limit
 from federation.scheduler.trace import DivisionTrace, Trace
 from federation.v1 import scheduling_pb2
 

@@ -15,8 +15,7 @@ from federation.codec.pods import list_at, object_at
 from federation.codec.violations import Violations, joined
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Certificate
-from federation.scheduler.plugins import IN_TREE, ExtensionPoint, Plugin
-from federation.scheduler.profile import (
+from federation.scheduler.plugins.profile import (
     DEFAULT_PROFILE,
     Filter,
     Permit,
@@ -24,6 +23,7 @@ from federation.scheduler.profile import (
     Profiles,
     Score,
 )
+from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
 
 API_VERSION: Final = "fedsched.io/v1"
 KIND: Final = "FederationSchedulerConfiguration"

@@ -1,4 +1,8 @@
 """``federation demo``: the main job, shown from nothing with real programs on recorded clusters.
 
 Must not do anything a user could not do with the same commands.
+
+- ``programs``: the demo's child processes: started in order, each with its own log, ended
+  together
+- ``story``: what the demo shows, step by step, by running the commands a user would
 """

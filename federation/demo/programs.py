@@ -19,8 +19,8 @@ from typing import Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from federation.interruptions import Interruptions
 from federation.model.errors import FederationError
+from federation.runtime.interruptions import Interruptions
 
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 30.0

@@ -27,10 +27,10 @@ from federation.demo.programs import (
     keep_logs,
     last_words,
 )
-from federation.interruptions import Interruptions
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.model.errors import FederationError
-from federation.store.embedded import EmbeddedPostgres
-from federation.store.postgres_binaries import find_binaries
+from federation.runtime.interruptions import Interruptions
 
 CONTROL_PLANE = "control-plane"
 PREFIX = "FEDERATION_"

@@ -1,4 +1,30 @@
 """The shared kernel: values and arithmetic both programs agree on.
 
-Pure: standard library and numpy only; no I/O, no clock, no randomness.
+- ``arrays``: the array types of the scheduler's rooms
+- ``cluster``: member clusters as the control plane knows them, and what their agents report
+- ``component_sets``: a workload of several components as one shape: what a whole set of them asks
+  for
+- ``echoes``: which pods stand for which reservation: what an agent counts while it takes a
+  report's snapshot
+- ``errors``: the error tree
+- ``estimate``: how many replicas fit: what each level answers, and how levels make one answer
+- ``grades``: graded resource models: which grade a node's free resources fall in
+- ``placement``: placement and binding: where a workload may go and how its replicas are divided
+- ``pod_request``: what one pod asks of its node: containers, init containers, sidecars, overhead,
+  pod-level
+- ``pools``: what an agent's report says of free nodes: pools, cells, and the bounds they prove
+- ``printable``: texts of others, made safe to show: nothing in them acts on a terminal, a log or
+  a page
+- ``quantity``: Kubernetes quantity strings ("500m", "1.5Gi", "2e3"), read and written exactly
+- ``reported_pools``: pools between what is reckoned with and what is reported, both ways and
+  without loss
+- ``reservations``: what was promised to bindings and what agents have seen of it: values, and
+  what is outstanding
+- ``resources``: resource names and the unit each is counted in: cpu in millicores, all else in
+  whole units
+- ``selectors``: whether one object's labels suit a workload: selectors and requirements
+- ``shapes``: what pods of promises are told apart by, and what a report counts of them
+- ``tolerations``: what many tolerations cover, looked up by a taint's key, effect and value
+- ``workload``: what is being scheduled: a workload's requirements, its components and where it
+  already runs
 """

@@ -1,6 +1,6 @@
 """Graded resource models: which grade a node's free resources fall in. Ranges hold their lower end.
 
-Pure. Must not turn grades into replicas: ``federation.model.summary`` does.
+Pure. Must not turn grades into replicas: ``federation.capacity.summary_estimates`` does.
 """
 
 from __future__ import annotations

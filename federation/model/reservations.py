@@ -1,7 +1,7 @@
 """What was promised to bindings and what agents have seen of it: values, and what is outstanding.
 
 Pure; amounts in base units, replicas are whole. Must not pack anything, nor remember anything:
-``federation.model.ledger`` remembers, ``federation.scheduler.reserve`` packs.
+``federation.capacity.ledger`` remembers, ``federation.capacity.reserve`` packs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,34 @@
 """The gRPC face: servicers, who may call what, deadlines, errors as statuses.
 
 Must not decide anything: a servicer reads a message, calls one service and writes the answer.
+
+- ``agents``: agents: the stream of one agent, handed to whoever converses with it
+- ``batches``: a batch of bindings: items read one by one, decided together, answered in order
+- ``bindings``: bindings out of requests: of a size that is kept, and sound by themselves; large
+  ones are read in a thread
+- ``clusters``: clusters: joining, reading, changing what people say about them
+- ``estimates``: estimates: how many replicas of each shape fit in each cluster, packed
+- ``failures``: failures of scheduler plugins: told to the caller in a line, and to the log with
+  their stack
+- ``interceptors``: what every call passes first: who calls, whether that is allowed, its
+  deadline, its errors
+- ``joining``: the one command that joins a cluster, with everything an agent must know to trust
+  us
+- ``once``: idempotency keys: which requests are the same one, asked again by the same caller
+- ``pages``: pages of lists: their size, and the opaque token that leads to the next one
+- ``peers``: peers: questions that another control plane asks an agent of ours
+- ``placing``: asking agents for nodes after a commit: beside the answer or behind it, and never
+  lost halfway
+- ``promises``: what bindings hold, over the wire: released early, or kept longer by renewing a
+  lease
+- ``scheduling``: scheduling: decide, read and delete bindings, read decisions
+- ``scoring``: scoring: nodes for a pod, as kube-scheduler or Volcano would score them
+- ``simulation``: simulation: what would be decided on clusters that come with the request
+- ``simulation_worker``: the program of the processes that simulate: requests on standard input,
+  answers on the output
+- ``status``: errors as gRPC statuses: one table, and the details that go with a code
+- ``strangers``: what callers who have not proved who they are may cost: calls at once, and
+  mistakes a second
+- ``watching``: watches over the wire: events as messages that fit, written no faster than they
+  are taken
 """

@@ -19,11 +19,11 @@ from federation.rpc.interceptors import Context
 from federation.rpc.joining import Advertised, join_command
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.watching import clusters_response, serve_watch
-from federation.services.membership import Membership
+from federation.services.members.join import DEFAULT_TOKEN_SECONDS, Registration
+from federation.services.members.lifecycle import Membership
 from federation.services.ports import Clock
-from federation.services.registration import DEFAULT_TOKEN_SECONDS, Registration
 from federation.services.values import ClusterView, Enrollment
-from federation.services.watches import Watches
+from federation.services.watching.watches import Watches
 from federation.v1 import clusters_pb2 as messages
 from federation.v1.clusters_pb2_grpc import ClustersServicer as Servicer
 from federation.v1.resource_pb2 import Cluster as ClusterMessage

@@ -16,7 +16,7 @@ from federation.codec.estimates import (
 from federation.model.errors import LimitExceeded
 from federation.rpc.bindings import read_off_loop
 from federation.rpc.interceptors import Context, seconds_left
-from federation.services.availability import EXACT_SECONDS, Availability
+from federation.services.estimates.availability import EXACT_SECONDS, Availability
 from federation.services.threads import ESTIMATING
 from federation.v1 import estimates_pb2 as messages
 from federation.v1.estimates_pb2_grpc import EstimatesServicer as Servicer

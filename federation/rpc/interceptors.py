@@ -44,7 +44,7 @@ from federation.model.errors import (
 )
 from federation.rpc.status import status_of
 from federation.rpc.strangers import Strangers
-from federation.services.identity import Identity
+from federation.services.members.identity import Identity
 from federation.services.values import Principal, PrincipalKind
 
 AUTHORIZATION = "authorization"

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from federation.codec.strict import is_unicode
 from federation.model.errors import InvalidRequest
-from federation.services.watches import position_of
+from federation.services.watching.watches import position_of
 
 DEFAULT_PAGE_SIZE = 500
 MAX_PAGE_SIZE = 1000

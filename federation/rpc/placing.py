@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from federation.model.errors import FederationError
 from federation.model.placement import Binding
-from federation.services.scheduling import Scheduling
+from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import DecisionRecord, Scheduled
 
 MAX_RUNNING = 1000

@@ -25,12 +25,12 @@ from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed
 from federation.rpc.watching import bindings_response, serve_watch
-from federation.services.previews import Previews
-from federation.services.scheduling import Scheduling
+from federation.services.scheduling.bindings import Scheduling
+from federation.services.scheduling.previews import Previews
 from federation.services.threads import ENCODING
 from federation.services.values import DecisionRecord, Once, Scheduled
-from federation.services.watched import BindingKey
-from federation.services.watches import Watches
+from federation.services.watching.subjects import BindingKey
+from federation.services.watching.watches import Watches
 from federation.v1 import scheduling_pb2 as messages
 from federation.v1.scheduling_pb2_grpc import SchedulingServicer as Servicer
 

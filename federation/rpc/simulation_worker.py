@@ -17,16 +17,16 @@ from typing import BinaryIO, Final
 
 from federation.codec.decisions import decision_to_message
 from federation.codec.simulations import check_price, simulation_from_message
-from federation.logs import configure_logging
 from federation.model.errors import FederationError, InvalidRequest, LimitExceeded
 from federation.rpc.bindings import warn_of_unread
 from federation.rpc.failures import plugin_failures_logged
 from federation.rpc.status import wire_status_of
-from federation.scheduler.profile import Profiles
+from federation.runtime.logs import configure_logging
+from federation.runtime.settings import LogFormat, LogLevel
+from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.simulation import Simulation, check_bindings
 from federation.services.values import DecisionRecord
 from federation.services.workers import HEADER, LENGTH, OUT_OF_MEMORY_CODE, TAKEN, AnswerKind
-from federation.settings import LogFormat, LogLevel
 from federation.v1.simulation_pb2 import SimulateRequest, SimulateResponse
 
 # What clients take by default, and a margin.

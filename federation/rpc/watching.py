@@ -19,8 +19,8 @@ from federation.model.errors import Conflict, Unavailable
 from federation.rpc.interceptors import Context
 from federation.rpc.pages import fitting
 from federation.services.ports import Clock
-from federation.services.watched import BindingEvent, ClusterEvent
-from federation.services.watches import RELIST, Watches
+from federation.services.watching.subjects import BindingEvent, ClusterEvent
+from federation.services.watching.watches import RELIST, Watches
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 
 # A watcher that takes nothing for so long is not there any more.

@@ -1,4 +1,32 @@
 """The replica-division scheduler: arrays in, a decision out.
 
-Pure: knows the model and nothing else; no I/O, no clock, no randomness.
+- ``affinity``: which clusters of a fleet a ClusterAffinity matches
+- ``cautions``: what people should know beside a decision: what had no effect, and what it rests
+  on
+- ``cycle``: one scheduling cycle: filter, score, select, divide, with everything recorded
+- ``decision``: the answer of a scheduling cycle
+- ``demand``: what a binding asks clusters to hold: replicas, whole component sets, or an object
+  without pods
+- ``division``: how replicas are divided among the selected clusters
+- ``fleet``: the immutable array snapshot of the clusters that one decision, or thousands, work on
+- ``plugins``: the plugins of a cycle: filters, scores, permits, and the profiles that name them
+- ``promisable``: how many more replicas can be promised in each cluster, as far as rooms can tell
+- ``reasons``: why a binding could not be scheduled, in words with numbers
+- ``recent``: what was worked out for the last few subjects, so that it is not worked out again
+  for equal ones
+- ``resolved_placement``: what a placement comes to on a fleet, worked out once for all bindings
+  that ask the same
+- ``scarcity``: what is scarce where a binding finds too little room, in one clause
+- ``selection``: which clusters a workload is spread over
+- ``serialization``: frozen values of arrays, enums and tuples to plain builtins and back, by
+  their type hints
+- ``simulated_rooms``: the rooms of a simulation's clusters that come with pools, and what is
+  promised in them
+- ``simulation``: decides bindings one after the other on a fleet that only exists in memory
+- ``stages``: the stages of a cycle, each from the cycle's state to the record of what it found
+- ``state``: what one cycle knows: the binding, the fleet, availability, and what runs where
+- ``trace``: the record of one decision, in columns: what was known, refused, scored, selected and
+  divided
+- ``triggers``: why a binding is decided again, and which of its clusters it has to leave for that
+- ``validation``: what makes a binding meaningless, although it is well formed
 """

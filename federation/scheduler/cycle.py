@@ -20,19 +20,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from federation.model.arrays import BoolArray, IntArray, filled, read_only
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
-from federation.scheduler.arrays import BoolArray, IntArray, filled, read_only
 from federation.scheduler.cautions import warnings_of
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
-from federation.scheduler.division import Division
-from federation.scheduler.filters import FILTERS
+from federation.scheduler.division.strategies import Division
+from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.profile import DEFAULT_PROFILE, Filter, Profile
+from federation.scheduler.plugins.filters import FILTERS
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
 from federation.scheduler.reasons import refusals_text, unknown_text, unnamed_text
-from federation.scheduler.spread import Selection
+from federation.scheduler.resolved_placement import Group, Terms
+from federation.scheduler.selection.spread import Selection
 from federation.scheduler.stages import (
     candidate_order,
     divide_units,
@@ -45,8 +47,6 @@ from federation.scheduler.stages import (
     selection_trace,
 )
 from federation.scheduler.state import ALONE, CycleState, Surroundings, prior_replicas
-from federation.scheduler.terms import Group, Terms
-from federation.scheduler.ties import TieOrder
 from federation.scheduler.trace import (
     DivisionTrace,
     FilterTrace,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from federation.model.workload import TargetCluster
-from federation.scheduler.plain import to_plain
+from federation.scheduler.serialization import to_plain
 from federation.scheduler.trace import Trace
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from federation.model.arrays import BoolArray, IntArray, read_only
 from federation.model.placement import Binding, SpreadConstraint, SpreadField
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.arrays import BoolArray, IntArray, read_only
-from federation.scheduler.division import DivisionRule, Strategy
-from federation.scheduler.spread import Need
+from federation.scheduler.division.strategies import DivisionRule, Strategy
+from federation.scheduler.selection.spread import Need
 
 _ONE_CLUSTER = SpreadConstraint(by=SpreadField.CLUSTER, min_groups=1, max_groups=1)
 

@@ -12,10 +12,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
+from federation.model.arrays import BoolArray, IntArray, read_only
 from federation.model.cluster import Cluster, Taint
 from federation.model.errors import InvalidRequest
 from federation.model.workload import TargetCluster
-from federation.scheduler.arrays import BoolArray, IntArray, read_only
 from federation.scheduler.recent import Recent
 
 Value = TypeVar("Value", bound=Hashable)

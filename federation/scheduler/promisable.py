@@ -1,6 +1,6 @@
 """How many more replicas can be promised in each cluster, as far as rooms can tell.
 
-Pure. Must not promise anything: ``federation.scheduler.reserve`` does.
+Pure. Must not promise anything: ``federation.capacity.reserve`` does.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Final
 
 import numpy as np
 
+from federation.capacity.cluster_room import Room
+from federation.capacity.component_sets import packable_sets_c
+from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.reserve import packable_c
+from federation.model.arrays import BoolArray
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, Certificate
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.arrays import BoolArray
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.fleet_rooms import FleetRooms
-from federation.scheduler.packable_sets import packable_sets_c
-from federation.scheduler.reserve import packable_c
-from federation.scheduler.room import Room
 
 NO_POOLS: Final = "the cluster reports no node pools, and nothing else proves that there is room"
 OVERCOMMITTED: Final = "the cluster is over-committed"

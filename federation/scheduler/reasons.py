@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from federation.model.arrays import BoolArray
 from federation.model.estimate import Estimates
 from federation.model.placement import ClusterAffinity
-from federation.scheduler.arrays import BoolArray
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.trace import FilterTrace
 

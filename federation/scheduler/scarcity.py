@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from federation.model.arrays import IntArray
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
 from federation.model.resources import PODS
@@ -22,7 +23,6 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
-from federation.scheduler.arrays import IntArray
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 

@@ -9,19 +9,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from federation.capacity.cluster_room import ReportId, Room, worth
+from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.many_rooms import UnpackedRoom
+from federation.capacity.reserve import Refused, promise
+from federation.model.arrays import BoolArray
 from federation.model.cluster import ClusterState
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
 from federation.model.reported_pools import pools_of
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component
-from federation.scheduler.arrays import BoolArray
 from federation.scheduler.decision import Decision
-from federation.scheduler.fleet_rooms import FleetRooms
-from federation.scheduler.many_rooms import UnpackedRoom
 from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
-from federation.scheduler.reserve import Refused, promise
-from federation.scheduler.room import ReportId, Room, worth
 
 
 class SimulatedRooms:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from federation.model.capacity import FleetCapacity
+from federation.capacity.deductions import Shape, with_all_waiting
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.simulated import Outstanding
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
@@ -18,11 +20,9 @@ from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.deductions import Shape, with_all_waiting
 from federation.scheduler.demand import Demand
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.outstanding import Outstanding
-from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.promisable import OVERCOMMITTED, instead_where, without_room
 from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.simulated_rooms import SimulatedRooms

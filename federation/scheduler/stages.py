@@ -11,18 +11,18 @@ from itertools import takewhile
 
 import numpy as np
 
+from federation.model.arrays import BoolArray, IntArray, filled, read_only
 from federation.model.placement import SpreadField, TieBreak
-from federation.scheduler.arrays import BoolArray, IntArray, filled, read_only
 from federation.scheduler.demand import Demand
-from federation.scheduler.division import Candidates, Division, divide
-from federation.scheduler.filters import STANDING
+from federation.scheduler.division.strategies import Candidates, Division, divide
+from federation.scheduler.division.ties import Direction, TieOrder
 from federation.scheduler.fleet import Column, Fleet
-from federation.scheduler.profile import Filter, Permit, Score
-from federation.scheduler.running import is_in_tree, objection_by, refusals_by, scores_by
-from federation.scheduler.spread import Selection, Shortlist, select
+from federation.scheduler.plugins.filters import STANDING
+from federation.scheduler.plugins.profile import Filter, Permit, Score
+from federation.scheduler.plugins.run import is_in_tree, objection_by, refusals_by, scores_by
+from federation.scheduler.resolved_placement import Group, Limits, Standing, Terms
+from federation.scheduler.selection.spread import Selection, Shortlist, select
 from federation.scheduler.state import CycleState
-from federation.scheduler.terms import Group, Limits, Standing, Terms
-from federation.scheduler.ties import Direction, TieOrder
 from federation.scheduler.trace import (
     DivisionTrace,
     FilterTrace,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from federation.model.arrays import BoolArray, IntArray, filled, nowhere, read_only
 from federation.model.placement import Binding
-from federation.scheduler.arrays import BoolArray, IntArray, filled, nowhere, read_only
 from federation.scheduler.fleet import Fleet
 
 

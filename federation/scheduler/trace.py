@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from federation.scheduler.arrays import BoolArray, FloatArray, IntArray, LevelArray
-from federation.scheduler.plain import from_plain, to_plain
+from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
+from federation.scheduler.serialization import from_plain, to_plain
 
 # Raised whenever the same inputs may give another answer: a replay under another revision says so.
 ALGORITHM_REVISION = 1

@@ -12,8 +12,8 @@ from typing import Final
 from federation.model.cluster import TaintEffect
 from federation.model.placement import Binding
 from federation.model.tolerations import Tolerations
-from federation.scheduler.filters import taint_text
 from federation.scheduler.fleet import Fleet
+from federation.scheduler.plugins.filters import taint_text
 
 # What was asked for, in the words of the trigger.
 _ASKED: Final[Mapping[str, Callable[[Binding], object]]] = {

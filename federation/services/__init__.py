@@ -1,4 +1,27 @@
 """Use cases: transactions, deadlines, and the fleet in memory.
 
 Must not see protobuf or SQL: what is needed from below is named in ``ports``.
+
+- ``duties``: background work that one control plane at a time does for the whole fleet, under a
+  lease
+- ``estimates``: how many replicas still fit, and where
+- ``fleet``: the fleet in memory, kept up with the journal
+- ``journal``: the journal: what was committed about promises, reports, clusters and bindings, in
+  order
+- ``journal_ports``: what use cases need from the store for promises: the journal, reservations,
+  keys, duties, peers
+- ``members``: member clusters and who speaks for them: joining, credentials, reports, presence
+- ``pace``: how much may come from somebody: so much at once, and then so much a second
+- ``packed_previews``: a preview's binding and decision as one small body, and back
+- ``packed_traces``: what a decision was made on and why, as one small body, and back
+- ``ports``: what the use cases need from below: storage in transactions, the agents, the time
+- ``scheduling``: from a request to a committed decision, and what ends promises afterwards
+- ``secrets``: tokens of the form ``id.secret``: made here, shown once, kept as a hash
+- ``telling``: telling observers of what is done already: their faults change nothing of it
+- ``threads``: threads by kind of work: so many of each, and so much that may wait for one
+- ``troubles``: what keeps happening to work that is done again and again: told when it begins,
+  changes, ends
+- ``values``: what the use cases take and answer, beside the model's own values
+- ``watching``: watches of what is committed: resumable, coalesced, bounded
+- ``workers``: processes that answer questions for callers, and end with them: bytes in, bytes out
 """

@@ -12,7 +12,7 @@ import msgspec
 
 from federation.model.placement import Binding
 from federation.scheduler.decision import Decision
-from federation.scheduler.plain import from_plain
+from federation.scheduler.serialization import from_plain
 from federation.services.packed_traces import TRACE_COMPRESSION
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from federation.scheduler.plain import plain_column
+from federation.scheduler.serialization import plain_column
 from federation.scheduler.trace import Trace
 from federation.services.threads import PACKING, Threads
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from federation.capacity.cluster_room import Room
 from federation.model.cluster import Blindness, Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.grades import ResourceModel
@@ -19,7 +20,6 @@ from federation.model.placement import Binding, binding_key
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
-from federation.scheduler.room import Room
 from federation.services.journal import Position
 
 

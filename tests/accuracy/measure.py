@@ -12,7 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.capacity import FleetCapacity
+from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.pool_estimates import pool_bounds
+from federation.capacity.summary_estimates import estimate_replicas
 from federation.model.cluster import (
     CapacityReport,
     Cluster,
@@ -23,11 +26,8 @@ from federation.model.cluster import (
 from federation.model.estimate import EstimateOptions, ModelRule, Source
 from federation.model.grades import DEFAULT_MODEL, count_grades, model_hash
 from federation.model.pools.building import build_pools, partition_nodes
-from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.level import pool_bounds
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import Cells
-from federation.model.summary import estimate_replicas
 from federation.model.workload import ReplicaRequirements
 from tests.fleets import (
     CPU_ROW,

@@ -10,21 +10,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = {
-    "federation": (
-        "__main__ agents app certificates cli.offline client codec database demo files logs model "
-        "plugins rpc.scoring scheduler services settings store v1 web"
-    ),
-    "estimator": (
-        "__main__ agent app backoff binder binpack cache cases change claims credential "
-        "estimation extender health incoming joining judgement karmada kube lease live nodes "
-        "placing quotas reports rpc scoring_config scoring_settings settings snapshot sources "
-        "unschedulable"
-    ),
-}
+PACKAGES = ("federation", "estimator")
 REFUSED = [
     ("federation.model", "import federation.scheduler"),
     ("federation.scheduler", "import federation.services"),
+    ("federation.capacity", "import federation.scheduler"),
+    ("federation.model", "import federation.capacity"),
+    ("federation.capacity.packing", "import federation.capacity.reserve"),
+    ("federation.scheduler.division", "import federation.scheduler.cycle"),
+    ("federation.services.fleet", "import federation.services.scheduling"),
+    ("federation.services.watching", "import federation.services.estimates"),
     ("federation.services", "import federation.store"),
     ("federation.store", "import federation.rpc"),
     ("federation.web", "import federation.agents"),
@@ -45,7 +40,7 @@ REFUSED = [
     ("federation.cli", "import kubernetes"),
     ("estimator.agent", "import federation.scheduler"),
     ("estimator.kube", "import sqlalchemy"),
-    ("estimator.binpack", "import estimator.cache"),
+    ("estimator.binpack", "import estimator.cluster.cache"),
     ("estimator.extender", "import estimator.kube"),
     ("estimator.binder", "import estimator.kube"),
     ("estimator.binder", "import estimator.extender"),
@@ -54,26 +49,26 @@ REFUSED = [
     ("estimator.scoring_config", "import estimator.snapshot"),
     ("estimator.scoring_config", "import os"),
     ("federation.services", "import estimator.scoring_config"),
-    ("federation.settings", "import federation.app"),
-    ("federation.files", "import federation.settings"),
+    ("federation.runtime.settings", "import federation.app"),
+    ("federation.runtime.files", "import federation.runtime.settings"),
     ("federation.services", "import federation.certificates, federation.store"),
     ("federation.app", "import federation.demo"),
     ("federation.store", "import federation.database"),
     ("federation.rpc", "import federation.cli"),
     ("estimator.sources", "import estimator.live"),
-    ("estimator.rpc", "import estimator.settings"),
-    ("estimator.kube", "import estimator.rpc"),
-    ("estimator.agent", "import estimator.rpc"),
-    ("estimator.claims", "import estimator.placing"),
-    ("estimator.claims", "import estimator.cache"),
-    ("estimator.credential", "import estimator.rpc"),
+    ("estimator.control_plane", "import estimator.settings"),
+    ("estimator.kube", "import estimator.control_plane"),
+    ("estimator.agent", "import estimator.control_plane"),
+    ("estimator.cluster.claims", "import estimator.placing.place"),
+    ("estimator.cluster.claims", "import estimator.cluster.cache"),
+    ("estimator.credential", "import estimator.control_plane"),
     ("estimator.backoff", "import estimator.nodes"),
 ]
 ALLOWED = [
     ("federation.app", "import federation.rpc, federation.store"),
     ("federation.rpc.scoring", "import estimator.binpack, estimator.scoring_config"),
     (
-        "federation.cli.offline",
+        "federation.cli.score",
         "import estimator.estimation, estimator.scoring_config, federation.scheduler",
     ),
     ("estimator.scoring_config", "import estimator.binpack, federation.model, yaml"),
@@ -82,37 +77,44 @@ ALLOWED = [
     ("federation.services", "import federation.scheduler, logging"),
     ("federation.model", "import math, dataclasses"),
     ("estimator.nodes", "import federation.model"),
-    ("estimator.rpc", "import federation.codec, federation.v1, estimator.agent"),
-    ("estimator.joining", "import estimator.credential, estimator.rpc, estimator.settings"),
-    ("estimator.live", "import estimator.kube, estimator.rpc"),
-    ("estimator.agent", "import estimator.cache, estimator.claims, estimator.placing"),
+    ("estimator.control_plane", "import federation.codec, federation.v1, estimator.agent"),
+    (
+        "estimator.joining",
+        "import estimator.credential, estimator.control_plane, estimator.settings",
+    ),
+    ("estimator.live", "import estimator.kube, estimator.control_plane"),
+    (
+        "estimator.agent",
+        "import estimator.cluster.cache, estimator.cluster.claims, estimator.placing.place",
+    ),
     ("federation.demo", "import federation.client, federation.store, federation.certificates"),
-    ("federation.database", "import federation.settings, federation.store"),
+    ("federation.database", "import federation.runtime.settings, federation.store"),
 ]
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    """A house with every room there will be, all of them empty."""
+    """A house with every room there is, all of them empty."""
     shutil.copy(ROOT / ".importlinter", tmp_path)
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools" / "import_contracts.py", tmp_path / "tools")
-    for package, rooms in ROOMS.items():
-        for room in rooms.split():
-            folder = tmp_path.joinpath(package, *room.split("."))
-            folder.mkdir(parents=True)
-    for package in ROOMS:
-        for folder in (tmp_path / package, *(tmp_path / package).rglob("*")):
-            (folder / "__init__.py").touch()
+    for package in PACKAGES:
+        for module in (ROOT / package).rglob("*.py"):
+            empty = tmp_path / module.relative_to(ROOT)
+            empty.parent.mkdir(parents=True, exist_ok=True)
+            empty.touch()
     return tmp_path
 
 
 def furnish(house: Path, room: str, statement: str) -> None:
-    house.joinpath(*room.split("."), "__init__.py").write_text(f"{statement}\n")
+    place = house.joinpath(*room.split("."))
+    module = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    assert module.exists(), room
+    module.write_text(f"{statement}\n")
 
 
-def broken_contracts(house: Path) -> list[str]:
-    result = subprocess.run(
+def linted(house: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=house,
         env={"PATH": "", "PYTHONPATH": str(house), "COLUMNS": "200"},
@@ -120,6 +122,10 @@ def broken_contracts(house: Path) -> list[str]:
         text=True,
         check=False,
     )
+
+
+def broken_contracts(house: Path) -> list[str]:
+    result = linted(house)
     broken = [line for line in result.stdout.splitlines() if line.endswith(" BROKEN")]
     # A linter that could not run would look like one that has found something.
     assert "Contracts:" in result.stdout, result
@@ -133,7 +139,7 @@ def test_import_against_the_floors_is_refused(house: Path, room: str, statement:
     assert broken_contracts(house)
 
 
-@pytest.mark.parametrize("package", ROOMS)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_room_without_a_floor_is_refused(house: Path, package: str) -> None:
     (house / package / "attic.py").touch()
     assert broken_contracts(house)
@@ -143,3 +149,26 @@ def test_imports_along_the_floors_are_allowed(house: Path) -> None:
     for room, statement in ALLOWED:
         furnish(house, room, statement)
     assert broken_contracts(house) == []
+
+
+@pytest.mark.parametrize(
+    ("contract", "old", "new"),
+    [
+        (
+            "rooms_without",
+            "    federation.scheduler\n    estimator.est",
+            "    federation.sceduler\n    estimator.est",
+        ),
+        ("rooms_without", "    asyncpg\n", "    asyncgp\n"),
+        ("takes", "    federation.rpc.scoring\n", "    federation.rpc.scorign\n"),
+        ("layers", "    capacity\n", "    capacty\n"),
+    ],
+)
+def test_a_contract_of_what_does_not_exist_is_refused(
+    house: Path, contract: str, old: str, new: str
+) -> None:
+    contracts = house / ".importlinter"
+    written = contracts.read_text()
+    assert old in written, contract
+    contracts.write_text(written.replace(old, new, 1))
+    assert linted(house).returncode != 0

@@ -26,10 +26,10 @@ import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 from sqlalchemy import make_url
 
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.model.grades import DEFAULT_MODEL, model_hash
-from federation.store.embedded import EmbeddedPostgres
 from federation.store.migrate import upgrade
-from federation.store.postgres_binaries import find_binaries
 from federation.v1.agents_pb2 import ConnectRequest, Heartbeat, Hello, Report
 from federation.v1.agents_pb2_grpc import AgentsStub
 from federation.v1.clusters_pb2 import (

@@ -14,8 +14,8 @@ from typing import Any
 from federation.model.pools.building import build_pools
 from federation.model.reported_pools import reported_pools
 from federation.rpc.estimates import EstimatesServicer
-from federation.services.availability import Availability
-from federation.services.fleet import FleetOwner
+from federation.services.estimates.availability import Availability
+from federation.services.fleet.registry import FleetOwner
 from federation.v1.estimates_pb2 import (
     ESTIMATE_SOURCE_MODELS,
     ESTIMATE_SOURCE_POOLS,

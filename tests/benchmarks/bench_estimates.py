@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from federation.model.capacity import FleetCapacity
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.summary_estimates import estimate_replicas
 from federation.model.cluster import (
     CapacityReport,
     Cluster,
@@ -30,7 +31,6 @@ from federation.model.grades import (
 )
 from federation.model.pod_request import ContainerRequest, PodResources, pod_request
 from federation.model.resources import CPU, EPHEMERAL_STORAGE, MAX_AMOUNT, MEMORY
-from federation.model.summary import estimate_replicas
 from federation.model.workload import ReplicaRequirements
 
 GIB = 1 << 30

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import aiohttp
 
 from estimator.agent import WatchedCluster
-from estimator.claims import NodeClaim
+from estimator.cluster.claims import NodeClaim
 from estimator.estimation.capacity import NodeSet
 from estimator.extender.server import ExtenderServer
 from estimator.nodes import Node, Pod, PodState

@@ -28,8 +28,8 @@ from estimator.karmada.estimator_pb2 import (
     Toleration,
 )
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
+from estimator.karmada.server import KarmadaEstimator
 from estimator.nodes import Node, Pod, PodState
-from estimator.rpc.karmada import KarmadaEstimator
 from federation.model.workload import NodeClaim as Claim
 from federation.model.workload import ReplicaRequirements as Requirements
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from federation.capacity.cells import Residues, residues_of
+from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.packing import pack
+from federation.capacity.pool_estimates import answer_of, pool_bounds
 from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.building import build_pools, partition_nodes
-from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.level import answer_of, pool_bounds
-from federation.model.pools.packing import pack
 from federation.model.pools.refreshing import refresh_pools
-from federation.model.pools.residues import Residues, residues_of
 from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import NodeColumns, Pools
 from federation.model.workload import Component, ReplicaRequirements

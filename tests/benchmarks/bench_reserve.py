@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.reserve import FleetRooms, Promised, packable_c, promise
 from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.reserve import FleetRooms, Promised, packable_c, promise
-from federation.scheduler.room import ReportId, Room
 
 GIB = 1 << 30
 REPORT = ReportId(1, 1)

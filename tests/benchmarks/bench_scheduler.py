@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from federation.model.arrays import IntArray, UintArray
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import (
@@ -24,12 +25,11 @@ from federation.model.placement import (
     SpreadField,
 )
 from federation.model.workload import ObjectReference, TargetCluster, Toleration, TolerationOperator
-from federation.scheduler.apportion import apportion
-from federation.scheduler.arrays import IntArray, UintArray
 from federation.scheduler.cycle import schedule
+from federation.scheduler.division.apportion import apportion
 from federation.scheduler.fleet import Column, Fleet
-from federation.scheduler.regions import Region, choose_regions
-from federation.scheduler.spread_search import UNLIMITED, Level, SearchProblem, search
+from federation.scheduler.selection.regions import Region, choose_regions
+from federation.scheduler.selection.search import UNLIMITED, Level, SearchProblem, search
 
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
 REGION_THEN_CLUSTER = (

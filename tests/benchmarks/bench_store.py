@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.model.cluster import Cluster
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.reservations import PromiseCertificate, Reservation, Share
@@ -29,11 +31,9 @@ from federation.services.journal import (
 from federation.services.packed_traces import packed_traces
 from federation.services.ports import NewDecision
 from federation.services.values import AgentFacts, ClusterPromise, ReportEvidence, Verdict
-from federation.store.embedded import EmbeddedPostgres
 from federation.store.engine import create_engine
 from federation.store.migrate import upgrade
 from federation.store.postgres import PostgresStore, PostgresTransaction
-from federation.store.postgres_binaries import find_binaries
 from tests.decisions import make_decision
 
 DECISIONS = 500

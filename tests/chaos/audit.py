@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import asyncpg
 
-from federation.scheduler.room import ReportId
+from federation.capacity.cluster_room import ReportId
 from federation.services.journal import (
     BindingChanged,
     Change,

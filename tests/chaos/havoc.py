@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from federation.scheduler.room import ReportId
+from federation.capacity.cluster_room import ReportId
 from federation.store.engine import CONNECTION_ERRORS
 from tests.chaos.agreement import disagreements
 from tests.chaos.audit import Audit

@@ -15,12 +15,12 @@ import grpc
 import numpy as np
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from federation.capacity.cluster_room import ReportId
 from federation.codec.interests import interests_from_message
 from federation.codec.reports import report_to_message
 from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
 from federation.model.echoes import Interest
 from federation.model.reported_pools import reported_pools
-from federation.scheduler.room import ReportId
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     EstimateReply,

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from federation.store.embedded import EmbeddedPostgres
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.store.migrate import upgrade
-from federation.store.postgres_binaries import find_binaries
 from tests.e2e.servers import ROOT, Server, environment
 
 ARGUMENTS = ("--insecure", "--listen=127.0.0.1:0", "--web-listen=127.0.0.1:0")

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import asyncpg
 
-from federation.scheduler.room import ReportId
+from federation.capacity.cluster_room import ReportId
 from federation.services.journal import BindingChanged, Change, StoredReservations
 from federation.store.journal_rows import change_of
 from federation.store.reservation_rows import reservations_of

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from federation.capacity.cluster_room import ReportId, Room
 from federation.model.pools.matching import Verdict, pool_verdict
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.shapes import Echo, Shape, request_shape
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.room import ReportId, Room
 from tests.slow_packer import Node, after_one, broken_promise, nodes_of
 
 SHUFFLES = 4

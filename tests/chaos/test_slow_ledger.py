@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from federation.capacity.cluster_room import ReportId
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.room import ReportId
 from tests.chaos.slow_ledger import SeenReport, SlowLedger
 
 FIRST = ReportId(1, 1)

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 
-from federation.store.embedded import EmbeddedPostgres
-from federation.store.postgres_binaries import find_binaries
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
 from tests.patience import PATIENCE_SECONDS
 
 START_SECONDS = PATIENCE_SECONDS

@@ -11,7 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from federation.services import following, presences
+from federation.services.fleet.registry import journal_reader as following
+from federation.services.members import presences
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from tests.control_planes import (

@@ -24,7 +24,7 @@ from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
 from federation.codec.strict import message_from_document
-from federation.store.postgres_process import read_postmaster
+from federation.embedded_postgres.process import read_postmaster
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 from federation.v1.agents_pb2 import ConnectRequest
 from federation.v1.agents_pb2_grpc import AgentsStub

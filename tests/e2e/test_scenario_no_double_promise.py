@@ -18,6 +18,7 @@ import grpc
 import numpy as np
 import pytest
 
+from federation.capacity.cluster_room import ReportId
 from federation.codec.bindings import binding_to_message
 from federation.model.placement import (
     Binding,
@@ -28,7 +29,6 @@ from federation.model.placement import (
     SchedulingType,
 )
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.room import ReportId
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.scheduling_pb2 import (

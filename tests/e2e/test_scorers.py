@@ -20,8 +20,8 @@ from tests.e2e.agents import DUMPS, SECONDS, Process, estimator
 from tests.kubeapi.documents import node, pod
 from tests.kubeapi.resources import LEASES
 from tests.kubeapi.server import KubeApiServer
-from tests.unit.estimator.rpc.lines import Line, exchange
-from tests.unit.estimator.rpc.test_stream import welcome
+from tests.unit.estimator.control_plane.lines import Line, exchange
+from tests.unit.estimator.control_plane.test_stream import welcome
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scoring"
 

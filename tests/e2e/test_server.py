@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.store.postgres_process import read_postmaster
+from federation.embedded_postgres.process import read_postmaster
 from federation.v1.clusters_pb2 import (
     CreateJoinTokenRequest,
     EnrollClusterRequest,

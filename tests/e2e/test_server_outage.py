@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.store.embedded import EmbeddedPostgres
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.store.migrate import upgrade
-from federation.store.postgres_binaries import find_binaries
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.estimates_pb2 import EstimateReplicasRequest
 from federation.v1.resource_pb2 import (

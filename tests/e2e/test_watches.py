@@ -13,8 +13,8 @@ import pytest
 
 from federation.client import Client, Target
 from federation.rpc import interceptors
-from federation.services import identity
-from federation.services.watches import WatchPace
+from federation.services.members import identity
+from federation.services.watching.watches import WatchPace
 from federation.v1.clusters_pb2 import (
     ListClustersRequest,
     UpdateClusterRequest,

@@ -13,10 +13,10 @@ from estimator.agent import WatchedCluster
 from estimator.binder.binder import Binder
 from estimator.binder.election import Election
 from estimator.estimation.capacity import NodeSet
-from estimator.incoming import IncomingPod, PodEvent
 from estimator.lease import Lease
 from estimator.nodes import Node
-from estimator.placing import MOST_ALLOCATED
+from estimator.placing.incoming import IncomingPod, PodEvent
+from estimator.placing.place import MOST_ALLOCATED
 from federation.model.errors import Unavailable
 from tests.pods import incoming, member
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster
 from federation.model.placement import (
     Binding,
@@ -24,14 +25,13 @@ from federation.model.placement import (
     SpreadField,
     TieBreak,
 )
-from federation.scheduler.arrays import IntArray
 from federation.scheduler.demand import Demand
+from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.spread import Selection
+from federation.scheduler.resolved_placement import Limits
+from federation.scheduler.selection.spread import Selection
 from federation.scheduler.stages import candidate_order, select_clusters
 from federation.scheduler.state import ALONE, CycleState, prior_replicas
-from federation.scheduler.terms import Limits
-from federation.scheduler.ties import TieOrder
 
 HALF_OF_THEM = ClusterAffinity(cluster_names=("c0", "c2", "c3", "c6"))
 AGGREGATED = ReplicaScheduling(

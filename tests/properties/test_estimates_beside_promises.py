@@ -12,10 +12,10 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.pool_estimates import answer_of, pool_bounds
+from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
 from federation.model.estimate import Bound
-from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.level import answer_of, pool_bounds
-from federation.model.pools.promised import PromisedColumns, bounds_beside
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements

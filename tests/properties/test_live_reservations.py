@@ -19,6 +19,7 @@ import pytest
 from hypothesis import settings
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.capacity.cluster_room import ReportId
 from federation.model.errors import Conflict, NotFound
 from federation.model.placement import (
     Binding,
@@ -30,14 +31,13 @@ from federation.model.placement import (
 )
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.decision import Outcome
-from federation.scheduler.profile import DEFAULT_PROFILES
-from federation.scheduler.room import ReportId
-from federation.services.amending import Amending
-from federation.services.committing import Committing
-from federation.services.fleet import FleetOwner
-from federation.services.following import Following
-from federation.services.registration import Registration
-from federation.services.reporting import Beat, Reporting
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES
+from federation.services.fleet.journal_reader import Following
+from federation.services.fleet.registry import FleetOwner
+from federation.services.members.join import Registration
+from federation.services.members.reports import Beat, Reporting
+from federation.services.scheduling.commit import Committing
+from federation.services.scheduling.release import Amending
 from federation.services.values import AgentHello, Placer, Scheduled
 from federation.store.postgres import PostgresStore
 from tests import examples

@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.many_rooms import UnpackedRoom
+from federation.capacity.reserve import FleetRooms
 from federation.model.pools.values import Cells
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.many_rooms import UnpackedRoom
-from federation.scheduler.reserve import FleetRooms
-from federation.scheduler.room import ReportId, Room
 from tests.properties.test_reserve_packing import cells_drawn, outstandings, table
 
 _Drawn: TypeAlias = tuple[list[tuple[int, int, tuple[int, ...]]], list[Outstanding]]

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.model.capacity import FleetCapacity
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.summary_estimates import estimate_replicas, estimate_shapes
 from federation.model.cluster import (
     CapacityReport,
     Cluster,
@@ -28,7 +29,6 @@ from federation.model.grades import (
     model_hash,
 )
 from federation.model.resources import MAX_AMOUNT
-from federation.model.summary import estimate_replicas, estimate_shapes
 from federation.model.workload import ReplicaRequirements
 
 NAMES = ("cpu", "memory", "pods", "nvidia.com/gpu")

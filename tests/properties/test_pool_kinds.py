@@ -9,13 +9,13 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.many_rooms import UnpackedRoom
+from federation.capacity.reserve import FleetRooms, Promised, promise
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.pools.values import NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
-from federation.scheduler.many_rooms import UnpackedRoom
-from federation.scheduler.reserve import FleetRooms, Promised, promise
-from federation.scheduler.room import ReportId, Room
 from tests.properties.test_reserve_packing import cells_drawn, requests, table
 
 HOST = "kubernetes.io/hostname"

@@ -12,12 +12,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.pool_estimates import answer_of, pool_bounds
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.estimate import MAX_REPLICAS, Bound
 from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.building import build_pools, partition_nodes
-from federation.model.pools.fleet_cells import FleetCells
-from federation.model.pools.level import answer_of, pool_bounds
 from federation.model.pools.matching import NAME_FIELD
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import Cells, Column, NodeColumns, Pools

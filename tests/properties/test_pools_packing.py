@@ -12,11 +12,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.model.estimate import MAX_REPLICAS
-from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
-from federation.model.pools.cell_order import smallest_first
-from federation.model.pools.packing import pack, room_by_segment
-from federation.model.pools.residues import (
+from federation.capacity.cells import (
     Residues,
     View,
     cells_left,
@@ -24,6 +20,10 @@ from federation.model.pools.residues import (
     only,
     residues_of,
 )
+from federation.capacity.packing import pack, room_by_segment
+from federation.model.estimate import MAX_REPLICAS
+from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
+from federation.model.pools.cell_order import smallest_first
 from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.workload import Component, ReplicaRequirements

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.model.placement import Certificate
-from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.workload import Component, NodeClaim, ReplicaRequirements
-from federation.scheduler.reserve import (
+from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.reserve import (
     FleetRooms,
     Promised,
     certificate_for,
@@ -18,7 +16,9 @@ from federation.scheduler.reserve import (
     packable_sets_c,
     promise,
 )
-from federation.scheduler.room import ReportId, Room
+from federation.model.placement import Certificate
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import Component, NodeClaim, ReplicaRequirements
 from tests.properties.test_reserve_packing import cells_drawn, claims, outstandings, requests, table
 from tests.simple_bounds import simple_lower_bound
 from tests.slow_packer import broken_promise

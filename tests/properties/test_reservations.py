@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from federation.capacity.cluster_room import ReportId
 from federation.model.placement import (
     Binding,
     Certificate,
@@ -24,7 +25,6 @@ from federation.model.placement import (
 from federation.model.reservations import PromiseCertificate
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements, TargetCluster
-from federation.scheduler.room import ReportId
 from tests.echoes import interests_by_name
 from tests.fleets import RESOURCES
 from tests.simulator import BY_CAPACITY, ControlPlane, Decided, divided

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.scheduler.apportion import Apportionment, apportion
-from federation.scheduler.arrays import IntArray, UintArray
+from federation.model.arrays import IntArray, UintArray
+from federation.scheduler.division.apportion import Apportionment, apportion
 
 WEIGHTS = st.one_of(
     st.integers(0, 4), st.integers(0, 60), st.integers(0, 2**31), st.just(2**62 // 64)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import (
@@ -34,12 +35,11 @@ from federation.model.workload import (
     Toleration,
     TolerationOperator,
 )
-from federation.scheduler.arrays import BoolArray, IntArray
 from federation.scheduler.cycle import schedule
+from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.profile import DEFAULT_PROFILE, Filter, Profile
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
 from federation.scheduler.state import CycleState, Surroundings
-from federation.scheduler.ties import TieOrder
 
 TAINTS = (
     Taint(key="gpu", effect=TaintEffect.NO_SCHEDULE),

@@ -14,8 +14,8 @@ from federation.model.cluster import Cluster
 from federation.model.errors import PluginFailed
 from federation.model.placement import Binding
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.profile import Filter, Score
-from federation.scheduler.running import refusals_by, scores_by
+from federation.scheduler.plugins.profile import Filter, Score
+from federation.scheduler.plugins.run import refusals_by, scores_by
 from federation.scheduler.state import ALONE, CycleState
 
 COUNT = 4

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from federation.model.placement import SpreadConstraint, SpreadField
 from federation.scheduler.fleet import Column
-from federation.scheduler.regions import Region, choose_regions
-from federation.scheduler.spread import Need, Shortlist, select
-from federation.scheduler.spread_search import Level, SearchProblem, search
+from federation.scheduler.selection.regions import Region, choose_regions
+from federation.scheduler.selection.search import Level, SearchProblem, search
+from federation.scheduler.selection.spread import Need, Shortlist, select
 
 NAMES = {
     SpreadField.REGION: ("r0", "r1", "r2", "r3"),

@@ -19,7 +19,7 @@ from estimator.__main__ import cli as estimator
 from estimator.settings import run_settings
 from federation.__main__ import main as federation
 from federation.cli.__main__ import fedctl
-from federation.settings import OPTIONS, check_serving, load_settings
+from federation.runtime.settings import OPTIONS, check_serving, load_settings
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")

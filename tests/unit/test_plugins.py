@@ -9,14 +9,14 @@ import pytest
 
 from federation.model.errors import InvalidRequest
 from federation.plugins import InstalledPlugins, read_profiles
-from federation.scheduler.plugins import IN_TREE, ExtensionPoint
-from federation.scheduler.profile import DEFAULT_PROFILES
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES
+from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MODULE = """
 from dataclasses import dataclass
 
-from federation.scheduler.plugins import ExtensionPoint, Plugin
+from federation.scheduler.plugins.registry import ExtensionPoint, Plugin
 
 
 @dataclass(frozen=True)

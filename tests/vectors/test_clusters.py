@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from estimator.cache import ClusterCache
+from estimator.cluster.cache import ClusterCache
 from estimator.estimation.capacity import NodeSet, capacity_of
 from estimator.estimation.fit import replicas_n
 from estimator.kube.dump import Dump, read_dump

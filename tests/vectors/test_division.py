@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster
 from federation.model.placement import ClusterAffinity, TieBreak
-from federation.scheduler.arrays import IntArray
-from federation.scheduler.division import Candidates, Division, DivisionRule, Strategy, divide
+from federation.scheduler.affinity import matching
+from federation.scheduler.division.strategies import (
+    Candidates,
+    Division,
+    DivisionRule,
+    Strategy,
+    divide,
+)
+from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.placement import matching
-from federation.scheduler.ties import TieOrder
 from tests.vectors.loading import read_lines
 
 CASES = read_lines("division")

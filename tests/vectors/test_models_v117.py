@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from federation.model.capacity import FleetCapacity
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.summary_estimates import estimate_replicas
 from federation.model.estimate import EstimateOptions, ModelRule, Source
-from federation.model.summary import estimate_replicas
 from federation.model.workload import ReplicaRequirements
 from tests.vectors.loading import amounts, cluster_of, read_lines
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from federation.model.capacity import FleetCapacity
+from federation.capacity.deductions import Shape
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.simulated import Outstanding
 from federation.model.estimate import EstimateOptions, ModelRule
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.deductions import Shape
-from federation.scheduler.outstanding import Outstanding
 from tests.vectors.loading import amounts, cluster_of, read_lines
 
 LINES = [

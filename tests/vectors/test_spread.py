@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster
 from federation.model.placement import SpreadConstraint, SpreadField, TieBreak
-from federation.scheduler.arrays import IntArray
-from federation.scheduler.division import Candidates, DivisionRule, Strategy, divide
+from federation.scheduler.division.strategies import Candidates, DivisionRule, Strategy, divide
+from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Column, Fleet
-from federation.scheduler.spread import Need, Selection, Shortlist, select
-from federation.scheduler.ties import TieOrder
+from federation.scheduler.selection.spread import Need, Selection, Shortlist, select
 from tests.vectors.loading import read_lines
 
 CASES = read_lines("spread")

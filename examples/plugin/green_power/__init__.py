@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from federation.scheduler.plugins import CycleState, ExtensionPoint, Plugin
+from federation.scheduler.plugins.registry import CycleState, ExtensionPoint, Plugin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

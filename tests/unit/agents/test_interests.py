@@ -11,9 +11,9 @@ import pytest
 from federation.agents import interests as module
 from federation.agents.interests import THREAD_BINDINGS, Interests
 from federation.agents.sessions import Session
+from federation.capacity.ledger import ClusterLedger
 from federation.codec.interests import interests_from_message
 from federation.model.echoes import InterestUpdate, Owner
-from federation.model.ledger import ClusterLedger
 from federation.model.reservations import Share
 from federation.model.workload import ReplicaRequirements
 from federation.services.journal import (

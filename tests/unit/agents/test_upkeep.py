@@ -15,10 +15,10 @@ from federation.agents.sessions import Session, Sessions
 from federation.agents.upkeep import OFFER_SECONDS, RENEWALS_PER_ROUND, Upkeep
 from federation.model.cluster import Cluster
 from federation.model.errors import Unauthenticated, Unavailable
-from federation.services.fleet import FleetOwner
-from federation.services.registration import Registration
-from federation.services.renewal import Renewal
-from federation.services.reporting import Reporting
+from federation.services.fleet.registry import FleetOwner
+from federation.services.members.join import Registration
+from federation.services.members.renewal import Renewal
+from federation.services.members.reports import Reporting
 from federation.services.values import AgentHello
 from federation.store.postgres import PostgresStore
 from federation.v1.agents_pb2 import ConnectResponse

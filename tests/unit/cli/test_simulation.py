@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.capacity.deductions import Shape
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.simulated import Outstanding
 from federation.cli.simulate import answer_case
-from federation.model.capacity import FleetCapacity
 from federation.model.cluster import (
     CapacityReport,
     Cluster,
@@ -20,8 +22,6 @@ from federation.model.cluster import (
 from federation.model.estimate import EstimateOptions, ModelRule
 from federation.model.grades import DEFAULT_MODEL, minimums, model_hash
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.deductions import Shape
-from federation.scheduler.outstanding import Outstanding
 
 DYNAMIC = {
     "replicaDivisionPreference": "Weighted",

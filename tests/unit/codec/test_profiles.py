@@ -13,8 +13,8 @@ from federation.codec.profiles import profiles_from_document
 from federation.model.cluster import Cluster
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding
-from federation.scheduler.plugins import IN_TREE, CycleState, ExtensionPoint, Plugin
-from federation.scheduler.profile import DEFAULT_PROFILE, Profile, Profiles
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Profiles
+from federation.scheduler.plugins.registry import IN_TREE, CycleState, ExtensionPoint, Plugin
 from tests.unit.scheduler.states import state_of
 
 

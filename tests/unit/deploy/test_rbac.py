@@ -16,12 +16,12 @@ import pytest
 
 from estimator.credential import SecretName
 from estimator.estimation.capacity import NodeSet
-from estimator.incoming import PodEvent
 from estimator.kube.incoming import read_incoming
 from estimator.kube.secret import CredentialSecret
 from estimator.kube.writing import KubeWrites
 from estimator.lease import Lease
 from estimator.live import LiveSource
+from estimator.placing.incoming import PodEvent
 from tests.kubeapi.access import Rule, User, rules_of
 from tests.kubeapi.documents import namespace, node, pod
 from tests.kubeapi.faults import Answer, Asked

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from estimator.agent import WatchedCluster
+from estimator.control_plane.enrolment import Identity
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.live import LiveSource
-from estimator.placing import NodePlan, PlaceOrder, ShareOrder
-from estimator.rpc.enrolment import Identity
+from estimator.placing.place import NodePlan, PlaceOrder, ShareOrder
 from federation.model.errors import PreconditionFailed, Unavailable
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.resources import CPU, PODS

@@ -10,7 +10,7 @@ from estimator.agent import WatchedCluster
 from estimator.app import placing_strategy
 from estimator.binpack.least_allocated import LeastAllocated
 from estimator.binpack.strategy import ResourceWeight
-from estimator.placing import MOST_ALLOCATED, NodePlan, PlaceOrder, ShareOrder
+from estimator.placing.place import MOST_ALLOCATED, NodePlan, PlaceOrder, ShareOrder
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
 from federation.model.errors import InvalidRequest
 from federation.model.workload import ReplicaRequirements

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from estimator.__main__ import cli
-from estimator.rpc.channel import Endpoint
+from estimator.control_plane.channel import Endpoint
 from estimator.scoring_settings import ExtenderSettings, ScoringSettings
 
 EXTENDER = ("--extender-listen", "127.0.0.1:9")

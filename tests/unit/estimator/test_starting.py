@@ -14,7 +14,7 @@ from estimator.__main__ import SETTINGS
 from estimator.credential import Credential, CredentialFile, store_credential
 from estimator.settings import run_settings
 from tests.e2e.test_scorers import free_port
-from tests.unit.estimator.rpc.lines import exchange
+from tests.unit.estimator.control_plane.lines import exchange
 
 DUMP = Path(__file__).parents[3] / "examples" / "clusters" / "member1.json"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from federation.capacity.ledger import ClusterLedger
 from federation.model.echoes import (
     Interest,
     Lookout,
@@ -13,7 +14,6 @@ from federation.model.echoes import (
     PodState,
     SoughtShape,
 )
-from federation.model.ledger import ClusterLedger
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements

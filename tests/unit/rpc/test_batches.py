@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from federation.rpc import batches
-from federation.scheduler.profile import DEFAULT_PROFILE, Profile, Profiles, Score
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Profiles, Score
 from federation.v1.resource_pb2 import Placement, ResourceBinding
 from federation.v1.scheduling_pb2 import (
     OUTCOME_INVALID,

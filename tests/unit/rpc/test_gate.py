@@ -30,8 +30,8 @@ from federation.rpc.peers import PeersServicer
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.simulation import SimulationServicer
 from federation.rpc.strangers import PER_ADDRESS, Limits, Strangers
-from federation.services.identity import Identity
-from federation.services.replicas import Replicas
+from federation.services.members.identity import Identity
+from federation.services.members.replicas import Replicas
 from federation.store.postgres import PostgresStore
 from federation.v1 import (
     agents_pb2,

@@ -15,9 +15,9 @@ from federation.codec import simulations
 from federation.codec.strict import message_from_document
 from federation.rpc import simulation_worker
 from federation.rpc.simulation_worker import NOW, Setup, answered
-from federation.scheduler.profile import DEFAULT_PROFILES, Profiles
+from federation.runtime.settings import LogFormat, LogLevel
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.workers import AnswerKind
-from federation.settings import LogFormat, LogLevel
 from federation.v1 import estimates_pb2
 from federation.v1.resource_pb2 import Cluster, ObjectMeta, ResourceBinding
 from federation.v1.scheduling_pb2 import Outcome

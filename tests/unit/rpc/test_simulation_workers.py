@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.scheduler.filters import Refusals
-from federation.scheduler.profile import DEFAULT_PROFILE, Filter, Profile, Profiles
+from federation.scheduler.plugins.filters import Refusals
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile, Profiles
 from federation.scheduler.state import CycleState
 from federation.v1.resource_pb2 import Cluster, Taint
 from federation.v1.simulation_pb2 import SimulateRequest

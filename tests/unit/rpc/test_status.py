@@ -4,11 +4,11 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
+from federation.embedded_postgres.binaries import BinariesNotFound
+from federation.embedded_postgres.server import DataDirectoryInUse
 from federation.model import errors
 from federation.model.errors import FederationError, InvalidRequest, NotFound, Violation
 from federation.rpc.status import CODES, code_of, status_of
-from federation.store.embedded import DataDirectoryInUse
-from federation.store.postgres_binaries import BinariesNotFound
 
 # Clients refuse trailers above 8 KiB; binary ones travel base64-encoded.
 TRAILER_BYTES = 8 * 1024

@@ -8,8 +8,8 @@ import numpy as np
 
 from federation.model.cluster import Cluster
 from federation.model.placement import Binding
+from federation.scheduler.affinity import tiers
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.placement import tiers
 from federation.scheduler.state import ALONE, CycleState, Surroundings, prior_replicas
 
 

@@ -35,10 +35,10 @@ from federation.model.workload import (
 )
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.filters import FILTERS
 from federation.scheduler.fleet import Column, Fleet
-from federation.scheduler.profile import DEFAULT_PROFILE, Filter, Profile, Score
-from federation.scheduler.scores import SCORES
+from federation.scheduler.plugins.filters import FILTERS
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile, Score
+from federation.scheduler.plugins.scores import SCORES
 from federation.scheduler.state import ALONE, Surroundings
 
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.reserve import FleetRooms, packable_c, packable_sets_c
 from federation.model.cluster import Cluster
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, ClusterAffinity, ClusterLimit, Placement
@@ -16,9 +18,7 @@ from federation.model.workload import Component, NodeClaim, ReplicaRequirements,
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
-from federation.scheduler.profile import DEFAULT_PROFILE, Permit
-from federation.scheduler.reserve import FleetRooms, packable_c, packable_sets_c
-from federation.scheduler.room import ReportId, Room
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Permit
 from federation.scheduler.scarcity import with_scarcity
 from tests.unit.scheduler.test_cycle import DYNAMIC
 

@@ -11,11 +11,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.placement import Binding, ClusterAffinity, Placement
-from federation.services.fleet import FleetOwner
+from federation.services.fleet.registry import FleetOwner
+from federation.services.members.join import Registration
+from federation.services.members.reports import Beat, Reporting
 from federation.services.ports import Store, Transaction
-from federation.services.registration import Registration
-from federation.services.reporting import Beat, Reporting
-from federation.services.scheduling import Scheduling
+from federation.services.scheduling.bindings import Scheduling
 from federation.store.postgres import PostgresStore
 from tests.services import (
     DYNAMIC,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from federation.model.estimate import EstimateOptions, Source
 from federation.model.workload import Component, ReplicaRequirements
-from federation.services.availability import Availability
-from federation.services.fleet import FleetOwner
-from federation.services.scheduling import Scheduling
+from federation.services.estimates.availability import Availability
+from federation.services.fleet.registry import FleetOwner
+from federation.services.scheduling.bindings import Scheduling
 from tests.services import WEB, Agents, apply, decided
 from tests.unit.services.conftest import StillClock
 

@@ -10,7 +10,7 @@ from federation.agents.sessions import Sessions
 from federation.model.errors import NotFound
 from federation.model.reservations import Reservation
 from federation.model.workload import ReplicaRequirements
-from federation.services.fleet import FleetOwner
+from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import (
     Change,
     ClusterChanged,
@@ -19,9 +19,9 @@ from federation.services.journal import (
     ReportAdvanced,
     StoredReservations,
 )
-from federation.services.membership import Membership
-from federation.services.registration import Registration
-from federation.services.reporting import Reporting
+from federation.services.members.join import Registration
+from federation.services.members.lifecycle import Membership
+from federation.services.members.reports import Reporting
 from federation.services.values import AgentHello
 from federation.store.postgres import PostgresStore
 from tests.services import join, make_report

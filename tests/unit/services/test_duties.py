@@ -13,8 +13,8 @@ from federation.model.cluster import Cluster
 from federation.model.errors import Conflict
 from federation.services.duties import Duties, Duty, in_one, pruning
 from federation.services.journal import ClusterChanged, Position
+from federation.services.members.replicas import Replicas
 from federation.services.ports import Clock, Transaction
-from federation.services.replicas import Replicas
 from federation.services.secrets import parse_secret
 from federation.services.values import AgentFacts, PrincipalKind
 from federation.store.postgres import PostgresStore

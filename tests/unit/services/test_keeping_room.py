@@ -18,11 +18,11 @@ from federation.model.placement import (
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements, TargetCluster
 from federation.scheduler.decision import Outcome
-from federation.scheduler.profile import DEFAULT_PROFILE, Profiles
-from federation.services.fleet import FleetOwner
-from federation.services.registration import Registration
-from federation.services.reporting import Reporting
-from federation.services.scheduling import Scheduling
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles
+from federation.services.fleet.registry import FleetOwner
+from federation.services.members.join import Registration
+from federation.services.members.reports import Reporting
+from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import AgentHello, Placer, Scheduled
 from federation.store.postgres import PostgresStore
 from tests.reports import echo, nodes

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from federation.model.arrays import filled, read_only
 from federation.model.reservations import PromiseCertificate
-from federation.scheduler.arrays import filled, read_only
 from federation.scheduler.decision import Decision
 from federation.services.packed_traces import packed_traces, unpacked_trace
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict

@@ -11,12 +11,12 @@ from federation.model.cluster import Cluster
 from federation.model.reservations import Share
 from federation.model.shapes import Echo
 from federation.model.workload import ReplicaRequirements
-from federation.services.finishing import Finishing
-from federation.services.fleet import FleetOwner
+from federation.services.fleet.overcommitment import Overcommitment
+from federation.services.fleet.registry import FleetOwner
+from federation.services.fleet.report_requests import DECISIONS, Refreshing
 from federation.services.journal import BindingChanged, ClusterShares, StoredReservations
-from federation.services.overcommitment import Overcommitment
-from federation.services.refreshing import DECISIONS, Refreshing
-from federation.services.reporting import report_violations
+from federation.services.members.finished_jobs import Finishing
+from federation.services.members.reports import report_violations
 from federation.services.values import AgentPresence
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
@@ -126,7 +126,7 @@ def test_echoes_make_sense() -> None:
 @pytest.fixture
 async def stored(store: PostgresStore) -> tuple[FleetOwner, Finishing]:
     """A fleet with a Job of three pods in cluster a, as stored."""
-    from federation.services.registration import Registration
+    from federation.services.members.join import Registration
     from tests.services import join
 
     owner = FleetOwner(store)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
+from tests.unit.services.test_scheduling import rows
 
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import (
@@ -22,14 +23,13 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from federation.scheduler.decision import Outcome
-from federation.services.fleet import FleetOwner
-from federation.services.registration import Registration
-from federation.services.reporting import Reporting
-from federation.services.scheduling import Scheduling
+from federation.services.fleet.registry import FleetOwner
+from federation.services.members.join import Registration
+from federation.services.members.reports import Reporting
+from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
 from tests.services import DYNAMIC, WEB, apply, decided, make_report, shares
 from tests.unit.services.conftest import StillClock
-from tests.unit.services.test_scheduling import rows
 
 LOST = Taint(key="unreachable", effect=TaintEffect.NO_EXECUTE)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from federation.store import postgres_home
-from federation.store.embedded import EmbeddedPostgres
-from federation.store.postgres_binaries import PostgresBinaries, find_binaries
-from federation.store.postgres_home import PostgresNotStarted, copy_for_everybody, prepare_home
+from federation.embedded_postgres import home as postgres_home
+from federation.embedded_postgres.binaries import PostgresBinaries, find_binaries
+from federation.embedded_postgres.home import PostgresNotStarted, copy_for_everybody, prepare_home
+from federation.embedded_postgres.server import EmbeddedPostgres
 from tests.databases import connect, run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="is about being started as root")

@@ -13,10 +13,10 @@ from time import monotonic
 import asyncpg
 import pytest
 
-from federation.store.embedded import DataDirectoryInUse, EmbeddedPostgres
-from federation.store.postgres_binaries import PostgresBinaries, find_binaries
-from federation.store.postgres_home import RunAs
-from federation.store.postgres_process import launch, read_postmaster, serves
+from federation.embedded_postgres.binaries import PostgresBinaries, find_binaries
+from federation.embedded_postgres.home import RunAs
+from federation.embedded_postgres.process import launch, read_postmaster, serves
+from federation.embedded_postgres.server import DataDirectoryInUse, EmbeddedPostgres
 from tests.databases import connect, run
 from tests.patience import PATIENCE_SECONDS
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="waits for proce
 PARENT = """
 import sys
 from pathlib import Path
-from federation.store.embedded import EmbeddedPostgres
-from federation.store.postgres_binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
+from federation.embedded_postgres.binaries import find_binaries
 server = EmbeddedPostgres(find_binaries(None, ""), Path(sys.argv[1]))
 server.start()
 print(server.process_id, flush=True)

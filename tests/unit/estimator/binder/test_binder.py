@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from estimator.claims import NodeClaim
+from estimator.cluster.claims import NodeClaim
 from tests.binders import cluster_of, in_gang, nodes_of, pending, running_binder, told, until
 from tests.kubeapi.documents import node, pod
 from tests.kubeapi.faults import Drop, First, bad_gateway

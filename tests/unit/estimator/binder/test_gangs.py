@@ -14,7 +14,7 @@ from estimator.binder.gangs import (
     UnreadableGroup,
     membership,
 )
-from estimator.incoming import IncomingPod
+from estimator.placing.incoming import IncomingPod
 from tests.pods import incoming, member
 
 

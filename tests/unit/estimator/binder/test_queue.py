@@ -13,7 +13,7 @@ from estimator.binder.queue import (
     Place,
     SchedulingQueue,
 )
-from estimator.incoming import IncomingPod
+from estimator.placing.incoming import IncomingPod
 from tests.pods import incoming
 
 

@@ -17,13 +17,13 @@ from estimator.binpack.most_allocated import MostAllocated
 from estimator.binpack.profile import Profile, WeightedPlugin
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
-from estimator.claims import NodeClaim
+from estimator.cluster.claims import NodeClaim
 from estimator.extender.ten_points import ten_points
 from estimator.extender.verdicts import Verdicts, fits_without, points, verdicts
-from estimator.incoming import IncomingPod
-from estimator.judgement import RULED_OUT, Judgement
 from estimator.nodes import Node, Pod
-from estimator.placing import MOST_ALLOCATED
+from estimator.placing.incoming import IncomingPod
+from estimator.placing.judgement import RULED_OUT, Judgement
+from estimator.placing.place import MOST_ALLOCATED
 from federation.model.workload import NodeClaim as PodsNodeClaim
 from tests.extenders import CAPACITY, pod, two_nodes
 

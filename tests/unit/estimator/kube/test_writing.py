@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from estimator.incoming import PodEvent
 from estimator.kube.writing import KubeWrites
 from estimator.lease import Lease
+from estimator.placing.incoming import PodEvent
 from federation.model.errors import (
     Conflict,
     FederationError,

@@ -1,0 +1,184 @@
+"""The cluster as it is now, kept current event by event; hands out snapshots.
+
+A pod event costs O(1), a snapshot a copy of the columns, and more only where a node changed. Must
+not read Kubernetes, keep time, or be shared between threads: everything happens on the loop's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from estimator.cluster.loads import NodeLoads
+from estimator.nodes import Node, Pod, PodState
+from estimator.snapshot import NodeTable, Snapshot
+from federation.model.resources import PODS
+
+# Python 3.11 is slow to look a member of an enum up, and events ask for this again and again.
+_BOUND: Final = PodState.BOUND
+
+
+class ClusterCache:
+    """Nodes and pods, and what the pods sum to on every node."""
+
+    def __init__(
+        self,
+        on_bound: Callable[[Pod], None] | None = None,
+        on_change: Callable[[Pod | None, Pod | None], None] | None = None,
+    ) -> None:
+        """``on_bound`` is told of every pod that was not known to hold room on its node.
+
+        ``on_change`` is told before, of every pod, what it was and what it is: None, not there.
+        """
+        self._on_bound = on_bound
+        self._on_change = on_change
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}
+        self._loads = NodeLoads()
+        # Sums by resource name.
+        self._without_node: dict[PodState, dict[str, int]] = {
+            PodState.WAITING: {},
+            PodState.DROPPED: {},
+        }
+        self._assumed: dict[str, str] = {}
+        self._repelling: dict[str, Pod] = {}
+        self._table = NodeTable.of(())
+        self._nodes_changed = False
+        self._snapshot: Snapshot | None = None
+
+    def put_node(self, node: Node) -> None:
+        """Add or replace a node. Kubelets often write a status that changes nothing here."""
+        if self._nodes.get(node.name) != node:
+            self._nodes[node.name] = node
+            self._nodes_changed = True
+            self._snapshot = None
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; pods still bound to it are kept, and count nowhere."""
+        if self._nodes.pop(name, None) is not None:
+            self._nodes_changed = True
+            self._snapshot = None
+
+    def put_pod(self, pod: Pod) -> None:
+        """Add or replace a pod."""
+        if self._assumed:
+            pod = self._as_assumed(pod)
+        known = self._pods.get(pod.uid)
+        if known == pod:
+            return
+        if known is not None:
+            self._count(known, -1)
+        self._pods[pod.uid] = pod
+        self._count(pod, +1)
+        if self._on_change is not None:
+            self._on_change(known, pod)
+        was_bound = known is not None and known.state is _BOUND
+        if pod.state is _BOUND and not was_bound and self._on_bound is not None:
+            self._on_bound(pod)
+
+    def remove_pod(self, uid: str) -> None:
+        """Forget a pod that was deleted, or that the watch stopped telling us about."""
+        self._assumed.pop(uid, None)
+        known = self._pods.pop(uid, None)
+        if known is None:
+            return
+        self._count(known, -1)
+        if self._on_change is not None:
+            self._on_change(known, None)
+
+    def assume(self, pod: Pod, node: str) -> None:
+        """Count a waiting pod as bound to ``node`` from now on: it is being bound there.
+
+        Ends when the pod is seen with a node, or gone, or when the assumption is taken back.
+        """
+        self._assumed[pod.uid] = node
+        self.put_pod(pod)
+
+    def take_back(self, uid: str) -> None:
+        """The pod was not bound after all."""
+        known = self._pods.get(uid)
+        if self._assumed.pop(uid, None) is not None and known is not None:
+            self.put_pod(known._replace(node="", state=PodState.WAITING))
+
+    def pod(self, uid: str) -> Pod | None:
+        """A pod by its uid; None when it is not known, or not any more."""
+        return self._pods.get(uid)
+
+    def pods(self) -> Collection[Pod]:
+        """All pods that are known, also those that have ended."""
+        return self._pods.values()
+
+    def repelling(self) -> Collection[Pod]:
+        """Bound pods that keep others away by a required anti-affinity."""
+        return self._repelling.values()
+
+    def replace_nodes(self, nodes: Iterable[Node]) -> None:
+        """Make these the nodes; what was not listed is gone."""
+        listed = {node.name: node for node in nodes}
+        for name in self._nodes.keys() - listed.keys():
+            self.remove_node(name)
+        for node in listed.values():
+            self.put_node(node)
+
+    def replace_pods(self, pods: Iterable[Pod]) -> None:
+        """Make these the pods; what was not listed is gone."""
+        listed = {pod.uid: pod for pod in pods}
+        for uid in self._pods.keys() - listed.keys():
+            self.remove_pod(uid)
+        for pod in listed.values():
+            self.put_pod(pod)
+
+    def snapshot(self) -> Snapshot:
+        """The cluster now, nodes by name. The same object until something changes."""
+        if self._snapshot is None:
+            if self._nodes_changed:
+                self._rebuild()
+            elif self._loads.is_sparse:
+                self._loads.arrange([node.name for node in self._table.nodes])
+            self._snapshot = Snapshot(
+                table=self._table,
+                requested=self._loads.requested(),
+                nonzero=self._loads.nonzero(),
+                waiting=dict(self._without_node[PodState.WAITING]),
+                dropped=dict(self._without_node[PodState.DROPPED]),
+                homeless=self._loads.homeless(),
+            )
+        return self._snapshot
+
+    def _as_assumed(self, pod: Pod) -> Pod:
+        node = self._assumed.get(pod.uid)
+        if node is None:
+            return pod
+        if pod.state is PodState.WAITING:
+            return pod._replace(node=node, state=_BOUND, unschedulable_since=None)
+        del self._assumed[pod.uid]
+        return pod
+
+    def _count(self, pod: Pod, sign: int) -> None:
+        if pod.state is not _BOUND:
+            if not pod.state.is_over:
+                self._snapshot = None
+                _accumulate(self._without_node[pod.state], pod, sign)
+            return
+        self._snapshot = None
+        if pod.repulsions and sign > 0:
+            self._repelling[pod.uid] = pod
+        elif pod.repulsions:
+            self._repelling.pop(pod.uid, None)
+        self._loads.add(pod, sign)
+
+    def _rebuild(self) -> None:
+        names = sorted(self._nodes)
+        self._table = NodeTable.of(self._nodes[name] for name in names)
+        self._loads.arrange(names)
+        self._nodes_changed = False
+
+
+def _accumulate(total: dict[str, int], pod: Pod, sign: int) -> None:
+    """Count ``pod`` in or out; a resource whose sum is back at 0 is no longer there."""
+    for name, amount in (*pod.request.items(), (PODS, 1)):
+        left = total.get(name, 0) + sign * amount
+        if left:
+            total[name] = left
+        else:
+            total.pop(name, None)

@@ -1,0 +1,165 @@
+"""Node claims: room that was promised to a binding on nodes where its pods are not yet bound.
+
+Must not choose nodes: ``estimator.placing.place`` does. Times are in Unix seconds and passed in.
+
+A claim ends when its binding is placed anew, when a pod of the binding's namespace with the same
+request gets bound (one replica a pod, on the pod's own node first), or when it has expired. Planned
+claims belong to a promise: they end when one of its own pods gets bound, or are given up with it;
+before the control plane has said that it knows of the promise they expire like the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from estimator.nodes import Pod
+from federation.model.shapes import ReservationKey
+
+EXPIRY_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeClaim:
+    """Room for replicas of one shape on one node. ``request`` is without the pod slot."""
+
+    node: str
+    replicas: int
+    request: Mapping[str, int]
+    nonzero: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claims:
+    """What one binding, or one promise, holds, until then."""
+
+    claims: tuple[NodeClaim, ...]
+    expires_at: float
+
+
+class NodeClaims:
+    """All claims on the nodes of one cluster: by binding, and by promise where planned.
+
+    ``version`` grows with every change of what is planned.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._by_binding: dict[str, _Claims] = {}
+        self._planned: dict[ReservationKey, _Claims] = {}
+
+    def hold(self, binding: str, claims: Iterable[NodeClaim], now: float) -> None:
+        """Replace what the binding holds; ``binding`` is namespace/name, or the name alone."""
+        self._by_binding[binding] = _Claims(claims=tuple(claims), expires_at=now + EXPIRY_SECONDS)
+
+    def release(self, binding: str) -> None:
+        self._by_binding.pop(binding, None)
+
+    def plan(
+        self, key: ReservationKey, claims: Iterable[NodeClaim], expires_at: float = math.inf
+    ) -> None:
+        """Replace what a promise holds, for good unless it expires."""
+        self.version += 1
+        held = tuple(claims)
+        if held:
+            self._planned[key] = _Claims(claims=held, expires_at=expires_at)
+        else:
+            self._planned.pop(key, None)
+
+    def planned(self, key: ReservationKey) -> tuple[NodeClaim, ...]:
+        """What a promise holds."""
+        held = self._planned.get(key)
+        return held.claims if held is not None else ()
+
+    def promises(self) -> Collection[ReservationKey]:
+        """Those that hold anything."""
+        return list(self._planned)
+
+    def is_provisional(self, key: ReservationKey) -> bool:
+        """Whether what the promise holds would expire."""
+        held = self._planned.get(key)
+        return held is not None and held.expires_at < math.inf
+
+    def expire(self, now: float) -> None:
+        """Drop what nobody's pods have come for."""
+        for binding in [name for name, held in self._by_binding.items() if held.expires_at <= now]:
+            del self._by_binding[binding]
+        for key in [key for key, held in self._planned.items() if held.expires_at <= now]:
+            self.plan(key, ())
+
+    def settle(self, pod: Pod, key: ReservationKey | None = None) -> None:
+        """A pod got bound: the replica that was claimed for it is counted with the pods now.
+
+        ``key`` is the promise that the pod stands for.
+        """
+        planned = self._planned.get(key) if key is not None else None
+        if key is not None and planned is not None:
+            nodes = [claim.node for claim in planned.claims]
+            position = nodes.index(pod.node) if pod.node in nodes else 0
+            self.plan(key, _without_one(planned.claims, position), planned.expires_at)
+            return
+        found: tuple[str, int] | None = None
+        for binding, held in self._by_binding.items():
+            if _namespace(binding) != pod.namespace:
+                continue
+            for position, claim in enumerate(held.claims):
+                if claim.request != pod.request:
+                    continue
+                if claim.node == pod.node:
+                    self._take_one(binding, position)
+                    return
+                found = found or (binding, position)
+        if found is not None:
+            self._take_one(*found)
+
+    def all(self) -> Iterator[NodeClaim]:
+        for held in (*self._by_binding.values(), *self._planned.values()):
+            yield from held.claims
+
+    def split(
+        self, namespace: str, request: Mapping[str, int], key: ReservationKey | None = None
+    ) -> tuple[list[NodeClaim], list[NodeClaim]]:
+        """(room that waits for such pods, room that is others').
+
+        Such pods are those of this namespace and request, and of this promise.
+        """
+        own: list[NodeClaim] = []
+        others: list[NodeClaim] = []
+        for binding, held in self._by_binding.items():
+            for claim in held.claims:
+                is_own = _namespace(binding) == namespace and claim.request == request
+                (own if is_own else others).append(claim)
+        for promise, held in self._planned.items():
+            (own if promise == key else others).extend(held.claims)
+        return own, others
+
+    def _take_one(self, binding: str, position: int) -> None:
+        held = self._by_binding[binding]
+        claims = _without_one(held.claims, position)
+        if claims:
+            self._by_binding[binding] = replace(held, claims=claims)
+        else:
+            del self._by_binding[binding]
+
+
+def first_replicas(claims: Sequence[NodeClaim], replicas: int) -> tuple[NodeClaim, ...]:
+    """The claims for the first so many replicas."""
+    kept = []
+    for claim in claims:
+        if replicas <= 0:
+            break
+        kept.append(replace(claim, replicas=min(claim.replicas, replicas)))
+        replicas -= claim.replicas
+    return tuple(kept)
+
+
+def _namespace(binding: str) -> str:
+    return binding.rpartition("/")[0]
+
+
+def _without_one(claims: tuple[NodeClaim, ...], position: int) -> tuple[NodeClaim, ...]:
+    claim = claims[position]
+    left = (replace(claim, replicas=claim.replicas - 1),) if claim.replicas > 1 else ()
+    return (*claims[:position], *left, *claims[position + 1 :])

@@ -1,0 +1,237 @@
+"""Chooses nodes for one cluster's shares of a decision, and claims their room.
+
+Must not decide how many replicas the cluster gets: the control plane has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
+from estimator.binpack.fit import insufficient
+from estimator.binpack.most_allocated import MostAllocated
+from estimator.binpack.place import Demand, Placement, place
+from estimator.binpack.strategy import ResourceWeight, Strategy
+from estimator.cluster.claims import NodeClaim, NodeClaims
+from estimator.estimation.filter import feasible_n
+from estimator.estimation.fit import without_slots
+from estimator.snapshot import BoolArray, Int64Array, Snapshot
+from federation.model.resources import CPU, MEMORY, PODS
+from federation.model.workload import ReplicaRequirements
+
+MOST_ALLOCATED: Final = MostAllocated(
+    weights=(ResourceWeight(resource=CPU, weight=1), ResourceWeight(resource=MEMORY, weight=1))
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareOrder:
+    """Replicas of one component; single-template workloads have no component name."""
+
+    component: str = ""
+    replicas: int
+    requirements: ReplicaRequirements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceOrder:
+    """What to find nodes for. ``binding`` is its namespace/name, by which claims are held.
+
+    ``planned``: every replica is to have a claim, or to be told that it has none.
+    """
+
+    binding: str
+    shares: tuple[ShareOrder, ...]
+    planned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShare:
+    """Replicas placed on one node, with the node's score for the first of them.
+
+    The ``scale`` is the most that the strategy can score, or the least, with its sign turned.
+    """
+
+    node: str
+    component: str
+    replicas: int
+    score: float
+    scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """Where the shares go. ``message`` says why, when ``unplaced`` is not 0.
+
+    ``claimed``: every replica that is not bound has a claim, and somebody here follows claims.
+    """
+
+    nodes: tuple[NodeShare, ...] = ()
+    unplaced: int = 0
+    message: str = ""
+    strategy: str = ""
+    claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seating:
+    """Nodes for one share: the claims to make, and why some of it found none."""
+
+    claims: tuple[NodeClaim, ...]
+    nodes: tuple[NodeShare, ...]
+    unplaced: int
+    why: str
+
+
+def place_shares(
+    snapshot: Snapshot,
+    claims: NodeClaims,
+    order: PlaceOrder,
+    now: float,
+    strategy: Strategy = MOST_ALLOCATED,
+) -> NodePlan:
+    """Place share after share by score on what pods and claims leave, and claim what was placed.
+
+    What the binding claimed before is released first: this order replaces it.
+    """
+    claims.expire(now)
+    claims.release(order.binding)
+    seatings = seat(snapshot, list(claims.all()), order.shares, strategy)
+    held = [claim for seating in seatings for claim in seating.claims]
+    if held:
+        claims.hold(order.binding, held, now)
+    return NodePlan(
+        nodes=tuple(node for seating in seatings for node in seating.nodes),
+        unplaced=sum(seating.unplaced for seating in seatings),
+        message="; ".join(seating.why for seating in seatings if seating.why),
+        strategy=strategy.name,
+    )
+
+
+def seat(
+    snapshot: Snapshot,
+    taken: Sequence[NodeClaim],
+    shares: Sequence[ShareOrder],
+    strategy: Strategy,
+) -> list[Seating]:
+    """Nodes for share after share, on what pods, ``taken`` and the shares before it leave."""
+    rows = {node.name: row for row, node in enumerate(snapshot.table.nodes)}
+    seatings: list[Seating] = []
+    taken = list(taken)
+    for share in shares:
+        arrays = arrays_beside(taken, snapshot, rows)
+        request = ReplicaRequest.of(without_slots(share.requirements.request))
+        feasible = feasible_n(snapshot.table, share.requirements.node_claim)
+        demand = Demand(request=request, replicas=share.replicas)
+        placement = place(arrays, demand, strategy, feasible)
+        claims = _claims(snapshot, placement, request)
+        taken += claims
+        missing, why = share.replicas - placement.placed, ""
+        if missing:
+            after = arrays_beside(taken, snapshot, rows)
+            why = _why_unplaced(after, share, missing, request, feasible)
+        score_n, scale = strategy.score(arrays, request), strategy.most(request)
+        nodes = _node_shares(snapshot, share.component, placement, score_n, scale)
+        seatings.append(
+            Seating(claims=tuple(claims), nodes=tuple(nodes), unplaced=missing, why=why)
+        )
+    return seatings
+
+
+def beside(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Snapshot:
+    """The snapshot with claimed room counted as requested."""
+    if not claims:
+        return snapshot
+    rows = {node.name: row for row, node in enumerate(snapshot.table.nodes)}
+    return replace(snapshot, requested=arrays_beside(claims, snapshot, rows).requested)
+
+
+def arrays_beside(
+    claims: Sequence[NodeClaim], snapshot: Snapshot, rows: Mapping[str, int]
+) -> NodeArrays:
+    """The snapshot's columns with claimed room counted as requested; ``rows`` is row by name."""
+    # A node that is gone took the claim's room with it.
+    there = [claim for claim in claims if claim.node in rows]
+    row_m = np.fromiter((rows[claim.node] for claim in there), dtype=np.int64, count=len(there))
+    amounts = [_times(claim.replicas, {**claim.request, PODS: 1}) for claim in there]
+    nonzero = [_times(claim.replicas, claim.nonzero) for claim in there]
+    return NodeArrays(
+        size=len(snapshot),
+        allocatable=snapshot.table.allocatable,
+        requested=_added(snapshot.requested, len(snapshot), row_m, amounts),
+        nonzero_requested=_added(snapshot.nonzero, len(snapshot), row_m, nonzero),
+    )
+
+
+def _times(replicas: int, amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount * replicas for name, amount in amounts.items()}
+
+
+def _added(
+    columns: Mapping[str, Int64Array],
+    size: int,
+    row_m: Int64Array,
+    amounts_m: Sequence[Mapping[str, int]],
+) -> dict[str, Int64Array]:
+    """The columns with amounts added at rows, of which one may occur several times."""
+    added = dict(columns)
+    for name in {name for amounts in amounts_m for name in amounts}:
+        column = columns[name].copy() if name in columns else np.zeros(size, dtype=np.int64)
+        np.add.at(column, row_m, [amounts.get(name, 0) for amounts in amounts_m])
+        added[name] = column
+    return added
+
+
+def _claims(snapshot: Snapshot, placement: Placement, request: ReplicaRequest) -> list[NodeClaim]:
+    amounts = without_slots(request.amounts)
+    return [
+        NodeClaim(
+            node=snapshot.table.nodes[each.node].name,
+            replicas=each.replicas,
+            request=amounts,
+            nonzero=request.nonzero_placed,
+        )
+        for each in placement.nodes()
+    ]
+
+
+def _node_shares(
+    snapshot: Snapshot, component: str, placement: Placement, score_n: np.ndarray, scale: float
+) -> list[NodeShare]:
+    return [
+        NodeShare(
+            node=snapshot.table.nodes[each.node].name,
+            component=component,
+            replicas=each.replicas,
+            # Sums of floats may come to a little more.
+            score=max(-scale, min(float(score_n[each.node]), scale)),
+            scale=scale,
+        )
+        for each in placement.nodes()
+    ]
+
+
+def _why_unplaced(
+    arrays: NodeArrays,
+    share: ShareOrder,
+    missing: int,
+    request: ReplicaRequest,
+    feasible: BoolArray,
+) -> str:
+    component = f" of {share.component}" if share.component else ""
+    found = f"{missing} of {share.replicas} replicas{component} found no node"
+    if not arrays.size:
+        return f"{found}: the cluster has no nodes"
+    reasons = []
+    ruled_out = arrays.size - int(feasible.sum())
+    if ruled_out:
+        reasons.append(f"{ruled_out} ruled out by selector, affinity or taints")
+    for name, short_n in insufficient(arrays, request).items():
+        short = int((short_n & feasible).sum())
+        if short:
+            reasons.append(f"{short} short of {name}")
+    return f"{found} among {arrays.size}: {', '.join(reasons)}"

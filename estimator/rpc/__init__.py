@@ -1,1 +1,0 @@
-"""The wire to the control plane, always dialled from here."""

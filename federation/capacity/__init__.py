@@ -1,0 +1,45 @@
+"""What promises rest on: what clusters hold, what of it is left, and what may be promised. Pure.
+
+- ``assignments``: what is outstanding in one cluster, and where each of it is packed: worked out
+  when asked
+- ``batch_packing``: promises in many clusters at once, where a binding is new: all are packed in
+  the same steps
+- ``cells``: what is left of the cells of several clusters, side by side in one table, in two
+  views
+- ``cluster_room``: the room in one cluster: one report's cells, with all that is outstanding
+  packed into them
+- ``component_sets``: how many whole sets of a workload of several components can be promised in
+  each cluster
+- ``deductions``: what is promised and not yet in any report, deducted where nodes cannot be seen
+- ``fleet_cells``: the cells of all clusters as flat arrays, in blocks of clusters small enough
+  for the cache
+- ``fleet_estimates``: how many replicas fit into every cluster, by the best of the levels that
+  reports feed
+- ``fleet_reports``: the reports of a fleet as arrays: what every estimate of a whole fleet is
+  computed from
+- ``fleet_rooms``: the rooms of a fleet's clusters: dense arrays of all that is left, cheap to
+  change a few of
+- ``holdings``: what one binding holds in one cluster, and what the newest report echoes of it
+- ``layers``: what is left in the clusters of a fleet, in tables where newer ones lie over older
+  ones
+- ``ledger``: the ledger: every reservation of every cluster, and what the newest reports echo of
+  them
+- ``many_rooms``: the rooms of many clusters at once: what is outstanding in them, packed in the
+  same steps
+- ``packing``: replicas packed into cells: what is promised, and what is left for the next promise
+- ``pool_estimates``: the level ``pools``: what the cells of a whole fleet prove of one shape
+- ``pool_kinds``: the pools of a fleet, each kind once: which suit a claim is found out once for
+  all clusters
+- ``promised_bounds``: what promises that are on no node yet leave of the bounds of cells,
+  wherever their pods land
+- ``reserve``: promises: each an explicit packing into one report's cells, with what it is worth
+- ``sharing``: a mapping whose successors share nearly all of it: what a fleet's state keeps its
+  many keys in
+- ``simulated``: what the bindings of one simulation have taken, and what is left for the next
+- ``strict_bounds``: what strict promises rest on: how many replicas others can at most stand in
+  the way of
+- ``summary_estimates``: the levels every report can feed: totals of the cluster, and node counts
+  by grade
+"""
+
+from __future__ import annotations

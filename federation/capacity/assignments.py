@@ -1,0 +1,254 @@
+"""What is outstanding in one cluster, and where each of it is packed: worked out when asked.
+
+Pure and immutable. Must not pack, nor know what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from federation.capacity.packing import Take, Takes
+from federation.model.pools.bounds import per_replica
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.shapes import Shape
+from federation.model.workload import NodeClaim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackingStep:
+    """``replicas`` on each of ``nodes`` nodes that surely have ``free``, in the pool at ``pool``.
+
+    ``free`` is in the order of the cells' resources, after all earlier steps.
+    """
+
+    pool: int
+    free: tuple[int, ...]
+    nodes: int
+    replicas: int
+
+
+class Holding(NamedTuple):
+    """Something outstanding, and how many of its replicas found no room.
+
+    It is packed in what ``takes`` has of ``cluster``, after ``before`` other replicas of its shape;
+    nowhere in a cluster that never reported any cells. ``resources`` are those of its cells.
+    """
+
+    outstanding: Outstanding
+    takes: Takes | None = None
+    cluster: int = 0
+    resources: tuple[str, ...] = ()
+    before: int = 0
+    unplaced: int = 0
+
+    @property
+    def steps(self) -> tuple[PackingStep, ...]:
+        """How it is packed."""
+        if self.takes is None:
+            return ()
+        demanded = per_replica(self.outstanding.requirements.request)
+        amount_r = [demanded.get(name, 0) for name in self.resources]
+        takes = self.takes.of(self.cluster, self.resources)
+        placed = self.outstanding.to_pack - self.unplaced
+        return tuple(_steps(takes, amount_r, self.before, placed))
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it was proven once and finds no room any more."""
+        certificate = self.outstanding.certificate
+        return self.unplaced > 0 and certificate is not PromiseCertificate.UNPROVEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JointPromise:
+    """What one binding was promised in several clusters in the same steps, all of it with room.
+
+    ``asks`` are what it was promised, by the position of the cluster; ``place_by`` is where each
+    cluster is in what was packed, step after step: ``packed`` has what was wanted in clusters, and
+    what was taken for that.
+    """
+
+    binding: str
+    asks: Mapping[int, tuple[Outstanding, ...]]
+    place_by: Mapping[int, int]
+    packed: Sequence[tuple[Mapping[int, Outstanding], Takes]]
+
+    def holdings(self, position: int, resources: tuple[str, ...]) -> tuple[Holding, ...]:
+        """What that is in one cluster, whose cells have these resources."""
+        return tuple(
+            Holding(wanted[position], takes, self.place_by[position], resources)
+            for wanted, takes in self.packed
+            if position in wanted
+        )
+
+
+class JointRun(NamedTuple):
+    """Joint promises, one after the other, as far as they are in one cluster."""
+
+    promises: tuple[JointPromise, ...]
+    position: int
+    resources: tuple[str, ...]
+
+    @property
+    def bindings(self) -> tuple[str, ...]:
+        return tuple([each.binding for each in self.promises if self.position in each.asks])
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        """Made when asked for: decisions for all clusters would make nothing else."""
+        return tuple(
+            holding
+            for each in self.promises
+            for holding in each.holdings(self.position, self.resources)
+        )
+
+
+# Sets with more in them, by what they were and what came: clusters of the same decisions share one.
+Unions: TypeAlias = dict[tuple[frozenset[str], tuple[str, ...]], frozenset[str]]
+
+
+class Held(NamedTuple):
+    """Everything outstanding in a cluster, in the order it was packed: ``joint`` comes last."""
+
+    settled: tuple[Holding, ...] = ()
+    joint: tuple[JointRun, ...] = ()
+    bindings: frozenset[str] = frozenset()
+    is_overcommitted: bool = False
+    is_strict: bool = False
+
+    @property
+    def every(self) -> tuple[Holding, ...]:
+        if not self.joint:
+            return self.settled
+        return self.settled + tuple(each for run in self.joint for each in run.holdings)
+
+    @property
+    def is_special(self) -> bool:
+        """Whether there is more to look at than cells."""
+        return self.is_overcommitted or self.is_strict
+
+    def has(self, binding: str) -> bool:
+        """Whether the binding has anything outstanding here."""
+        return binding in self.bindings
+
+    def with_run(self, run: JointRun, unions: Unions) -> Held:
+        """With joint promises after the others."""
+        asked = self.bindings, run.bindings
+        if not asked[1]:
+            return self
+        if asked not in unions:
+            unions[asked] = self.bindings.union(run.bindings)
+        return self._replace(joint=(*self.joint, run), bindings=unions[asked])
+
+    def with_more(self, more: Sequence[Holding]) -> Held:
+        """With these after the others."""
+        return Held(
+            settled=self.every + tuple(more),
+            bindings=self.bindings.union([each.outstanding.binding for each in more]),
+            is_overcommitted=self.is_overcommitted or any(each.is_broken for each in more),
+            is_strict=self.is_strict
+            or any(each.outstanding.certificate is PromiseCertificate.STRICT for each in more),
+        )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Alike:
+    claim: NodeClaim | None
+    places: list[int] = field(default_factory=list)
+
+
+def places_alike(outstanding: Iterable[Outstanding]) -> list[list[int]]:
+    """Places of what is packed in the same way, in the order of the first of each group."""
+    groups: list[_Alike] = []
+    by_shape: dict[tuple[Shape, bool], list[_Alike]] = {}
+    for place, each in enumerate(outstanding):
+        is_unproven = each.certificate is PromiseCertificate.UNPROVEN
+        candidates = by_shape.setdefault((each.shape, is_unproven), [])
+        claim = each.requirements.node_claim
+        group = next((other for other in candidates if other.claim == claim), None)
+        if group is None:
+            group = _Alike(claim=claim)
+            candidates.append(group)
+            groups.append(group)
+        group.places.append(place)
+    return [group.places for group in groups]
+
+
+def outstanding_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
+    """What is packed in the same way together."""
+    every = tuple(outstanding)
+    return [[every[place] for place in alike] for alike in places_alike(every)]
+
+
+def is_alike(one: Outstanding, other: Outstanding) -> bool:
+    """Whether two are packed in the same way."""
+    unproven = PromiseCertificate.UNPROVEN
+    return (
+        one.shape == other.shape
+        and (one.certificate is unproven) == (other.certificate is unproven)
+        and one.requirements.node_claim == other.requirements.node_claim
+    )
+
+
+def runs_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstanding]]:
+    """What is packed in the same way and comes one after the other."""
+    runs: list[list[Outstanding]] = []
+    for each in outstanding:
+        if not (runs and is_alike(runs[-1][-1], each)):
+            runs.append([])
+        runs[-1].append(each)
+    return runs
+
+
+def holdings_of(
+    alike: Sequence[Outstanding],
+    placed: int,
+    takes: Takes,
+    resources: tuple[str, ...],
+    cluster: int = 0,
+) -> list[Holding]:
+    """How ``placed`` replicas of a group are shared among it: who comes first has room first."""
+    holdings, before = [], 0
+    for each in alike:
+        here = min(each.to_pack, placed - before)
+        holdings.append(
+            Holding(
+                outstanding=each,
+                takes=takes,
+                cluster=cluster,
+                resources=resources,
+                before=before,
+                unplaced=each.to_pack - here,
+            )
+        )
+        before += here
+    return holdings
+
+
+def _steps(
+    takes: Iterable[Take], amount_r: Sequence[int], before: int, replicas: int
+) -> Iterator[PackingStep]:
+    """The steps of ``replicas`` that come after ``before`` others of the same shape."""
+    for take in takes:
+        skipped = min(before, take.nodes * take.replicas)
+        before -= skipped
+        nodes, on_first = divmod(skipped, take.replicas)
+        nodes = take.nodes - nodes
+        while replicas and nodes:
+            here = take.replicas - on_first
+            full = 1 if on_first else min(nodes, replicas // here)
+            each = min(here, replicas)
+            yield PackingStep(
+                pool=take.pool,
+                free=tuple(
+                    free - on_first * amount
+                    for free, amount in zip(take.free, amount_r, strict=True)
+                ),
+                nodes=max(full, 1),
+                replicas=each,
+            )
+            replicas -= each * max(full, 1)
+            nodes -= max(full, 1)
+            on_first = 0

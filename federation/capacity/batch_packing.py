@@ -1,0 +1,152 @@
+"""Promises in many clusters at once, where a binding is new: all are packed in the same steps.
+
+Pure. Must not look at clusters that are over-committed, hold strict promises, or cannot tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from federation.capacity.assignments import JointPromise
+from federation.capacity.cells import VIEWS, View
+from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.layers import KnownRoom
+from federation.capacity.packing import Packing, Takes, pack, packed_in_place
+from federation.model.pools.matching import Verdict
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import ReplicaRequirements
+
+_SIMPLE = frozenset({PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED})
+
+
+class Together(NamedTuple):
+    """The fleet with what is promised, if that is anything, or where there is too little room."""
+
+    fleet: FleetRooms
+    promise: JointPromise | None
+    reasons: Mapping[int, str]
+
+
+# What is wanted of one cluster, and those where the very same is.
+_Group: TypeAlias = tuple[tuple[Outstanding, ...], list[int]]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Round:
+    """What is wanted of the same requirements, each with the clusters where it is."""
+
+    requirements: ReplicaRequirements
+    wanted: list[tuple[Outstanding, list[int]]] = field(default_factory=list)
+
+    def is_for(self, requirements: ReplicaRequirements) -> bool:
+        return self.requirements is requirements or self.requirements == requirements
+
+    @property
+    def by_position(self) -> dict[int, Outstanding]:
+        return {position: each for each, positions in self.wanted for position in positions}
+
+
+def simple_asks(
+    fleet: FleetRooms, binding: str, asks: Mapping[int, tuple[Outstanding, ...]]
+) -> dict[int, tuple[Outstanding, ...]]:
+    """What a binding wants of those clusters where nothing but the cells decides about it."""
+    plain = fleet.plain(asks, binding)
+    simple: dict[int, tuple[Outstanding, ...]] = {}
+    for wanted, positions in _groups(plain, asks):
+        if wanted and all(each.certificate in _SIMPLE for each in wanted):
+            telling = positions
+            for each in wanted:
+                telling = fleet.telling(telling, each.requirements.node_claim)
+            simple |= dict.fromkeys(telling, wanted)
+    return simple
+
+
+def _groups(
+    positions: Iterable[int], asks: Mapping[int, tuple[Outstanding, ...]]
+) -> Iterable[_Group]:
+    """Clusters by what is wanted there. Those of a decision mostly share a few values, which are
+    told apart by identity: to compare them would take longer than to do the same twice.
+    """
+    groups: dict[int, _Group] = {}
+    for position in positions:
+        wanted = asks[position]
+        group = groups.get(id(wanted))
+        if group is None:
+            group = groups[id(wanted)] = wanted, []
+        group[1].append(position)
+    return groups.values()
+
+
+def promised_together(
+    fleet: FleetRooms, binding: str, asks: Mapping[int, tuple[Outstanding, ...]]
+) -> Together:
+    """Pack all that is wanted, component after component; every cluster's ask is a simple one."""
+    if not asks:
+        return Together(fleet=fleet, promise=None, reasons={})
+    positions, residues = fleet.layers.gathered(list(asks))
+    place_by = {position: place for place, position in enumerate(positions)}
+    packed: list[tuple[Mapping[int, Outstanding], Takes]] = []
+    reasons: dict[int, str] = {}
+    known: KnownRoom | None = None
+    for each in _rounds(_groups((c for c in positions if c in asks), asks)):
+        replicas_c = np.zeros(len(positions), dtype=np.int64)
+        for wanted, here in each.wanted:
+            replicas_c[[place_by[position] for position in here]] = wanted.to_pack
+        verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
+        suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
+        # A gathered table has room for the pieces of one packing: the next ones gather it anew.
+        packed_on = pack if packed else packed_in_place
+        packing = packed_on(residues, each.requirements.request, replicas_c, suiting_p)
+        residues = packing.left
+        # The next binding mostly asks for the same.
+        known = None
+        if packing.room_s is not None and verdict_p is None:
+            known = each.requirements.request, packing.room_s.reshape(-1, VIEWS)
+        if (packing.placed_s < replicas_c.repeat(VIEWS)).any():
+            for position, text in _shortages(packing, each, place_by).items():
+                reasons.setdefault(position, text)
+        packed.append((each.by_position, packing.takes))
+    promise = JointPromise(binding=binding, asks=asks, place_by=place_by, packed=packed)
+    if not reasons:
+        fleet = fleet.with_promise(positions, residues, promise, known)
+    return Together(fleet=fleet, promise=promise, reasons=reasons)
+
+
+def _rounds(groups: Iterable[_Group]) -> list[_Round]:
+    """Everything that is wanted, what is alike in one round, each cluster's in its own order: a
+    room by itself, and every other control plane, packs in that.
+    """
+    rounds: list[_Round] = []
+    for wanted, positions in groups:
+        turn = 0
+        for each in wanted:
+            while turn < len(rounds) and not rounds[turn].is_for(each.requirements):
+                turn += 1
+            if turn == len(rounds):
+                rounds.append(_Round(requirements=each.requirements))
+            rounds[turn].wanted.append((each, positions))
+            turn += 1
+    return rounds
+
+
+def _shortages(packing: Packing, one: _Round, place_by: Mapping[int, int]) -> dict[int, str]:
+    """Where not everything finds room, in both views if that is what was promised."""
+    filled_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
+    spread_c = packing.placed_s[View.SPREAD :: VIEWS].tolist()
+    texts = {}
+    for position, wanted in one.by_position.items():
+        most = filled_c[place_by[position]]
+        if wanted.certificate is PromiseCertificate.CAREFUL:
+            most = min(most, spread_c[place_by[position]])
+        if most < wanted.to_pack:
+            texts[position] = shortage_text(most, wanted)
+    return texts
+
+
+def shortage_text(most: int, wanted: Outstanding) -> str:
+    """Why something is refused for want of room."""
+    return f"{most} of {wanted.to_pack} replicas find room"

@@ -1,0 +1,148 @@
+"""The cells of all clusters as flat arrays, in blocks of clusters small enough for the cache.
+
+Pure. Must not estimate anything; ``federation.capacity.pool_estimates`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from federation.model.pools.values import BoolArray, Cells, Int64Array, NodePool, Pools
+
+# 64 clusters of 256 cells take 128 KiB a resource: a pass stays within a core's own cache.
+CLUSTERS_A_BLOCK: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CarriedPool:
+    """A pool and the label keys that its cluster's pools carry."""
+
+    pool: NodePool
+    label_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellBlock:
+    """Some neighbouring clusters of a fleet, axis c, and all their cells in one table.
+
+    ``start`` is the position of the first cluster in the fleet. The cells of cluster c begin at
+    ``first_c``; every cluster has at least one, if need be of no nodes. ``cells.pool_k`` are
+    positions in ``pools``, where clusters share what is equal. ``reported_c`` is false where a
+    cluster has no pools.
+    """
+
+    start: int
+    reported_c: BoolArray
+    first_c: Int64Array
+    pools: tuple[CarriedPool, ...]
+    cells: Cells
+
+    @property
+    def untainted(self) -> bool:
+        """Whether pods without a claim may run on all of its nodes."""
+        return not any(each.pool.taints for each in self.pools)
+
+    def __len__(self) -> int:
+        return len(self.first_c)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetCells:
+    """The pools of a fleet's clusters (None where one reported none), by position, and as blocks.
+
+    Blocks are never changed: what was computed from one holds as long as it is part of the fleet.
+    """
+
+    pools: tuple[Pools | None, ...]
+    blocks: tuple[CellBlock, ...]
+
+    @classmethod
+    def of(cls, pools: Iterable[Pools | None]) -> FleetCells:
+        pools = tuple(pools)
+        starts = range(0, len(pools), CLUSTERS_A_BLOCK)
+        return cls(pools=pools, blocks=tuple(_block(pools, start) for start in starts))
+
+    def with_clusters(self, changes: Mapping[int, Pools | None]) -> FleetCells:
+        """The same fleet with newer pools at some positions; only their blocks are made again."""
+        pools = list(self.pools)
+        for position, newer in changes.items():
+            pools[position] = newer
+        blocks = list(self.blocks)
+        for place in {position // CLUSTERS_A_BLOCK for position in changes}:
+            blocks[place] = _block(pools, place * CLUSTERS_A_BLOCK)
+        return FleetCells(pools=tuple(pools), blocks=tuple(blocks))
+
+    def __len__(self) -> int:
+        return len(self.pools)
+
+
+_Identity: TypeAlias = tuple[object, ...]
+
+
+def _block(pools: Sequence[Pools | None], start: int) -> CellBlock:
+    clusters = pools[start : start + CLUSTERS_A_BLOCK]
+    sizes = [1 if each is None else max(len(each.cells), 1) for each in clusters]
+    stop_c = np.cumsum(sizes, dtype=np.int64)
+    names = dict.fromkeys(
+        name for each in clusters if each is not None for name in each.cells.resources
+    )
+    table = _Table(tuple(names), int(stop_c[-1]))
+    shared: dict[_Identity, int] = {}
+    carried: list[CarriedPool] = []
+    for first, each in zip((stop_c - sizes).tolist(), clusters, strict=True):
+        if each is None or len(each.cells) == 0:
+            continue
+        places = []
+        for pool in each.pools:
+            identity = (pool.taints, each.label_keys, *sorted(pool.labels.items()))
+            place = shared.setdefault(identity, len(carried))
+            if place == len(carried):
+                carried.append(CarriedPool(pool=pool, label_keys=each.label_keys))
+            places.append(place)
+        table.write(first, each.cells, np.array(places, dtype=np.int32))
+    return CellBlock(
+        start=start,
+        reported_c=np.array([each is not None for each in clusters]),
+        first_c=stop_c - sizes,
+        pools=tuple(carried),
+        cells=table.sealed(),
+    )
+
+
+class _Table:
+    """The cells of several clusters while they are written; what none writes has no nodes."""
+
+    def __init__(self, resources: tuple[str, ...], size: int) -> None:
+        self._resources = resources
+        self._pool_k = np.zeros(size, dtype=np.int32)
+        self._count_k = np.zeros(size, dtype=np.int64)
+        self._amounts_trk = np.zeros((3, len(resources), size), dtype=np.int64)
+        self._sum_exact_k = np.ones(size, dtype=np.bool_)
+
+    def write(self, first: int, cells: Cells, place_p: np.ndarray) -> None:
+        span = slice(first, first + len(cells))
+        self._pool_k[span] = place_p[cells.pool_k]
+        self._count_k[span] = cells.count_k
+        self._sum_exact_k[span] = cells.sum_exact_k
+        for row, name in enumerate(cells.resources):
+            place = self._resources.index(name)
+            for amounts_rk, given_rk in zip(
+                self._amounts_trk, (cells.min_rk, cells.sum_rk, cells.max_rk), strict=True
+            ):
+                amounts_rk[place, span] = given_rk[row]
+
+    def sealed(self) -> Cells:
+        min_rk, sum_rk, max_rk = self._amounts_trk
+        return Cells(
+            resources=self._resources,
+            pool_k=self._pool_k,
+            count_k=self._count_k,
+            min_rk=min_rk,
+            sum_rk=sum_rk,
+            max_rk=max_rk,
+            sum_exact_k=self._sum_exact_k,
+        )

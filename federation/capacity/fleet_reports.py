@@ -1,0 +1,196 @@
+"""The reports of a fleet as arrays: what every estimate of a whole fleet is computed from.
+
+Pure. Must not estimate anything; ``federation.capacity.summary_estimates`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.model.cluster import CapacityReport, ClusterState, ResourceSummary
+from federation.model.estimate import MAX_REPLICAS
+from federation.model.grades import ResourceModel, minimums, model_hash
+from federation.model.resources import MAX_AMOUNT, PODS
+
+# Stands for the model of a cluster without grade counts that can be used.
+UNMODELLED: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternedModel:
+    """A resource model of the fleet, once for all clusters that have it.
+
+    ``minimums`` are the lower ends of its grades by resource name; ``columns`` is the place of
+    each grade number among them.
+    """
+
+    hash: str
+    minimums: Mapping[str, Sequence[int]]
+    columns: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetCapacity:
+    """What the newest reports leave free, by cluster position (axis c). Arrays are read-only.
+
+    ``free_rc`` is allocatable - allocated - allocating in base units, below 0 where overdrawn and
+    0 where a cluster lacks the resource; ``rows`` finds a resource's row, and pods always have
+    one. ``model_c`` is a position in ``models`` or UNMODELLED, and ``ungraded`` says why.
+    ``count_cg`` holds nodes by grade, as floats because only those multiply fast: counts stop at
+    MAX_REPLICAS, and any sum that is not exact is far beyond it.
+    """
+
+    states: tuple[ClusterState, ...]
+    modeling_enabled: bool
+    reported_c: npt.NDArray[np.bool_]
+    rows: Mapping[str, int]
+    free_rc: npt.NDArray[np.int64]
+    models: tuple[InternedModel, ...]
+    model_positions: Mapping[ResourceModel, int]
+    model_c: npt.NDArray[np.int64]
+    count_cg: npt.NDArray[np.float64]
+    ungraded: Mapping[int, str]
+
+    @classmethod
+    def of(cls, states: Iterable[ClusterState], *, modeling_enabled: bool = True) -> FleetCapacity:
+        """The arrays of a fleet; ``modeling_enabled`` False switches models off everywhere."""
+        states = tuple(states)
+        rows = {PODS: 0}
+        # By identity first: nearly all clusters share one model, and hashing it takes a while.
+        by_identity: dict[int, int] = {}
+        model_positions: dict[ResourceModel, int] = {}
+        for state in states:
+            for name in state.report.summary.allocatable if state.report else ():
+                rows.setdefault(name, len(rows))
+            model = state.cluster.model
+            if id(model) not in by_identity:
+                by_identity[id(model)] = model_positions.setdefault(model, len(model_positions))
+        models = tuple(_interned(model) for model in model_positions)
+        width = max((len(model.columns) for model in models), default=0)
+        capacity = cls(
+            states=states,
+            modeling_enabled=modeling_enabled,
+            reported_c=np.zeros(len(states), dtype=np.bool_),
+            rows=rows,
+            free_rc=np.zeros((len(rows), len(states)), dtype=np.int64),
+            models=models,
+            model_positions=model_positions,
+            model_c=np.full(len(states), UNMODELLED, dtype=np.int64),
+            count_cg=np.zeros((len(states), width), dtype=np.float64),
+            ungraded={},
+        )
+        return _filled(capacity, range(len(states)), by_identity)
+
+    def with_clusters(self, changes: Mapping[int, ClusterState]) -> FleetCapacity:
+        """The same fleet with newer states at some positions; this one stays as it is.
+
+        Rebuilds where a state brings a model or a resource nobody had: both are rare.
+        """
+        states = list(self.states)
+        for position, state in changes.items():
+            states[position] = state
+        if not all(map(self._has_room_for, changes.values())):
+            return FleetCapacity.of(states, modeling_enabled=self.modeling_enabled)
+        copy = replace(
+            self,
+            states=tuple(states),
+            reported_c=self.reported_c.copy(),
+            free_rc=self.free_rc.copy(),
+            model_c=self.model_c.copy(),
+            count_cg=self.count_cg.copy(),
+        )
+        by_identity = {
+            id(state.cluster.model): self.model_positions[state.cluster.model]
+            for state in changes.values()
+        }
+        return _filled(copy, changes, by_identity)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def free(self, name: str) -> npt.NDArray[np.int64] | None:
+        """What is free of a resource in each cluster; None when no cluster has it."""
+        row = self.rows.get(name)
+        return None if row is None else self.free_rc[row]
+
+    @property
+    def free_pods_c(self) -> npt.NDArray[np.int64]:
+        """Free pod slots, 0..MAX_REPLICAS: no cluster takes more replicas, whatever they ask."""
+        free_c: npt.NDArray[np.int64] = np.minimum(self.free_rc[self.rows[PODS]], MAX_REPLICAS)
+        return np.maximum(free_c, 0, out=free_c)
+
+    def _has_room_for(self, state: ClusterState) -> bool:
+        allocatable = state.report.summary.allocatable if state.report else {}
+        return (
+            state.cluster.model in self.model_positions and allocatable.keys() <= self.rows.keys()
+        )
+
+
+def _filled(
+    capacity: FleetCapacity, positions: Iterable[int], models_by_identity: Mapping[int, int]
+) -> FleetCapacity:
+    """Write the states at ``positions`` into arrays that nobody else has yet, and seal those."""
+    ungraded = dict(capacity.ungraded)
+    for position in positions:
+        state = capacity.states[position]
+        capacity.reported_c[position] = state.report is not None
+        capacity.free_rc[:, position] = 0
+        capacity.count_cg[position] = 0
+        capacity.model_c[position] = UNMODELLED
+        ungraded.pop(position, None)
+        if state.report is None:
+            continue
+        for name in state.report.summary.allocatable:
+            capacity.free_rc[capacity.rows[name], position] = _free(state.report.summary, name)
+        model_position = models_by_identity[id(state.cluster.model)]
+        model = capacity.models[model_position]
+        why = _why_ungraded(state, state.report, model, modeling_enabled=capacity.modeling_enabled)
+        if why:
+            ungraded[position] = why
+            continue
+        capacity.model_c[position] = model_position
+        for grade, count in state.report.grade_counts.items():
+            if grade in model.columns:
+                capacity.count_cg[position, model.columns[grade]] = min(count, MAX_REPLICAS)
+    for array in (capacity.reported_c, capacity.free_rc, capacity.model_c, capacity.count_cg):
+        array.flags.writeable = False
+    return replace(capacity, ungraded=ungraded)
+
+
+def _why_ungraded(
+    state: ClusterState,
+    report: CapacityReport,
+    model: InternedModel,
+    *,
+    modeling_enabled: bool,
+) -> str:
+    """Why the grade counts of a report cannot be used; empty when they can."""
+    if not modeling_enabled:
+        return "resource modelling is switched off"
+    if not state.cluster.modeling_enabled:
+        return "resource modelling is switched off for the cluster"
+    if not model.columns:
+        return "the cluster has no resource model"
+    if not report.grade_counts:
+        return "the report has no grade counts"
+    if report.model_hash != model.hash:
+        return "the report was graded under another resource model"
+    return ""
+
+
+def _interned(model: ResourceModel) -> InternedModel:
+    return InternedModel(
+        hash=model_hash(model),
+        minimums=minimums(model),
+        columns={grade.grade: column for column, grade in enumerate(model.grades)},
+    )
+
+
+def _free(summary: ResourceSummary, name: str) -> int:
+    used = summary.allocated.get(name, 0) + summary.allocating.get(name, 0)
+    return max(-MAX_AMOUNT, min(summary.allocatable[name] - used, MAX_AMOUNT))

@@ -1,0 +1,291 @@
+"""What one binding holds in one cluster, and what the newest report echoes of it.
+
+Pure and immutable. Must not know other bindings: ``federation.capacity.ledger`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from federation.model.reservations import (
+    Outstanding,
+    PromiseCertificate,
+    Reservation,
+    Share,
+    outstanding_of,
+)
+from federation.model.shapes import Echo, Shape, request_shape
+from federation.model.workload import NodeClaim
+
+# Pods carry the decision they were made by; those of decisions longer ago are taken for newer.
+DECISIONS_REMEMBERED: Final = 16
+# A workload that changes its requests again and again, and never runs, must not fill the ledger.
+OLDER_SHAPES_REMEMBERED: Final = 8
+
+_Sought: TypeAlias = tuple[str, Shape]
+_Known: TypeAlias = tuple[Reservation, _Sought, Echo | None]
+
+
+class Stake(NamedTuple):
+    """What one binding holds in one cluster.
+
+    ``sought`` and ``echoes`` are those of ``reservations``, in their order: what pods of each are
+    told apart by, and what the newest report counts of them. Of each component the newest shape
+    stands last. ``grown`` is the version at which the binding last got more: what is outstanding is
+    packed in that order.
+    """
+
+    reservations: tuple[Reservation, ...]
+    sought: tuple[_Sought, ...]
+    echoes: tuple[Echo | None, ...]
+    outstanding: tuple[Outstanding, ...] = ()
+    grown: int = 0
+
+    def is_seen_by(self, echoes: tuple[Echo, ...], interest_version: int) -> bool:
+        """Whether there is one shape, and its pods in a report stand for all that is reserved: so
+        it is mostly, and nothing is to be worked out then.
+        """
+        if len(echoes) != 1 or len(self.reservations) != 1:
+            return False
+        (reservation,), (echo,) = self.reservations, echoes
+        return (
+            echo.bound >= reservation.replicas
+            and echo.shape == self.sought[0][1]
+            and echo.component == reservation.component
+            and echo.finished <= reservation.finished
+            and reservation.interest_version <= interest_version
+            and not reservation.adopted
+        )
+
+
+class FirstStakes:
+    """Stakes of a binding in clusters where it had none: what is alike in them is made once."""
+
+    def __init__(self, binding: str, decision: str) -> None:
+        self.binding = binding
+        self.decision = decision
+        self._decisions = (decision,)
+        # By the identity of the shares, which are kept for that.
+        self._alike: dict[int, tuple[tuple[Share, ...], Stake]] = {}
+
+    def of(
+        self,
+        cluster: str,
+        shares: tuple[Share, ...],
+        version: int,
+        adopted: Mapping[str, int] | None = None,
+    ) -> Stake:
+        """The stake in a cluster, whose ledger has it at that version."""
+        ran = adopted or {}
+        there = [
+            Reservation(
+                self.binding,
+                cluster,
+                each.requirements,
+                each.replicas,
+                self._decisions,
+                each.component,
+                each.certificate,
+                version,
+                ran.get(each.component, 0),
+                0,
+                version,
+            )
+            for each in shares
+        ]
+        if adopted:
+            return _unseen(tuple(there))
+        known = self._alike.get(id(shares))
+        if known is None:
+            known = self._alike[id(shares)] = shares, _unseen(tuple(there))
+        _, alike = known
+        return Stake(tuple(there), alike.sought, alike.echoes, alike.outstanding, version)
+
+
+def next_stake(
+    before: Stake,
+    decision: str,
+    shares: Sequence[Share],
+    adopted: Mapping[str, int],
+    version: int,
+    answered_version: int,
+) -> Stake:
+    """The stake of a binding that had one, of which the newest report answers so much."""
+    binding, cluster = before.reservations[0].binding, before.reservations[0].cluster
+    older = _remembered(before, answered_version)
+    newest = _newest_places(before)
+    given: dict[str, _Known] = {}
+    for share in shares:
+        shape = request_shape(share.requirements.request)
+        sought = share.component, shape
+        known, _, echo = older.pop(sought, (None, sought, None))
+        stays = known is not None and newest[share.component] == shape
+        made = Reservation(
+            binding=binding,
+            cluster=cluster,
+            component=share.component,
+            requirements=share.requirements,
+            replicas=share.replicas,
+            decisions=_with_decision(known, decision),
+            certificate=share.certificate,
+            interest_version=known.interest_version if known else version,
+            adopted=known.adopted if known else adopted.get(share.component, 0),
+            finished=known.finished if known else 0,
+            grown_version=known.grown_version
+            if known and stays and _covers(known, share)
+            else version,
+        )
+        given[share.component] = made, sought, echo
+    return _ordered(older.values(), given)
+
+
+def _held(
+    reservations: tuple[Reservation, ...],
+    sought: tuple[_Sought, ...],
+    echoes: tuple[Echo | None, ...],
+) -> Stake:
+    """With what is outstanding by reservations and echoes: what got more last at the end."""
+    if len(reservations) == 1:
+        found = outstanding_of(reservations[0], echoes[0])
+        outstanding = (found,) if found.in_cells else ()
+        return Stake(reservations, sought, echoes, outstanding, reservations[0].grown_version)
+    every = _outstanding(reservations, echoes)
+    grown = max((each.grown_version for each in reservations), default=0)
+    return Stake(reservations, sought, echoes, tuple(e for e in every if e.in_cells), grown)
+
+
+def _unseen(reservations: tuple[Reservation, ...]) -> Stake:
+    """Before any report."""
+    return _held(reservations, _sought(reservations), (None,) * len(reservations))
+
+
+def _sought(reservations: Iterable[Reservation]) -> tuple[_Sought, ...]:
+    return tuple([(each.component, each.shape) for each in reservations])
+
+
+def restored_stake(
+    reservations: tuple[Reservation, ...], answered_version: int, found: tuple[Echo, ...]
+) -> Stake:
+    """What is stored of a binding, and what the newest report echoes of it."""
+    if not answered_version:
+        reservations = tuple(map(_seen, reservations))
+    bare = Stake(reservations, _sought(reservations), found, (), reservations[0].grown_version)
+    if bare.is_seen_by(found, answered_version):
+        return bare
+    return answered_stake(_unseen(reservations), answered_version, found)
+
+
+def _outstanding(
+    reservations: Sequence[Reservation], echoes: Sequence[Echo | None]
+) -> list[Outstanding]:
+    places = {each.component: place for place, each in enumerate(reservations)}
+    order = sorted(places.values(), key=lambda place: reservations[place].grown_version)
+    found = []
+    for place in order:
+        newest = reservations[place]
+        older = [
+            (each, echo)
+            for each, echo in zip(reservations, echoes, strict=True)
+            if each is not newest and each.component == newest.component and echo is not None
+        ]
+        found.append(outstanding_of(newest, echoes[place], older))
+    return found
+
+
+def is_news(before: Stake, held: Stake) -> bool:
+    """Whether agents are to be told: of shapes, or of replicas that they plan nodes for."""
+    return before.sought != held.sought or _planned(before) != _planned(held)
+
+
+def _planned(held: Stake) -> list[tuple[int, NodeClaim | None]]:
+    return [
+        (each.replicas, each.requirements.node_claim)
+        for each in held.reservations
+        if each.certificate is PromiseCertificate.PLANNED
+    ]
+
+
+def _newest_places(held: Stake) -> dict[str, Shape]:
+    """The newest shape of each component."""
+    return dict(held.sought)
+
+
+def _remembered(held: Stake, answered_version: int) -> dict[_Sought, _Known]:
+    """What is still to be looked for, with its echo.
+
+    An older shape is forgotten when no pod has it and, by the pods of the newest, none will.
+    """
+    newest = {each.component: place for place, each in enumerate(held.reservations)}
+    left: dict[_Sought, _Known] = {}
+    for place, each in enumerate(held.reservations):
+        last = newest[each.component]
+        latest = held.reservations[last]
+        is_gone = not _pods(held.echoes[place]) and (
+            latest.replicas == 0 or _pods(held.echoes[last]) > 0
+        )
+        if place == last or latest.grown_version > answered_version or not is_gone:
+            left[held.sought[place]] = each, held.sought[place], held.echoes[place]
+    return left
+
+
+def _ordered(older: Collection[_Known], given: Mapping[str, _Known]) -> Stake:
+    """Component by component in the order given; of each as many older ones as are remembered."""
+    by_component: dict[str, list[_Known]] = {name: [] for name in given}
+    for each, sought, echo in older:
+        bare = each._replace(replicas=0) if each.replicas else each
+        by_component.setdefault(each.component, []).append((bare, sought, echo))
+    kept: list[_Known] = []
+    for component, found in by_component.items():
+        newest = [given[component]] if component in given else []
+        kept += [*found[-OLDER_SHAPES_REMEMBERED:], *newest]
+    return _held(
+        tuple(each for each, _, _ in kept),
+        tuple(sought for _, sought, _ in kept),
+        tuple(echo for _, _, echo in kept),
+    )
+
+
+def _covers(known: Reservation, share: Share) -> bool:
+    """Whether what was promised is no less than the share."""
+    return (
+        known.replicas >= share.replicas
+        and (
+            share.certificate is not PromiseCertificate.STRICT
+            or known.certificate is PromiseCertificate.STRICT
+        )
+        and known.requirements.node_claim == share.requirements.node_claim
+    )
+
+
+def _with_decision(known: Reservation | None, decision: str) -> tuple[str, ...]:
+    decisions = known.decisions if known else ()
+    if decision in decisions:
+        return decisions
+    return (*decisions, decision)[-DECISIONS_REMEMBERED:]
+
+
+def _seen(reservation: Reservation) -> Reservation:
+    """As after a report that answers it: the agent speaks for what was adopted."""
+    return reservation._replace(adopted=0) if reservation.adopted else reservation
+
+
+def answered_stake(held: Stake, interest_version: int, found: Sequence[Echo]) -> Stake:
+    """What a binding holds after a report, in which ``found`` is of it."""
+    if not found and not any(held.echoes) and not any(each.adopted for each in held.reservations):
+        return held
+    reservations, echoes = [], []
+    by_sought = {(echo.component, echo.shape): echo for echo in found}
+    for each, sought in zip(held.reservations, held.sought, strict=True):
+        is_asked = each.interest_version <= interest_version
+        echo = by_sought.get(sought) if is_asked else None
+        told = _seen(each) if is_asked else each
+        if echo is not None and echo.finished > told.finished:
+            told = told._replace(finished=echo.finished)
+        reservations.append(told)
+        echoes.append(echo)
+    return _held(tuple(reservations), held.sought, tuple(echoes))
+
+
+def _pods(echo: Echo | None) -> int:
+    return echo.bound + echo.unbound if echo else 0

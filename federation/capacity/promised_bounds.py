@@ -1,0 +1,273 @@
+"""What promises that are on no node yet leave of the bounds of cells, wherever their pods land.
+
+Pure, whole-array. Holds for every placer, so it must not assume where anything goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from federation.capacity.fleet_cells import CellBlock, FleetCells
+from federation.capacity.pool_estimates import PoolBounds, block_verdicts
+from federation.model.estimate import MAX_REPLICAS
+from federation.model.pools.bounds import fit_k, per_replica
+from federation.model.pools.matching import Verdict, pool_verdict
+from federation.model.pools.values import BoolArray, Int64Array
+from federation.model.reservations import Outstanding
+from federation.model.resources import PODS
+from federation.model.shapes import Shape
+from federation.model.workload import NodeClaim, ReplicaRequirements
+
+# Sums of amounts stay below this, else they are not reckoned with: int64 holds twice as much.
+_SAFE: Final = 2.0**62
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What replicas are told apart by here."""
+
+    shape: Shape
+    claim: NodeClaim | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PromisedColumns:
+    """All that is outstanding in the cells of a fleet, in columns (axis i).
+
+    ``kinds`` are the distinct shapes and claims (axis g). Of ``to_pack_i`` replicas nothing else
+    makes room; ``replicas_i`` also has those that take the place of older pods.
+    """
+
+    position_i: Int64Array
+    kind_i: Int64Array
+    replicas_i: Int64Array
+    to_pack_i: Int64Array
+    kinds: tuple[_Kind, ...]
+
+    @classmethod
+    def of(cls, outstanding: Mapping[int, Sequence[Outstanding]]) -> PromisedColumns:
+        kinds: list[_Kind] = []
+        by_shape: dict[Shape, list[int]] = {}
+        rows: list[tuple[int, int, int, int]] = []
+        for position, promised in outstanding.items():
+            for each in promised:
+                if each.in_cells > 0:
+                    kind = _place_of(each, kinds, by_shape)
+                    rows.append((position, kind, each.in_cells, each.to_pack))
+        column_i = np.array(rows, dtype=np.int64).reshape(len(rows), 4).T
+        return cls(
+            position_i=column_i[0],
+            kind_i=column_i[1],
+            replicas_i=column_i[2],
+            to_pack_i=column_i[3],
+            kinds=tuple(kinds),
+        )
+
+    @cached_property
+    def amounts(self) -> Mapping[str, Int64Array]:
+        """What one replica of each kind takes, by resource."""
+        names = dict.fromkeys(name for each in self.kinds for name, _ in each.shape)
+        of_kind = [dict(each.shape) for each in self.kinds]
+        amounts = {
+            name: np.array([each.get(name, 0) for each in of_kind], dtype=np.int64)
+            for name in names
+        }
+        return {**amounts, PODS: np.ones(len(self.kinds), dtype=np.int64)}
+
+    def taken_g(self, name: str) -> Int64Array:
+        """What one replica of each kind takes of a resource."""
+        found = self.amounts.get(name)
+        return np.zeros(len(self.kinds), dtype=np.int64) if found is None else found
+
+
+def _place_of(each: Outstanding, kinds: list[_Kind], by_shape: dict[Shape, list[int]]) -> int:
+    """Where its kind is; claims cannot be hashed."""
+    kind = _Kind(each.shape, each.requirements.node_claim)
+    alike = by_shape.setdefault(kind.shape, [])
+    for place in alike:
+        if kinds[place].claim == kind.claim:
+            return place
+    alike.append(len(kinds))
+    kinds.append(kind)
+    return alike[-1]
+
+
+def bounds_beside(
+    cells: FleetCells,
+    bounds: PoolBounds,
+    requirements: ReplicaRequirements,
+    promised: PromisedColumns,
+) -> PoolBounds:
+    """The bounds of a fleet's cells beside what is promised in them; nothing is exact there.
+
+    A promised replica takes from the node it lands on at most what its largest amount is worth,
+    and all of them together at most what their amounts can buy: the lesser loss counts. Where
+    promised replicas of the same kind do not land, no more of them would either: so many less fit
+    at most.
+    """
+    if not len(promised.position_i):
+        return bounds
+    demanded = per_replica(requirements.request)
+    rival_i = _rivals(cells, requirements.node_claim, promised)
+    lost_c = _lost_by_replica(len(cells), demanded, promised, rival_i)
+    lower_c = np.maximum(bounds.lower_c - lost_c, 0)
+    for block in cells.blocks:
+        here = slice(block.start, block.start + len(block))
+        if lost_c[here].any():
+            left_c = _left_by_amount(block, demanded, requirements.node_claim, promised, rival_i)
+            lower_c[here] = np.maximum(lower_c[here], left_c)
+    like_i = _like(requirements, promised)
+    like_c = np.zeros(len(cells), dtype=np.int64)
+    np.add.at(like_c, promised.position_i[like_i], promised.to_pack_i[like_i])
+    # What is more than can be told stays more.
+    less_c = np.where(bounds.upper_c < MAX_REPLICAS, bounds.upper_c - like_c, bounds.upper_c)
+    beside_c = np.zeros(len(cells), dtype=np.bool_)
+    beside_c[promised.position_i] = True
+    return replace(
+        bounds,
+        lower_c=np.where(bounds.answered_c, lower_c, bounds.lower_c),
+        upper_c=np.maximum(less_c, lower_c),
+        beside_promises_c=beside_c,
+    )
+
+
+def prices(free_j: Int64Array, fit_j: Int64Array, amount: int) -> tuple[Int64Array, Int64Array]:
+    """How much of a resource is to be taken of nodes that hold ``fit_j`` replicas, at least one,
+    before they hold one less: for the first, and for each of the others.
+
+    The first costs one more than what a node has beyond them, each further one a whole request.
+    Where the first is dearer than the others, none is had without it: all cost the mean.
+    """
+    first_j = free_j - fit_j * amount + 1
+    mean_j = (free_j - amount + 1) // fit_j
+    is_dear_j = first_j > amount
+    return np.where(is_dear_j, mean_j, first_j), np.where(is_dear_j, mean_j, amount)
+
+
+def _rivals(cells: FleetCells, claim: NodeClaim | None, promised: PromisedColumns) -> BoolArray:
+    """Which of what is promised might land on a node that surely suits the claim."""
+    claims = [each.claim for each in promised.kinds]
+    if claim is None and not any(claims):
+        return np.ones(len(promised.position_i), dtype=np.bool_)
+    known: dict[tuple[int, int], bool] = {}
+    rival_i = np.ones(len(promised.position_i), dtype=np.bool_)
+    pairs = zip(promised.position_i.tolist(), promised.kind_i.tolist(), strict=True)
+    for i, pair in enumerate(pairs):
+        position, kind = pair
+        if pair not in known:
+            known[pair] = _may_meet(cells, position, claim, claims[kind])
+        rival_i[i] = known[pair]
+    return rival_i
+
+
+def _may_meet(
+    cells: FleetCells, position: int, claim: NodeClaim | None, other: NodeClaim | None
+) -> bool:
+    pools = cells.pools[position]
+    return pools is not None and any(
+        pool_verdict(pool, pools.label_keys, claim) is Verdict.YES
+        and pool_verdict(pool, pools.label_keys, other) is not Verdict.NO
+        for pool in pools.pools
+    )
+
+
+def _like(requirements: ReplicaRequirements, promised: PromisedColumns) -> BoolArray:
+    """Which of what is promised stands in for replicas of these requirements."""
+    shape = sorted(per_replica(requirements.request).items())
+    like_g = [
+        sorted({**dict(each.shape), PODS: 1}.items()) == shape
+        and each.claim == requirements.node_claim
+        for each in promised.kinds
+    ]
+    return np.array(like_g, dtype=np.bool_)[promised.kind_i]
+
+
+def _lost_by_replica(
+    size: int, demanded: Mapping[str, int], promised: PromisedColumns, rival_i: BoolArray
+) -> Int64Array:
+    """Replica by replica, by cluster; at most MAX_REPLICAS for each of what is promised."""
+    worth_g = np.ones(len(promised.kinds), dtype=np.int64)
+    for name, amount in demanded.items():
+        taken_g = promised.taken_g(name)
+        np.maximum(worth_g, taken_g // amount + (taken_g % amount > 0), out=worth_g)
+    worth_i = np.minimum(worth_g, MAX_REPLICAS)[promised.kind_i]
+    lost_c = np.zeros(size, dtype=np.int64)
+    lost_i = np.minimum(worth_i * promised.replicas_i, MAX_REPLICAS)
+    np.add.at(lost_c, promised.position_i[rival_i], lost_i[rival_i])
+    return lost_c
+
+
+def _left_by_amount(
+    block: CellBlock,
+    demanded: Mapping[str, int],
+    claim: NodeClaim | None,
+    promised: PromisedColumns,
+    rival_i: BoolArray,
+) -> Int64Array:
+    """What the minimums hold less what the amounts that are promised can buy of it, 0 or more."""
+    verdict_k = block_verdicts(block, claim)
+    fits_k = fit_k(block.cells, demanded)
+    if verdict_k is not None:
+        fits_k *= verdict_k == Verdict.YES
+    room_k = fits_k * block.cells.count_k
+    left_c: Int64Array = np.add.reduceat(room_k, block.first_c)
+    if not left_c.any():
+        return left_c
+    for name, amount in demanded.items():
+        taken_c = _taken(block, promised.taken_g(name), promised, rival_i)
+        if taken_c is None:
+            return np.zeros(len(block), dtype=np.int64)
+        if taken_c.any():
+            free_k = block.cells.min_rk[block.cells.resources.index(name)]
+            left_c -= _bought(block, free_k, fits_k, amount, taken_c)
+    return np.clip(left_c, 0, MAX_REPLICAS)
+
+
+def _taken(
+    block: CellBlock, taken_g: Int64Array, promised: PromisedColumns, rival_i: BoolArray
+) -> Int64Array | None:
+    """What is promised of a resource in all, by cluster of the block; None beyond int64."""
+    inside_i = rival_i & (promised.position_i >= block.start)
+    inside_i &= promised.position_i < block.start + len(block)
+    amount_i, replicas_i = taken_g[promised.kind_i[inside_i]], promised.replicas_i[inside_i]
+    if float((amount_i.astype(np.float64) * replicas_i).sum()) >= _SAFE:
+        return None
+    taken_c = np.zeros(len(block), dtype=np.int64)
+    np.add.at(taken_c, promised.position_i[inside_i] - block.start, amount_i * replicas_i)
+    return taken_c
+
+
+def _bought(
+    block: CellBlock, free_k: Int64Array, fits_k: Int64Array, amount: int, taken_c: Int64Array
+) -> Int64Array:
+    """How many replicas so much of one resource buys in each cluster, the cheapest first."""
+    sizes_c = np.diff(block.first_c, append=len(fits_k))
+    (j,) = np.nonzero((fits_k > 0) & np.repeat(taken_c > 0, sizes_c))
+    cluster_j = np.repeat(np.arange(len(block)), sizes_c)[j]
+    count_j = block.cells.count_k[j]
+    cluster_s = np.concatenate([cluster_j, cluster_j])
+    price_s = np.concatenate(prices(free_k[j], fits_k[j], amount))
+    count_s = np.concatenate([count_j, count_j * (fits_k[j] - 1)])
+    if float((price_s.astype(np.float64) * count_s).sum()) >= _SAFE:
+        return np.full(len(block), MAX_REPLICAS, dtype=np.int64)
+    order = np.lexsort((price_s, cluster_s))
+    cluster_s, price_s, count_s = cluster_s[order], price_s[order], count_s[order]
+    spent_s = np.cumsum(price_s * count_s)
+    had_s = np.cumsum(count_s)
+    first_c = np.searchsorted(cluster_s, np.arange(len(block)), side="left")
+    stop_c = np.searchsorted(cluster_s, np.arange(len(block)), side="right")
+    before_c = np.append(0, spent_s)[first_c]
+    whole_c = np.minimum(np.searchsorted(spent_s, before_c + taken_c, side="right"), stop_c)
+    # Cells of no count cost nothing and may stand before a cluster's first.
+    whole_c = np.maximum(whole_c, first_c)
+    bought_c = np.append(0, had_s)[whole_c] - np.append(0, had_s)[first_c]
+    left_c = before_c + taken_c - np.append(0, spent_s)[whole_c]
+    price_c = np.append(price_s, 1)[np.minimum(whole_c, len(price_s))]
+    bought_c += np.where(whole_c < stop_c, left_c // price_c, 0)
+    result_c: Int64Array = np.where(taken_c > 0, bought_c, 0)
+    return result_c

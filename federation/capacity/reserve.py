@@ -1,0 +1,253 @@
+"""Promises: each an explicit packing into one report's cells, with what it is worth.
+
+Pure. Must not keep what it promises: the caller commits, or forgets the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from federation.capacity.assignments import Holding, JointPromise
+from federation.capacity.batch_packing import promised_together, shortage_text, simple_asks
+from federation.capacity.cluster_room import ReportId, Room, certificate_for
+from federation.capacity.fleet_rooms import FleetRooms
+from federation.capacity.strict_bounds import contenders, strict_promises_hold
+from federation.model.arrays import IntArray
+from federation.model.estimate import MAX_REPLICAS
+from federation.model.placement import Certificate
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.shapes import Shape
+from federation.model.workload import ReplicaRequirements
+
+__all__ = [
+    "FleetRooms",
+    "Promise",
+    "Promised",
+    "Refused",
+    "certificate_for",
+    "packable_c",
+    "promise",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """Room for one component in one cluster. ``holding`` shows it in the cells of ``report``.
+
+    None where the cluster never reported any cells. Where the certificate is UNPROVEN the steps
+    only keep others away.
+    """
+
+    cluster: str
+    report: ReportId | None
+    holding: Holding
+
+    @property
+    def certificate(self) -> PromiseCertificate:
+        return self.holding.outstanding.certificate
+
+
+class Promised(NamedTuple):
+    """Every ask is promised: what shows it, and the fleet's rooms with it.
+
+    ``asked`` are the clusters by position. What is not part of the ``joint`` promise is in
+    ``holdings``.
+    """
+
+    names: Sequence[str]
+    asked: Sequence[int]
+    joint: JointPromise | None
+    holdings: Mapping[int, Sequence[Holding]]
+    fleet: FleetRooms
+
+    @property
+    def promises(self) -> tuple[Promise, ...]:
+        return tuple(
+            Promise(cluster=self.names[c], report=self.fleet.report(c), holding=each)
+            for c in self.asked
+            for each in self._holdings(c)
+        )
+
+    def _holdings(self, position: int) -> Sequence[Holding]:
+        if position in self.holdings or self.joint is None:
+            return self.holdings[position]
+        return self.joint.holdings(position, self.fleet.resources(position))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Nothing is promised to anybody. ``reasons`` say why, for people, by cluster name."""
+
+    reasons: Mapping[str, str]
+
+
+def packable_c(
+    fleet: FleetRooms,
+    requirements: ReplicaRequirements,
+    asked: Certificate | None,
+    own: Mapping[int, tuple[Room, int]],
+) -> IntArray:
+    """How many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS.
+
+    0 where the cells cannot tell. ``own`` has, for every cluster where the binding is, the room
+    without it and how many of its replicas need some there: they come first.
+    """
+    most_c, spread_c = fleet.most_by_view(requirements)
+    if asked is not Certificate.STRICT:
+        careful_c = ~fleet.planned_c | (asked is Certificate.CAREFUL)
+        np.minimum(most_c, spread_c, out=most_c, where=careful_c)
+    looked_at_c = fleet.special_c | (asked is Certificate.STRICT)
+    for position in np.flatnonzero(looked_at_c & (most_c > 0)).tolist():
+        room = fleet.rooms[position]
+        if position not in own and room is not None:
+            certificate = certificate_for(asked, room, requirements)
+            most_c[position] = room.most(requirements, certificate, int(most_c[position]))
+    for position, (room, replicas) in own.items():
+        certificate = certificate_for(asked, room, requirements)
+        most = room.most(requirements, certificate, MAX_REPLICAS)
+        most_c[position] = max(0, most - replicas)
+    return most_c
+
+
+def promise(
+    fleet: FleetRooms,
+    names: Sequence[str],
+    binding: str,
+    asks: Mapping[int, tuple[Outstanding, ...]],
+    *,
+    allow_unproven: bool = False,
+) -> Promised | Refused:
+    """Promise a binding all it asks for, by cluster position, or nothing.
+
+    ``names`` are the fleet's clusters by position. ``asks`` are all that the binding has
+    outstanding in a cluster after the decision; nothing lets go of the cluster. The binding's own
+    earlier outstanding is free for it. What does not grow is always promised again: it was, and
+    to refuse would not make it go away.
+    """
+    simple = simple_asks(fleet, binding, asks)
+    together = promised_together(fleet, binding, simple)
+    reasons = dict(together.reasons)
+    holdings: dict[int, Sequence[Holding]] = {}
+    rooms: dict[int, Room] = {}
+    for position in asks.keys() - simple.keys():
+        ask = _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position])
+        answer = _promised(ask, allow_unproven=allow_unproven)
+        if isinstance(answer, str):
+            reasons[position] = answer
+        elif isinstance(answer, Room):
+            rooms[position] = answer
+            holdings[position] = answer.holdings_of(binding)
+        else:
+            holdings[position] = answer
+    if reasons:
+        return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
+    return Promised(
+        names=names,
+        asked=tuple(asks),
+        joint=together.promise,
+        holdings=holdings,
+        fleet=together.fleet.with_rooms(rooms) if rooms else together.fleet,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ask:
+    """What a binding wants of one cluster, whose ``room`` still has what it had before."""
+
+    binding: str
+    room: Room | None
+    wanted: tuple[Outstanding, ...]
+
+    @property
+    def grown(self) -> tuple[Outstanding, ...]:
+        """What it wants more of than it had, or a stricter promise of."""
+        had = self.had
+        grown = []
+        for each in self.wanted:
+            before = had.get((each.component, each.shape))
+            if before is None or not _covers(before, each):
+                grown.append(each)
+        return tuple(grown)
+
+    @property
+    def had(self) -> dict[tuple[str, Shape], Outstanding]:
+        every = self.room.holdings_of(self.binding) if self.room else ()
+        return {
+            (each.outstanding.component, each.outstanding.shape): each.outstanding for each in every
+        }
+
+
+def _promised(ask: _Ask, *, allow_unproven: bool) -> Room | tuple[Holding, ...] | str:
+    """The room with what is wanted, all of that where there is no room to show, or why not."""
+    grown = ask.grown
+    unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
+    if unproven and not allow_unproven:
+        return "nothing shows whether there is room"
+    if ask.room is None:
+        return tuple(Holding(outstanding=each) for each in ask.wanted)
+    if not ask.wanted:
+        return ask.room.without(ask.binding)
+    if not grown:
+        return _confirmed(ask, ask.room)
+    return _grown_room(ask, ask.room, grown)
+
+
+def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | str:
+    """The room with what the binding wants in place of what it had, or why it has none for that."""
+    if room.overcommitted:
+        return _overcommitted_text(room)
+    made = room.without(ask.binding).with_all(each for each in ask.wanted if each not in grown)
+    for each in grown:
+        if each.certificate is not PromiseCertificate.UNPROVEN:
+            most = made.most(each.requirements, each.certificate, each.to_pack)
+            if most < each.to_pack:
+                return shortage_text(most, each)
+        made = made.with_one(each)
+    # What is credited needs no room of its own, but may come before its place is free.
+    if made.holds_strict and not strict_promises_hold(
+        made.pools, contenders(made.pools, made.outstanding)
+    ):
+        return "strict promises would no longer be sure of their room"
+    return made
+
+
+def _confirmed(ask: _Ask, room: Room) -> Room:
+    """The room with no more than it had for the binding, in the same places.
+
+    Where packing less makes the rest fit worse, which it can, the room is left as it was.
+    """
+    left = {(each.component, each.shape): each for each in ask.wanted}
+    if ask.had == left:
+        return room
+    kept = [
+        left.get((each.component, each.shape)) if each.binding == ask.binding else each
+        for each in room.outstanding
+    ]
+    made = Room.of(
+        room.report,
+        room.pools,
+        [each for each in kept if each is not None],
+        follows_claims=room.follows_claims,
+    )
+    return room if made.overcommitted and not room.overcommitted else made
+
+
+def _covers(before: Outstanding, wanted: Outstanding) -> bool:
+    return (
+        before.requirements.node_claim == wanted.requirements.node_claim
+        and before.to_pack >= wanted.to_pack
+        and before.in_cells >= wanted.in_cells
+        and (
+            wanted.certificate is not PromiseCertificate.STRICT
+            or before.certificate is PromiseCertificate.STRICT
+        )
+    )
+
+
+def _overcommitted_text(room: Room) -> str:
+    without_room = sum(each.unplaced for each in room.overcommitted)
+    return f"the cluster is over-committed: {without_room} promised replicas find no room"

@@ -1,0 +1,53 @@
+"""What the bindings of one simulation have taken, and what is left for the next.
+
+Pure. Must not decide anything: it deducts, at the level that answers for each cluster.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from federation.capacity.deductions import Shape, Taken, less_in_models, with_waiting
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.summary_estimates import estimate_replicas
+from federation.model.cluster import ClusterState
+from federation.model.estimate import EstimateOptions, Estimates, Source, ignoring_claims
+from federation.model.resources import PODS
+from federation.model.workload import ReplicaRequirements
+
+
+class Outstanding:
+    """A fleet's capacity less what was taken from it. Positions are the fleet's (axis c)."""
+
+    def __init__(self, capacity: FleetCapacity, options: EstimateOptions) -> None:
+        self._capacity = capacity
+        # A simulation has nothing better where a cluster comes without pools.
+        self._options = replace(options, ignore_claims=True)
+        self._taken: defaultdict[int, list[Taken]] = defaultdict(list)
+
+    def available(self, shape: Shape) -> Estimates:
+        """How many units still fit into every cluster.
+
+        Sets of components are estimated from the summary, whose totals can hold a set.
+        """
+        if shape.pods != 1:
+            request = {**shape.request, PODS: shape.pods}
+            options = replace(self._options, highest=Source.SUMMARY)
+            return estimate_replicas(self._capacity, ReplicaRequirements(request=request), options)
+        estimates = estimate_replicas(self._capacity, shape.requirements, self._options)
+        rule = self._options.model_rule
+        left = less_in_models(self._capacity, estimates, shape.requirements, rule, self._taken)
+        return ignoring_claims(left) if shape.requirements.chooses_nodes else left
+
+    def take(self, units_c: Mapping[int, int], shape: Shape) -> None:
+        """Deducts units from clusters, for every later question."""
+        changes: dict[int, ClusterState] = {}
+        for position, units in units_c.items():
+            if units > 0:
+                self._taken[position].append(Taken(shape=shape, units=units))
+                newest = self._taken[position][-1:]
+                changes[position] = with_waiting(self._capacity.states[position], newest)
+        if changes:
+            self._capacity = self._capacity.with_clusters(changes)

@@ -1,0 +1,21 @@
+"""TODO.
+
+- ``allocator``: how the C library keeps memory that was freed: it gives back what a burst of big
+  calls needed
+- ``database_url``: addresses of databases: which are taken, and how they are shown without their
+  secrets
+- ``files``: directories of our own, and files that appear whole, with their mode from the first
+  moment on
+- ``grpc_noise``: keeps gRPC's core from writing lines of its own to standard error: we say what
+  went wrong
+- ``interruptions``: ctrl-C and its kin: let in where a program can stop, kept for later where it
+  must not
+- ``logs``: how log records look: one line of text or one JSON object, fields beside the message
+- ``settings``: settings of the control plane, each with where it came from: flags, environment,
+  file, default
+- ``terminal``: what the programs print: the one place where it leaves them, and where it is made
+  printable
+- ``variables``: variables of the environment that look like settings of ours and are none
+"""
+
+from __future__ import annotations

@@ -1,0 +1,168 @@
+"""Webster / Sainte-Laguë apportionment, exactly as if seats were given one at a time.
+
+Must not know clusters, capacity or strategies: weights in, seats out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from federation.model.arrays import BoolArray, FloatArray, IntArray, UintArray
+
+# A bisected quotient is only trusted this far (relative); the seats in between are compared by
+# their real float64 quotients. Far above rounding (1e-16), far below a seat's width (1e-10).
+_MARGIN = 1e-12
+# Products stay below this: int64 holds twice as much.
+_SAFE = 2.0**62
+
+TieKeys = Callable[[IntArray], UintArray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Apportionment:
+    """The seats of each party, axis k.
+
+    ``quotas`` are the proportional shares, ``tied_k`` marks parties whose last seat was won against
+    an equal claim, by the tie order alone.
+    """
+
+    seats_k: IntArray
+    quotas: Quotas
+    tied_k: BoolArray
+
+    @property
+    def remainder_k(self) -> IntArray:
+        """Seats above the whole part of the quota (at least 0)."""
+        above_k: IntArray = np.maximum(self.seats_k - self.quotas.whole_k, 0)
+        return above_k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Quotas:
+    """Proportional shares: whole seats, exactly, and whether there is more to each; as floats."""
+
+    whole_k: IntArray
+    has_rest_k: BoolArray
+    as_float_k: FloatArray
+
+    @classmethod
+    def of(cls, weights_k: IntArray, seats: int) -> Quotas:
+        total = int(weights_k.sum())
+        most = float(weights_k.max(initial=0)) * seats
+        if total <= 0 or not seats:
+            none_k = np.zeros_like(weights_k)
+            return cls(whole_k=none_k, has_rest_k=none_k > 0, as_float_k=none_k.astype(np.float64))
+        # Beyond int64 the whole numbers of Python go on.
+        product_k = (weights_k.astype(object) if most >= _SAFE else weights_k) * seats
+        return cls(
+            whole_k=(product_k // total).astype(np.int64),
+            has_rest_k=(product_k % total).astype(np.bool_),
+            as_float_k=(product_k / total).astype(np.float64),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parties:
+    """Weights as floats and the seats each party has at least and at most."""
+
+    weights_k: FloatArray
+    floor_k: IntArray
+    ceiling_k: IntArray
+
+    def seats_above(self, quotient: float) -> IntArray:
+        """Seats of each party whose quotient weight / (2 * seat + 1) exceeds this one."""
+        seats_k = np.floor((self.weights_k / quotient + 1.0) * 0.5)
+        bounded_k = np.minimum(seats_k, self.ceiling_k).astype(np.int64)
+        return np.maximum(bounded_k, self.floor_k)
+
+
+def apportion(
+    weights_k: IntArray,
+    seats: int,
+    tie_keys: TieKeys,
+    *,
+    floor_k: IntArray | None = None,
+    ceiling_k: IntArray | None = None,
+) -> Apportionment:
+    """Give ``seats`` seats, each to the highest ``weight / (2 * seats so far + 1)``.
+
+    Equal quotients: fewer seats first, then the smaller tie key (``tie_keys`` maps positions to
+    keys and is asked for tied positions only). Floors are seats given beforehand: they count in
+    ``seats`` and in the quotients. A party of weight 0 gets its floor and nothing else, and when
+    all ceilings are reached fewer seats are given than asked for. ``sum(floor_k) <= seats``.
+    """
+    if floor_k is None:
+        floor_k = np.zeros_like(weights_k)
+    floors = int(floor_k.sum())
+    wanted = seats - floors
+    total_weight = float(weights_k.sum(dtype=np.float64))
+    quotas = Quotas.of(weights_k, seats)
+    room_k = (weights_k > 0) * wanted
+    if ceiling_k is not None:
+        room_k = np.minimum(np.maximum(ceiling_k - floor_k, 0), room_k)
+    room = int(room_k.sum())
+    if room <= wanted or np.count_nonzero(room_k) == 1:
+        # All get what they have room for, or one gets everything: nobody competes.
+        return Apportionment(
+            seats_k=floor_k + np.minimum(room_k, wanted),
+            quotas=quotas,
+            tied_k=np.zeros(len(weights_k), np.bool_),
+        )
+    parties = _Parties(weights_k.astype(np.float64), floor_k, floor_k + room_k)
+    low, high = _bracket(parties, seats, total_weight)
+    seats_k, tied_k = _settle(parties, seats, low, high, tie_keys)
+    return Apportionment(seats_k=seats_k, quotas=quotas, tied_k=tied_k)
+
+
+def _bracket(parties: _Parties, seats: int, total_weight: float) -> tuple[float, float]:
+    """Two quotients around the last seat's, with few seats between them.
+
+    Equal quotients are at most one a party, so two seats a party can always be reached.
+    """
+    few = 2 * len(parties.weights_k) + 64
+    low = high = total_weight / (2.0 * seats)
+    at_low = at_high = int(parties.seats_above(low).sum())
+    while at_low < seats:
+        low *= 0.5
+        at_low = int(parties.seats_above(low).sum())
+    while at_high > seats:
+        high *= 2.0
+        at_high = int(parties.seats_above(high).sum())
+    while at_low - at_high > few:
+        middle = (low * high) ** 0.5
+        at_middle = int(parties.seats_above(middle).sum())
+        if at_middle >= seats:
+            low, at_low = middle, at_middle
+        if at_middle <= seats:
+            high, at_high = middle, at_middle
+    return low, high
+
+
+def _settle(
+    parties: _Parties, seats: int, low: float, high: float, tie_keys: TieKeys
+) -> tuple[IntArray, BoolArray]:
+    """Give the seats between the two quotients by their real quotients; (seats, tied) per party."""
+    sure_k = parties.seats_above(high * (1.0 + _MARGIN))
+    open_k = parties.seats_above(low * (1.0 - _MARGIN)) - sure_k
+    tied_k = np.zeros(len(sure_k), np.bool_)
+    missing = seats - int(sure_k.sum())
+    if missing == 0:
+        return sure_k, tied_k
+    party_o = np.repeat(np.arange(len(sure_k)), open_k)
+    first_o = np.repeat(np.cumsum(open_k) - open_k, open_k)
+    seat_o = sure_k[party_o] + np.arange(len(party_o)) - first_o
+    quotient_o = parties.weights_k[party_o] / (2.0 * seat_o + 1.0)
+    cut = len(party_o) - missing
+    last_quotient = np.partition(quotient_o, cut)[cut]
+    winners_o = quotient_o > last_quotient
+    (equal_e,) = np.nonzero(quotient_o == last_quotient)
+    missing -= int(winners_o.sum())
+    if missing < len(equal_e):
+        keys_e = tie_keys(party_o[equal_e])
+        equal_e = equal_e[np.lexsort((keys_e, seat_o[equal_e]))[:missing]]
+        tied_k[party_o[equal_e]] = True
+    winners_o[equal_e] = True
+    return sure_k + np.bincount(party_o[winners_o], minlength=len(sure_k)), tied_k

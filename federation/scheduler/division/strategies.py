@@ -1,0 +1,450 @@
+"""How replicas are divided among selected clusters: every strategy, one apportionment.
+
+Must not filter or select: every candidate given here may receive replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
+
+import numpy as np
+
+from federation.model.arrays import BoolArray, FloatArray, IntArray, LevelArray
+from federation.model.placement import DivisionPreference, ReplicaScheduling, SchedulingType
+from federation.scheduler.division.apportion import Apportionment, TieKeys, apportion
+from federation.scheduler.trace import TierFacts
+
+
+class Strategy(StrEnum):
+    """The five ways to divide; FillFirst is ours."""
+
+    DUPLICATED = "Duplicated"
+    STATIC_WEIGHT = "StaticWeight"
+    DYNAMIC_WEIGHT = "DynamicWeight"
+    AGGREGATED = "Aggregated"
+    FILL_FIRST = "FillFirst"
+
+
+class Limit(IntEnum):
+    """Why a share is not what its quota comes to.
+
+    MIN: the least that was asked for. MAX: the most. ROOM: no more fits. OTHERS: others are at
+    theirs.
+    """
+
+    NONE = 0
+    MIN = 1
+    MAX = 2
+    ROOM = 3
+    OTHERS = 4
+
+
+class Mode(StrEnum):
+    """What happens to the replicas that are already placed.
+
+    ANEW: the strategy takes no notice of them. FRESH: divided again, counting as room of their
+    own clusters. SCALE_UP: kept, the difference is divided. SCALE_DOWN: the total is divided by
+    them. KEEP: they are the answer.
+    """
+
+    ANEW = "Anew"
+    FRESH = "Fresh"
+    SCALE_UP = "SteadyUp"
+    SCALE_DOWN = "SteadyDown"
+    KEEP = "SteadyKeep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivisionRule:
+    """How to divide; ``capacity_bounded`` gives static weights no more than fits."""
+
+    strategy: Strategy
+    fresh: bool = False
+    capacity_bounded: bool = False
+
+    @classmethod
+    def of(cls, scheduling: ReplicaScheduling, *, fresh: bool) -> DivisionRule:
+        """The rule a placement asks for: weights are static unless dynamic ones are named."""
+        return cls(
+            strategy=_strategy_of(scheduling),
+            fresh=fresh,
+            capacity_bounded=scheduling.capacity_bounded,
+        )
+
+    @property
+    def heeds_capacity(self) -> bool:
+        """Whether a share may not exceed what fits."""
+        if self.strategy is Strategy.STATIC_WEIGHT:
+            return self.capacity_bounded
+        return self.strategy is not Strategy.DUPLICATED
+
+
+def _strategy_of(scheduling: ReplicaScheduling) -> Strategy:
+    if scheduling.type is SchedulingType.DUPLICATED:
+        return Strategy.DUPLICATED
+    if scheduling.preference is DivisionPreference.AGGREGATED:
+        return Strategy.AGGREGATED
+    if scheduling.preference is DivisionPreference.FILL_FIRST:
+        return Strategy.FILL_FIRST
+    return Strategy.DYNAMIC_WEIGHT if scheduling.dynamic else Strategy.STATIC_WEIGHT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidates:
+    """The selected clusters in candidate order, axis k.
+
+    ``available_k`` fits beside ``prior_k``, the replicas already there. ``weight_k`` are static
+    weights. ``floor_k`` and ``ceiling_k`` are the least and most replicas asked for by limits.
+    ``listed_k`` is the order among equals in a scale-down (Karmada: the order in which the
+    binding lists them). ``tie_keys`` maps positions on this axis to sort keys. What is ``lost_k``
+    must not get more than it has; None: nothing is.
+    """
+
+    available_k: IntArray
+    prior_k: IntArray
+    weight_k: IntArray
+    floor_k: IntArray
+    ceiling_k: IntArray
+    listed_k: IntArray
+    tie_keys: TieKeys
+    lost_k: BoolArray | None = None
+
+    @property
+    def capacity_k(self) -> IntArray:
+        """The most replicas each can hold, limits included."""
+        most_k: IntArray = np.minimum(self.available_k + self.prior_k, self.ceiling_k)
+        return most_k
+
+    def only(self, mask_k: BoolArray) -> Candidates:
+        """Some of them, in the same order."""
+        (position_k,) = np.nonzero(mask_k)
+        return Candidates(
+            available_k=self.available_k[mask_k],
+            prior_k=self.prior_k[mask_k],
+            weight_k=self.weight_k[mask_k],
+            floor_k=self.floor_k[mask_k],
+            ceiling_k=self.ceiling_k[mask_k],
+            listed_k=self.listed_k[mask_k],
+            tie_keys=lambda index_k: self.tie_keys(position_k[index_k]),
+            lost_k=None if self.lost_k is None else self.lost_k[mask_k],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Division:
+    """The replicas of each candidate and the arithmetic behind them, axis k.
+
+    ``limit_k`` are numbers of ``Limit``. ``missing`` replicas fit nowhere. ``conflict`` says which
+    limit cannot be kept, empty when all can; the shares mean nothing then.
+    """
+
+    share_k: IntArray
+    weight_k: IntArray
+    quota_k: FloatArray
+    remainder_k: IntArray
+    tied_k: BoolArray
+    limit_k: LevelArray
+    facts: tuple[TierFacts, ...]
+    missing: int = 0
+    conflict: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Task:
+    """What is left to divide once the mode is known: ``target`` more replicas over ``kept_k``."""
+
+    mode: Mode
+    target: int
+    kept_k: IntArray
+    weight_k: IntArray
+    floor_k: IntArray
+    ceiling_k: IntArray
+
+
+def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replicas: int) -> Division:
+    """Divide the replicas, tier after tier: each takes what it can hold, the rest spills over.
+
+    One tier is given everything, so that strategies that ignore capacity do.
+    """
+    if len(tier_k) and (tier_k == tier_k[0]).all():
+        return _divide_tier(rule, candidates, replicas)
+    tiers = np.unique(tier_k).tolist()
+    if rule.strategy is Strategy.DUPLICATED:
+        # Every candidate of the first tier gets all replicas, so that nothing is left to spill.
+        tiers = tiers[:1]
+    whole = _nothing(candidates, missing=replicas)
+    for tier in tiers:
+        mask_k = tier_k == tier
+        inside = candidates.only(mask_k)
+        wanted = whole.missing
+        if rule.strategy is not Strategy.DUPLICATED:
+            wanted = min(wanted, int(inside.capacity_k.sum()))
+        if wanted:
+            whole = _with_tier(whole, mask_k, _divide_tier(rule, inside, wanted), wanted)
+    return whole
+
+
+def _nothing(candidates: Candidates, *, missing: int) -> Division:
+    none_k = np.zeros(len(candidates.available_k), np.int64)
+    return Division(
+        share_k=none_k,
+        weight_k=none_k,
+        quota_k=none_k.astype(np.float64),
+        remainder_k=none_k,
+        tied_k=none_k.astype(np.bool_),
+        limit_k=none_k.astype(np.int8),
+        facts=(),
+        missing=missing,
+    )
+
+
+def _with_tier(whole: Division, mask_k: BoolArray, part: Division, wanted: int) -> Division:
+    def scattered(all_k: np.ndarray, part_k: np.ndarray) -> np.ndarray:
+        all_k = all_k.copy()
+        all_k[mask_k] = part_k
+        return all_k
+
+    return Division(
+        share_k=scattered(whole.share_k, part.share_k),
+        weight_k=scattered(whole.weight_k, part.weight_k),
+        quota_k=scattered(whole.quota_k, part.quota_k),
+        remainder_k=scattered(whole.remainder_k, part.remainder_k),
+        tied_k=scattered(whole.tied_k, part.tied_k),
+        limit_k=scattered(whole.limit_k, part.limit_k),
+        facts=whole.facts + part.facts,
+        missing=whole.missing - wanted + part.missing,
+        conflict=whole.conflict or part.conflict,
+    )
+
+
+def _divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    conflict = _limit_conflict(rule, candidates, replicas)
+    if conflict:
+        return replace(_nothing(candidates, missing=replicas), conflict=conflict)
+    return _DIVISIONS[rule.strategy](rule, candidates, replicas)
+
+
+def _limit_conflict(rule: DivisionRule, candidates: Candidates, replicas: int) -> str:
+    if rule.strategy is Strategy.DUPLICATED or not candidates.floor_k.any():
+        return ""
+    least = int(candidates.floor_k.sum())
+    if least > replicas:
+        return f"the least replicas per cluster add up to {least}, {replicas} are wanted"
+    most_k = candidates.capacity_k if rule.heeds_capacity else candidates.ceiling_k
+    short = int((candidates.floor_k > most_k).sum())
+    if short:
+        return f"{short} clusters cannot hold the least replicas asked of them"
+    return ""
+
+
+def _duplicate(_rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    count = len(candidates.available_k)
+    share_k = np.full(count, replicas, dtype=np.int64)
+    if candidates.lost_k is not None:
+        np.minimum(candidates.prior_k, share_k, out=share_k, where=candidates.lost_k)
+    facts = TierFacts(
+        mode=Mode.ANEW,
+        wanted=replicas,
+        target=replicas,
+        available=int(candidates.capacity_k.sum()),
+        candidates=count,
+    )
+    return replace(
+        _nothing(candidates, missing=0),
+        share_k=share_k,
+        quota_k=share_k.astype(np.float64),
+        facts=(facts,),
+    )
+
+
+def _divide_by_static_weight(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    weight_k = candidates.weight_k
+    if not weight_k.any():
+        weight_k = np.ones_like(weight_k)
+    task = _Task(
+        mode=Mode.ANEW,
+        target=replicas,
+        kept_k=np.zeros_like(weight_k),
+        weight_k=weight_k,
+        floor_k=candidates.floor_k,
+        ceiling_k=candidates.capacity_k if rule.capacity_bounded else candidates.ceiling_k,
+    )
+    return _apportioned(task, candidates, replicas)
+
+
+def _divide_by_dynamic_weight(
+    rule: DivisionRule, candidates: Candidates, replicas: int
+) -> Division:
+    return _apportioned(_task_by_availability(rule, candidates, replicas), candidates, replicas)
+
+
+def _aggregate(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    task = _task_by_availability(rule, candidates, replicas)
+    chosen = _shortest_prefix(task, candidates)
+    weight_k = np.zeros_like(task.weight_k)
+    weight_k[chosen] = task.weight_k[chosen]
+    return _apportioned(replace(task, weight_k=weight_k), candidates, replicas)
+
+
+def _fill_first(rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
+    task = _task_by_availability(rule, candidates, replicas)
+    order = _shortest_prefix(task, candidates)
+    left = task.target - int(task.floor_k.sum())
+    room = (task.ceiling_k - task.floor_k)[order]
+    filled = np.clip(left - (np.cumsum(room) - room), 0, room)
+    seat_k = task.floor_k.copy()
+    seat_k[order] += filled
+    share_k = task.kept_k + seat_k
+    limit_k = _limited_before(task, candidates, share_k)
+    limit_k[(seat_k == task.floor_k) & (task.floor_k > 0)] = Limit.MIN
+    is_full_k = (share_k == candidates.ceiling_k) & (seat_k > task.floor_k)
+    limit_k[is_full_k & (share_k < candidates.available_k + candidates.prior_k)] = Limit.MAX
+    return replace(
+        _nothing(candidates, missing=task.target - int(seat_k.sum())),
+        share_k=share_k,
+        weight_k=task.weight_k,
+        quota_k=seat_k.astype(np.float64),
+        limit_k=limit_k,
+        facts=(_facts(task, candidates, replicas),),
+    )
+
+
+def _task_by_availability(rule: DivisionRule, candidates: Candidates, replicas: int) -> _Task:
+    """The mode, and in it what is divided, by which weights and within which bounds.
+
+    Limits bend the prior placement first: above its ceiling a cluster's replicas count as to be
+    placed again, below its floor as already raised.
+    """
+    prior_k, floor_k, ceiling_k = candidates.prior_k, candidates.floor_k, candidates.ceiling_k
+    none_k = np.zeros_like(prior_k)
+    if rule.fresh:
+        return _Task(
+            mode=Mode.FRESH,
+            target=replicas,
+            kept_k=none_k,
+            weight_k=candidates.available_k + prior_k,
+            floor_k=floor_k,
+            ceiling_k=candidates.capacity_k,
+        )
+    held_k = np.maximum(np.minimum(prior_k, ceiling_k), floor_k)
+    held = int(held_k.sum())
+    if held > replicas:
+        return _Task(
+            mode=Mode.SCALE_DOWN,
+            target=replicas,
+            kept_k=none_k,
+            weight_k=held_k,
+            floor_k=floor_k,
+            ceiling_k=held_k,
+        )
+    if held == replicas:
+        return _Task(
+            mode=Mode.KEEP,
+            target=0,
+            kept_k=held_k,
+            weight_k=held_k,
+            floor_k=none_k,
+            ceiling_k=none_k,
+        )
+    kept_k = np.minimum(prior_k, ceiling_k)
+    return _Task(
+        mode=Mode.SCALE_UP,
+        target=replicas - int(kept_k.sum()),
+        kept_k=kept_k,
+        weight_k=candidates.available_k,
+        floor_k=held_k - kept_k,
+        ceiling_k=np.minimum(candidates.available_k, ceiling_k - kept_k),
+    )
+
+
+def _shortest_prefix(task: _Task, candidates: Candidates) -> IntArray:
+    """Positions of the fewest clusters that hold the target, in the order they are taken.
+
+    Clusters with a floor first, then, in a scale-up, those that hold replicas, then by weight;
+    candidate order decides among equals, but for a scale-down.
+    """
+    later_k = task.floor_k <= 0
+    if task.mode is Mode.SCALE_DOWN:
+        order = np.lexsort((candidates.listed_k, -task.weight_k, later_k))
+    elif task.mode is Mode.SCALE_UP:
+        order = np.lexsort((-task.weight_k, later_k & (candidates.prior_k <= 0), later_k))
+    else:
+        order = np.lexsort((-task.weight_k, later_k))
+    reached = task.ceiling_k[order].cumsum()
+    return order[: int(reached.searchsorted(task.target)) + 1]
+
+
+def _apportioned(task: _Task, candidates: Candidates, replicas: int) -> Division:
+    result = apportion(
+        task.weight_k,
+        task.target,
+        candidates.tie_keys,
+        floor_k=task.floor_k,
+        ceiling_k=task.ceiling_k,
+    )
+    share_k = task.kept_k + result.seats_k
+    limit_k = _limited_before(task, candidates, share_k)
+    _note_limits(limit_k, result, task, candidates)
+    return Division(
+        share_k=share_k,
+        weight_k=task.weight_k,
+        quota_k=result.quotas.as_float_k,
+        # What limits gave or left is no remainder.
+        remainder_k=np.where(limit_k == Limit.NONE, result.remainder_k, 0),
+        tied_k=result.tied_k,
+        limit_k=limit_k,
+        facts=(_facts(task, candidates, replicas),),
+        missing=task.target - int(result.seats_k.sum()),
+    )
+
+
+def _limited_before(task: _Task, candidates: Candidates, share_k: IntArray) -> LevelArray:
+    """Where a limit bends the prior placement that a steady division starts from."""
+    limit_k = np.full(len(share_k), Limit.NONE, dtype=np.int8)
+    if task.mode in {Mode.SCALE_UP, Mode.SCALE_DOWN, Mode.KEEP}:
+        prior_k, floor_k, ceiling_k = candidates.prior_k, candidates.floor_k, candidates.ceiling_k
+        limit_k[(prior_k < floor_k) & (share_k == floor_k)] = Limit.MIN
+        limit_k[(prior_k > ceiling_k) & (share_k == ceiling_k)] = Limit.MAX
+    return limit_k
+
+
+def _note_limits(
+    limit_k: LevelArray, result: Apportionment, task: _Task, candidates: Candidates
+) -> None:
+    """Which limit keeps a share from its quota; where others' limits do, that is told as well."""
+    seats_k, quotas = result.seats_k, result.quotas
+    whole_k = quotas.whole_k
+    is_above_k = seats_k > whole_k
+    # With a rest above the whole part, the next seat still is above the quota.
+    is_raised_k = (seats_k == task.floor_k) & is_above_k & (task.floor_k > 0)
+    is_held_k = (seats_k == task.ceiling_k) & (
+        (seats_k < whole_k) | ((seats_k == whole_k) & quotas.has_rest_k)
+    )
+    by_wish_k = task.kept_k + task.ceiling_k == candidates.ceiling_k
+    limit_k[is_raised_k] = Limit.MIN
+    limit_k[is_held_k & by_wish_k] = Limit.MAX
+    limit_k[is_held_k & ~by_wish_k] = Limit.ROOM
+    is_held_k |= is_raised_k
+    if is_held_k.any():
+        limit_k[(is_above_k | (seats_k < whole_k)) & (limit_k == Limit.NONE)] = Limit.OTHERS
+
+
+def _facts(task: _Task, candidates: Candidates, replicas: int) -> TierFacts:
+    return TierFacts(
+        mode=task.mode,
+        wanted=replicas,
+        target=task.target,
+        available=int(candidates.capacity_k.sum()),
+        candidates=len(task.weight_k),
+    )
+
+
+_DIVISIONS: Mapping[Strategy, Callable[[DivisionRule, Candidates, int], Division]] = {
+    Strategy.DUPLICATED: _duplicate,
+    Strategy.STATIC_WEIGHT: _divide_by_static_weight,
+    Strategy.DYNAMIC_WEIGHT: _divide_by_dynamic_weight,
+    Strategy.AGGREGATED: _aggregate,
+    Strategy.FILL_FIRST: _fill_first,
+}

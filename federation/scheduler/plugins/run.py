@@ -1,0 +1,102 @@
+"""Runs plugins, and holds each to what it may answer.
+
+Must not know which plugins there are. Whatever one does, it harms its own binding only: what it
+reads cannot be written to, what it answers is checked and copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from federation.model.arrays import BoolArray, IntArray
+from federation.model.errors import PluginFailed
+from federation.scheduler.plugins.filters import FILTERS
+from federation.scheduler.plugins.profile import Filter, Permit, Score
+from federation.scheduler.plugins.scores import MAX_SCORE, SCORES
+from federation.scheduler.state import CycleState
+
+# Room for two names of the greatest length, as of an API or a taint, and for what is said of them.
+MAX_REASON: Final = 1_000
+
+
+def is_in_tree(plugin: Filter | Score) -> bool:
+    """Whether it is what comes with the scheduler under this name."""
+    return plugin.run is (FILTERS if isinstance(plugin, Filter) else SCORES).get(plugin.name)
+
+
+def refusals_by(plugin: Filter, state: CycleState) -> list[tuple[BoolArray, str]]:
+    """What a filter refuses, and why. Raises PluginFailed."""
+    answer = _answer(plugin.name, plugin.run, state)
+    if not isinstance(answer, (list, tuple)) and (
+        isinstance(answer, str) or not isinstance(answer, Sequence)
+    ):
+        raise _wrong(plugin.name, f"answered {_kind(answer)}, not pairs of clusters and reason")
+    refusals = []
+    for pair in answer:
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            raise _wrong(plugin.name, f"answered {_kind(pair)}, not a pair of clusters and reason")
+        refused_c, reason = pair
+        _check_array(plugin.name, refused_c, "b", len(state.fleet))
+        refusals.append((refused_c.copy(), _reason(plugin.name, reason)))
+    return refusals
+
+
+def scores_by(plugin: Score, state: CycleState) -> IntArray:
+    """A score plugin's scores. Raises PluginFailed.
+
+    What is answered by those that come with the scheduler needs no check on every decision.
+    """
+    score_c = _answer(plugin.name, plugin.run, state)
+    if is_in_tree(plugin):
+        in_tree_c: IntArray = score_c
+        return in_tree_c
+    _check_array(plugin.name, score_c, "iu", len(state.fleet))
+    (wrong,) = np.nonzero((score_c < 0) | (score_c > MAX_SCORE))
+    if len(wrong):
+        worst, name = score_c[wrong[0]], state.fleet.names[wrong[0]]
+        rule = f"scored cluster {name} {worst}; scores are from 0 to {MAX_SCORE}"
+        raise _wrong(plugin.name, rule)
+    copied_c: IntArray = score_c.astype(np.int64)
+    return copied_c
+
+
+def objection_by(plugin: Permit, state: CycleState, replicas_c: IntArray) -> str:
+    """Why a permit plugin objects to these shares, "" when it does not. Raises PluginFailed."""
+    shown_c = replicas_c.view()
+    shown_c.flags.writeable = False
+    objection = _answer(plugin.name, plugin.run, state, shown_c)
+    return "" if objection == "" else _reason(plugin.name, objection)
+
+
+def _answer(name: str, run: Callable[..., Any], *arguments: object) -> Any:
+    try:
+        return run(*arguments)
+    except (Exception, SystemExit) as error:
+        raise _wrong(name, f"raised {type(error).__name__}: {str(error)[:MAX_REASON]}") from error
+
+
+def _check_array(name: str, array: object, kinds: str, count: int) -> None:
+    word = "booleans" if kinds == "b" else "integers"
+    if not isinstance(array, np.ndarray):
+        raise _wrong(name, f"answered {_kind(array)}, not an array of {word}")
+    if array.dtype.kind not in kinds:
+        raise _wrong(name, f"answered an array of {array.dtype}, not of {word}")
+    if array.shape != (count,):
+        raise _wrong(name, f"answered an array of shape {array.shape}, not {(count,)}")
+
+
+def _reason(name: str, reason: object) -> str:
+    if not (isinstance(reason, str) and 0 < len(reason) <= MAX_REASON and reason.isprintable()):
+        raise _wrong(name, f"gave no reason, which is up to {MAX_REASON} printable characters")
+    return reason
+
+
+def _kind(answer: object) -> str:
+    return "nothing" if answer is None else f"a {type(answer).__name__}"
+
+
+def _wrong(name: str, what: str) -> PluginFailed:
+    return PluginFailed(f"The scheduler plugin {name} failed: it {what}.")

@@ -1,0 +1,145 @@
+"""What a placement comes to on a fleet, worked out once for all bindings that ask the same.
+
+Must not depend on anything else of a binding, nor on capacity.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from federation.model.arrays import IntArray, filled, read_only
+from federation.model.placement import (
+    ClusterAffinity,
+    ClusterLimit,
+    Placement,
+    StaticWeight,
+)
+from federation.model.workload import ObjectReference
+from federation.scheduler.affinity import matching, tiers
+from federation.scheduler.fleet import Fleet
+from federation.scheduler.plugins.filters import toleration_deadlines
+from federation.scheduler.plugins.profile import Filter
+from federation.scheduler.trace import FilterTrace
+
+_NO_CEILING: Final = 2**62
+_MOST_STANDING: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Limits:
+    """The least and most units of each cluster (axis c); ``are_set`` where any was asked for."""
+
+    floor_c: IntArray
+    ceiling_c: IntArray
+    are_set: bool
+
+    @classmethod
+    def of(cls, limits: Sequence[ClusterLimit], fleet: Fleet) -> Limits:
+        """Of several that match a cluster the tightest hold."""
+        floor_c, ceiling_c = filled(len(fleet), 0), filled(len(fleet), _NO_CEILING)
+        for limit in limits:
+            mask_c = matching(limit.target, fleet)
+            floor_c = np.where(mask_c, np.maximum(floor_c, limit.min), floor_c)
+            if limit.max is not None:
+                ceiling_c = np.where(mask_c, np.minimum(ceiling_c, limit.max), ceiling_c)
+        return cls(floor_c=read_only(floor_c), ceiling_c=read_only(ceiling_c), are_set=bool(limits))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Standing:
+    """What filters refuse that ask nothing of a binding but its placement and its API.
+
+    ``filters`` are all that were given, ``rest`` those that are yet to run.
+    """
+
+    filters: Sequence[Filter]
+    refused: FilterTrace
+    rest: Sequence[Filter]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """One affinity group on the fleet, or the only affinity: its tiers, and who is refused there.
+
+    ``affinities`` are its affinity, if there is any, and those of its overflow tiers.
+    What is refused changes when a toleration runs out and at no other time: at ``deadlines``.
+    """
+
+    name: str
+    affinities: Sequence[ClusterAffinity]
+    tier_c: IntArray
+    deadlines: Sequence[float]
+    _standing: dict[tuple[int, str, str, int], Standing] = field(default_factory=dict)
+
+    def standing(
+        self,
+        filters: Sequence[Filter],
+        resource: ObjectReference,
+        now: float,
+        work_out: Callable[[], Standing],
+    ) -> Standing:
+        """What is remembered of these very filters, or else what is worked out now."""
+        passed = bisect_right(self.deadlines, now) if self.deadlines else 0
+        key = id(filters), resource.api_version, resource.kind, passed
+        known = self._standing.get(key)
+        if known is None:
+            if len(self._standing) >= _MOST_STANDING:
+                self._standing.clear()
+            known = self._standing[key] = work_out()
+        return known
+
+
+class Terms:
+    """What a placement asks of a fleet; affinity groups are looked at when they are tried."""
+
+    def __init__(self, placement: Placement, fleet: Fleet) -> None:
+        scheduling = placement.replica_scheduling
+        self.limits = Limits.of(scheduling.limits, fleet)
+        self.weight_c = _static_weights(scheduling.static_weights or (), fleet)
+        self._affinities = _affinities_of(placement)
+        self.group_names = tuple(name for name, _ in self._affinities)
+        self._deadlines = toleration_deadlines(fleet.taints.values, placement.tolerations)
+        self._groups: dict[int, Group] = {}
+
+    @classmethod
+    def of(cls, placement: Placement, fleet: Fleet) -> Terms:
+        """Those of an equal placement, if the fleet remembers any."""
+        terms: Terms = fleet.terms.answer(placement, lambda: cls(placement, fleet))
+        return terms
+
+    def group(self, position: int, fleet: Fleet) -> Group:
+        """The affinity group at this position, of the fleet that the terms are for."""
+        group = self._groups.get(position)
+        if group is None:
+            name, affinities = self._affinities[position]
+            group = self._groups[position] = Group(
+                name=name,
+                affinities=affinities,
+                tier_c=read_only(tiers(affinities, fleet)),
+                deadlines=self._deadlines,
+            )
+        return group
+
+
+def _affinities_of(placement: Placement) -> tuple[tuple[str, tuple[ClusterAffinity, ...]], ...]:
+    """Each affinity group's name, and its affinity followed by its overflow tiers."""
+    if not placement.affinity_groups:
+        return (("", () if placement.affinity is None else (placement.affinity,)),)
+    return tuple(
+        (group.name, (group.affinity, *group.overflow)) for group in placement.affinity_groups
+    )
+
+
+def _static_weights(rules: Sequence[StaticWeight], fleet: Fleet) -> IntArray:
+    """The highest weight of the rules that match each cluster, 0 where none does; 1 by no rule."""
+    if not rules:
+        return filled(len(fleet), 1)
+    weight_c = np.zeros(len(fleet), np.int64)
+    for rule in rules:
+        np.maximum(weight_c, rule.weight, out=weight_c, where=matching(rule.target, fleet))
+    return read_only(weight_c)

@@ -1,0 +1,357 @@
+"""Selecting clusters under spread constraints, as Karmada does where that keeps every constraint.
+
+Must not divide. Where Karmada's choice breaks a constraint or cannot hold the replicas, the
+search (spread_search) takes over.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from federation.model.arrays import BoolArray, IntArray
+from federation.model.placement import SpreadConstraint, SpreadField
+from federation.scheduler.fleet import Column
+from federation.scheduler.selection.regions import Region, choose_regions
+from federation.scheduler.selection.search import UNLIMITED, Found, Level, SearchProblem, search
+
+# A replica that a region can hold outweighs any mean score of its clusters.
+_REPLICA_WORTH = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shortlist:
+    """The feasible clusters in candidate order, axis k, best first.
+
+    ``capacity_k`` is what each can hold, its own replicas included. ``groups`` gives, by spread
+    field, the groups of each cluster (several for a cluster in several zones, none where unset);
+    it has a column for every field that a constraint names, but for ``cluster``.
+    """
+
+    score_k: IntArray
+    capacity_k: IntArray
+    groups: Mapping[SpreadField, Column[tuple[str, ...]]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.score_k)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What the selected clusters must hold together: ``replicas``, if capacity is heeded.
+
+    Duplicated replicas are needed in every cluster: capacity only ranks regions then.
+    ``partial`` accepts a selection that holds fewer.
+    """
+
+    replicas: int
+    heeds_capacity: bool
+    partial: bool = False
+
+    @property
+    def total(self) -> int:
+        """The capacity that the selection must have."""
+        return self.replicas if self.heeds_capacity else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Selection:
+    """The chosen positions of the shortlist in the order chosen.
+
+    ``shortage`` says why nothing was chosen, empty when something was; ``lacks_capacity`` tells a
+    lack of room from constraints that no choice can keep.
+    """
+
+    order_k: IntArray
+    rule: str
+    group_scores: dict[str, int] = field(default_factory=dict)
+    proven: bool = True
+    shortage: str = ""
+    lacks_capacity: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounds:
+    """Least and most groups of one field."""
+
+    least: int
+    most: int
+
+
+_NO_BOUNDS = _Bounds(least=1, most=UNLIMITED)
+
+
+def select(shortlist: Shortlist, constraints: Sequence[SpreadConstraint], need: Need) -> Selection:
+    """Choose clusters so that every constraint holds; all of them where there is none."""
+    everything = np.arange(len(shortlist))
+    if not constraints:
+        return Selection(order_k=everything, rule="all")
+    bounds = {
+        constraint.by: _Bounds(
+            least=max(constraint.min_groups, 1),
+            most=UNLIMITED if constraint.max_groups is None else constraint.max_groups,
+        )
+        for constraint in constraints
+    }
+    group_scores: dict[str, int] = {}
+    if SpreadField.REGION in bounds:
+        rule = "region"
+        choice, group_scores = _by_region(shortlist, bounds, need)
+    elif SpreadField.CLUSTER in bounds:
+        rule = "cluster"
+        choice = _by_cluster(shortlist, bounds[SpreadField.CLUSTER], need)
+    else:
+        rule, choice = "all", everything
+    selection = Selection(order_k=choice, rule=rule, group_scores=group_scores)
+    if _keeps(shortlist, bounds, choice):
+        if int(shortlist.capacity_k[choice].sum()) >= need.total:
+            return selection
+        shortage = _hopeless(shortlist, bounds, need)
+        if shortage:
+            nothing = selection.order_k[:0]
+            return replace(selection, order_k=nothing, shortage=shortage, lacks_capacity=True)
+    return replace(_searched(shortlist, bounds, need), group_scores=group_scores)
+
+
+def _by_cluster(shortlist: Shortlist, bounds: _Bounds, need: Need) -> IntArray:
+    """The best ``most`` clusters; while they are too small, from the last, swap in the roomiest.
+
+    A swapped-out cluster takes the place of the other in the order of the rest.
+    """
+    count = min(len(shortlist), bounds.most)
+    chosen = list(range(count))
+    capacity_k = shortlist.capacity_k
+    held = int(capacity_k[:count].sum())
+    if held >= need.total:
+        return np.array(chosen, dtype=np.int64)
+    rest_k = np.arange(count, len(shortlist))
+    # No more than ``count`` swaps: the roomiest that many, first in order among equals.
+    rest_k = rest_k[np.lexsort((rest_k, -capacity_k[rest_k]))[:count]]
+    roomiest = [(-int(capacity_k[k]), int(k), int(k)) for k in rest_k]
+    for turn in range(count - 1, -1, -1):
+        if held >= need.total or not roomiest:
+            break
+        out = chosen[turn]
+        out_capacity = int(capacity_k[out])
+        room, place, cluster = roomiest[0]
+        if -room > out_capacity:
+            heapq.heapreplace(roomiest, (-out_capacity, place, out))
+            chosen[turn] = cluster
+            held += -room - out_capacity
+    return np.array(chosen, dtype=np.int64)
+
+
+def _by_region(
+    shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need: Need
+) -> tuple[IntArray, dict[str, int]]:
+    """Choose regions, then the best cluster of each, then the best of what remains in them."""
+    region_bounds = bounds[SpreadField.REGION]
+    cluster_bounds = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS)
+    members = _Members.of(shortlist.groups[SpreadField.REGION])
+    if not members.names:
+        return members.position_m, {}
+    if need.heeds_capacity:
+        per_region = -(-need.replicas // max(region_bounds.least, 1))
+        enough = max(cluster_bounds.least, region_bounds.least)
+        score_g = _scores_by_capacity(shortlist, members, per_region, enough)
+    else:
+        score_g = _scores_by_count(shortlist, members, need.replicas)
+    regions = [
+        Region(name=name, clusters=clusters, score=score)
+        for name, clusters, score in zip(
+            members.names, members.size_g.tolist(), score_g.tolist(), strict=True
+        )
+    ]
+    chosen = choose_regions(
+        regions,
+        least=region_bounds.least,
+        most=region_bounds.most,
+        least_clusters=cluster_bounds.least,
+    )
+    first_r = members.first_of(region.name for region in chosen)
+    eligible_k = members.mask_of((region.name for region in chosen), len(shortlist))
+    eligible_k[first_r] = False
+    (others,) = np.nonzero(eligible_k)
+    others = others[: max(cluster_bounds.most - len(first_r), 0)]
+    return np.concatenate((first_r, others)), {region.name: region.score for region in regions}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Members:
+    """The shortlist group by group (axis m), in candidate order within a group.
+
+    Groups (axis g) are by ascending name; clusters without a group are left out.
+    """
+
+    names: tuple[str, ...]
+    position_m: IntArray
+    start_g: IntArray
+    size_g: IntArray
+
+    @classmethod
+    def of(cls, column: Column[tuple[str, ...]]) -> _Members:
+        names = sorted({name for value in column.values for name in value})
+        rank_of = {name: rank for rank, name in enumerate(names)}
+        ranks = [rank_of[value[0]] if value else len(names) for value in column.values]
+        rank_k = np.array(ranks, dtype=np.int64)[column.code_c]
+        order = np.argsort(rank_k, kind="stable")
+        counts = np.bincount(rank_k, minlength=len(names) + 1)[: len(names)]
+        (present,) = np.nonzero(counts)
+        size_g = counts[present]
+        return cls(
+            names=tuple(names[rank] for rank in present.tolist()),
+            position_m=order[: int(size_g.sum())],
+            start_g=np.cumsum(size_g) - size_g,
+            size_g=size_g,
+        )
+
+    def first_of(self, names: Iterable[str]) -> IntArray:
+        """The best cluster of each of these groups."""
+        return self.position_m[self.start_g[[self.names.index(name) for name in names]]]
+
+    def mask_of(self, names: Iterable[str], count: int) -> BoolArray:
+        """Which of ``count`` shortlisted clusters are in these groups."""
+        mask_k = np.zeros(count, np.bool_)
+        for name in names:
+            group = self.names.index(name)
+            start, size = int(self.start_g[group]), int(self.size_g[group])
+            mask_k[self.position_m[start : start + size]] = True
+        return mask_k
+
+
+def _scores_by_capacity(
+    shortlist: Shortlist, members: _Members, per_region: int, enough: int
+) -> IntArray:
+    """Replicas a region can take of its part, and the mean score of the clusters that takes.
+
+    A region is walked in candidate order until ``enough`` clusters hold ``per_region`` replicas.
+    """
+    capacity_m = shortlist.capacity_k[members.position_m]
+    score_m = shortlist.score_k[members.position_m]
+    start_g, size_g = members.start_g, members.size_g
+    held_m, scored_m = np.cumsum(capacity_m), np.cumsum(score_m)
+    before_g = held_m[start_g] - capacity_m[start_g]
+    scored_before_g = scored_m[start_g] - score_m[start_g]
+    position_m = np.arange(len(capacity_m))
+    walked_m = position_m - np.repeat(start_g, size_g) + 1
+    reached_m = (walked_m >= enough) & (held_m - np.repeat(before_g, size_g) >= per_region)
+    stop_m = np.where(reached_m, position_m, len(position_m))
+    stop_g = np.minimum(np.minimum.reduceat(stop_m, start_g), start_g + size_g - 1)
+    held_g: IntArray = np.minimum(held_m[stop_g] - before_g, per_region)
+    mean_g: IntArray = (scored_m[stop_g] - scored_before_g) // (stop_g - start_g + 1)
+    return held_g * _REPLICA_WORTH + mean_g
+
+
+def _scores_by_count(shortlist: Shortlist, members: _Members, replicas: int) -> IntArray:
+    """Clusters of a region that hold all replicas, and their mean score."""
+    fits_m = (shortlist.capacity_k[members.position_m] >= replicas).astype(np.int64)
+    fits_g = np.add.reduceat(fits_m, members.start_g)
+    scored_m = fits_m * shortlist.score_k[members.position_m]
+    mean_g: IntArray = np.add.reduceat(scored_m, members.start_g) // np.maximum(fits_g, 1)
+    return fits_g * _REPLICA_WORTH + mean_g
+
+
+def _keeps(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], choice: IntArray) -> bool:
+    """Whether a choice keeps every constraint."""
+    return all(
+        bound.least <= _count(shortlist, by, choice) <= bound.most for by, bound in bounds.items()
+    )
+
+
+def _hopeless(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need: Need) -> str:
+    """Why no search is needed: even the roomiest clusters anywhere do not hold the replicas."""
+    most = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS).most
+    held = int(np.sort(shortlist.capacity_k)[::-1][:most].sum())
+    if held >= need.total or need.partial:
+        return ""
+    return f"no more than {_too_small(held, need, bounds)}"
+
+
+def _count(shortlist: Shortlist, by: SpreadField, choice: IntArray) -> int:
+    if by is SpreadField.CLUSTER:
+        return len(choice)
+    column = shortlist.groups[by]
+    codes = np.unique(column.code_c[choice]).tolist()
+    return len({name for code in codes for name in column.values[code]})
+
+
+def _searched(shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], need: Need) -> Selection:
+    """Any choice that keeps every constraint, one that keeps placements first, or why none."""
+    nothing = np.array([], dtype=np.int64)
+    refused = Selection(order_k=nothing, rule="search")
+    everything = np.arange(len(shortlist))
+    clusters = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS)
+    unkept = f"no choice keeps all spread constraints ({_wishes(bounds)})"
+    for by, bound in bounds.items():
+        there = _count(shortlist, by, everything)
+        if there < bound.least:
+            shortage = f"{there} {by}s have candidates, {bound.least} wanted"
+            return replace(refused, shortage=shortage)
+        if by is not SpreadField.CLUSTER:
+            # What so few clusters cannot cover is not a lack of capacity.
+            per_cluster = max(map(len, shortlist.groups[by].values))
+            if clusters.most * per_cluster < bound.least:
+                return replace(refused, shortage=unkept)
+    held_k = np.minimum(shortlist.capacity_k, need.total)
+    *preferred, plain_k = _objectives(shortlist, need)
+    for value_k in preferred:
+        found = search(_problem(shortlist, bounds, value_k))
+        if len(found.choice_k) and int(held_k[found.choice_k].sum()) >= need.total:
+            return replace(refused, order_k=found.choice_k, proven=found.proven)
+    found = search(_problem(shortlist, bounds, plain_k))
+    refused = replace(refused, proven=found.proven)
+    if not len(found.choice_k):
+        return replace(refused, shortage=unkept + _doubt(found))
+    held = int(held_k[found.choice_k].sum())
+    if held >= need.total or need.partial:
+        return replace(refused, order_k=found.choice_k)
+    shortage = _too_small(held, need, bounds) + _doubt(found)
+    return replace(refused, shortage=shortage, lacks_capacity=True)
+
+
+def _doubt(found: Found) -> str:
+    return "" if found.proven else "; not proven, the search was cut short"
+
+
+def _too_small(held: int, need: Need, bounds: Mapping[SpreadField, _Bounds]) -> str:
+    return (
+        f"{held} replicas are available under the spread constraints ({_wishes(bounds)}),"
+        f" {need.total} wanted"
+    )
+
+
+def _wishes(bounds: Mapping[SpreadField, _Bounds]) -> str:
+    """The constraints in words: "region 2 to 3, cluster at least 4"."""
+    return ", ".join(
+        f"{by} at least {bound.least}"
+        if bound.most == UNLIMITED
+        else f"{by} {bound.least} to {bound.most}"
+        for by, bound in bounds.items()
+    )
+
+
+def _objectives(shortlist: Shortlist, need: Need) -> tuple[IntArray, ...]:
+    """What to make as large as possible, in turn, until a choice holds the replicas.
+
+    Scores first (locality above all) with capacity second, then capacity alone.
+    """
+    if not need.heeds_capacity:
+        fits_k = (shortlist.capacity_k >= need.replicas).astype(np.int64)
+        return (fits_k * _REPLICA_WORTH + shortlist.score_k + 1,)
+    held_k = np.minimum(shortlist.capacity_k, need.replicas)
+    return (held_k + shortlist.score_k * need.replicas, held_k)
+
+
+def _problem(
+    shortlist: Shortlist, bounds: Mapping[SpreadField, _Bounds], value_k: IntArray
+) -> SearchProblem:
+    clusters = bounds.get(SpreadField.CLUSTER, _NO_BOUNDS)
+    levels = tuple(
+        Level(groups=shortlist.groups[by], least=bound.least, most=bound.most)
+        for by, bound in bounds.items()
+        if by is not SpreadField.CLUSTER
+    )
+    return SearchProblem(value_k=value_k, levels=levels, least=clusters.least, most=clusters.most)

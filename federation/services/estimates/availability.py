@@ -1,0 +1,192 @@
+"""How many replicas of a shape still fit, and where: from memory, and from agents when asked for.
+
+Must not wait for the store, nor longer for agents than the caller does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from federation.capacity.deductions import with_all_waiting
+from federation.capacity.fleet_estimates import estimate_sets
+from federation.model.errors import InvalidRequest, Violation
+from federation.model.estimate import Bound, EstimateOptions, Estimates, Merge, Source, improved
+from federation.model.workload import Component, ReplicaRequirements
+from federation.services.estimates.exact import ask_agents
+from federation.services.fleet.known_estimates import KnownEstimates
+from federation.services.fleet.registry import FleetOwner
+from federation.services.fleet.snapshot import FleetSnapshot, age_seconds, sequences
+from federation.services.ports import AgentEstimates, Clock
+from federation.services.threads import ESTIMATING
+from federation.services.values import EstimateAnswer, ExactQuestion
+
+# Fewer than all of these take less than 5 ms: not worth a thread.
+SHAPES_PER_THREAD = 50
+NUMBERS_PER_THREAD = 50_000
+# Beside promises a number takes three hundred times as long.
+PROMISED_PER_THREAD = 100
+# No agent is waited for longer, however long the caller would.
+EXACT_SECONDS = 3.0
+
+
+class Availability:
+    """Estimates on the newest snapshot."""
+
+    def __init__(self, fleet: FleetOwner, agents: AgentEstimates, clock: Clock) -> None:
+        self._fleet = fleet
+        self._agents = agents
+        self._clock = clock
+        self._known = fleet.known_estimates
+
+    def cluster_count(self) -> int:
+        """How many clusters are meant when none are named."""
+        return len(self._fleet.snapshot.names)
+
+    async def estimate(
+        self,
+        shapes: Sequence[ReplicaRequirements],
+        clusters: Sequence[str] | None,
+        options: EstimateOptions,
+        timeout_seconds: float = EXACT_SECONDS,
+    ) -> EstimateAnswer:
+        """Every shape for the clusters in the order named; None or none named: the whole fleet.
+
+        When ``exact`` may answer, the clusters' agents have ``timeout_seconds`` for it. Raises
+        InvalidRequest for names that are not in the fleet.
+        """
+        snapshot, now = self._fleet.snapshot, self._clock.now()
+        amounts = sum(max(1, len(each.request)) for each in shapes)
+        numbers = amounts * len(clusters or snapshot.names)
+        is_quick = len(shapes) < SHAPES_PER_THREAD and numbers < NUMBERS_PER_THREAD
+        if is_quick and len(shapes) * len(snapshot.outstanding) < PROMISED_PER_THREAD:
+            found = answer(snapshot, self._known, shapes, clusters, options, now)
+        else:
+            found = await ESTIMATING.run(
+                answer, snapshot, self._known, shapes, clusters, options, now
+            )
+        if options.highest < Source.EXACT:
+            return found
+        question = ExactQuestion(shapes=tuple(shapes))
+        return await self._with_exact(found, snapshot, question, options.merge, timeout_seconds)
+
+    async def estimate_sets(
+        self,
+        components: Sequence[Component],
+        clusters: Sequence[str] | None,
+        options: EstimateOptions,
+        timeout_seconds: float = EXACT_SECONDS,
+    ) -> EstimateAnswer:
+        """Whole sets of one workload's components, as ``estimate`` otherwise."""
+        snapshot, now = self._fleet.snapshot, self._clock.now()
+        found = await ESTIMATING.run(answer_sets, snapshot, components, clusters, options, now)
+        if options.highest < Source.EXACT:
+            return found
+        question = ExactQuestion(components=tuple(components))
+        return await self._with_exact(found, snapshot, question, options.merge, timeout_seconds)
+
+    async def _with_exact(
+        self,
+        found: EstimateAnswer,
+        snapshot: FleetSnapshot,
+        question: ExactQuestion,
+        rule: Merge,
+        timeout_seconds: float,
+    ) -> EstimateAnswer:
+        """The answer with what agents say where they say something in time."""
+        exact = await ask_agents(
+            self._agents,
+            found.names,
+            question,
+            min(timeout_seconds, EXACT_SECONDS),
+            {snapshot.names[c]: each for c, each in snapshot.outstanding.items()},
+        )
+        return replace(
+            found,
+            estimates=tuple(
+                improved(estimates, exact.level(position), rule)
+                for position, estimates in enumerate(found.estimates)
+            ),
+        )
+
+
+def answer(
+    snapshot: FleetSnapshot,
+    known: KnownEstimates,
+    shapes: Sequence[ReplicaRequirements],
+    clusters: Sequence[str] | None,
+    options: EstimateOptions,
+    now: float,
+) -> EstimateAnswer:
+    """The same for a given instant; safe in any thread."""
+    estimates = known.estimates_of_each(
+        snapshot.capacity, snapshot.rooms.reported, shapes, options, snapshot.outstanding
+    )
+    choosing = [each.chooses_nodes for each in shapes]
+    return _answered(snapshot, tuple(estimates), choosing, clusters, now)
+
+
+def answer_sets(
+    snapshot: FleetSnapshot,
+    components: Sequence[Component],
+    clusters: Sequence[str] | None,
+    options: EstimateOptions,
+    now: float,
+) -> EstimateAnswer:
+    """The same for whole sets of components; safe in any thread."""
+    left = with_all_waiting(snapshot.capacity, snapshot.outstanding)
+    wanted = _positions(snapshot, clusters) if clusters else None
+    estimates = estimate_sets(left, snapshot.cells, components, options, wanted)
+    bound_c = estimates.bound_c.copy()
+    # The cells are as one placement of what is promised leaves them: another may leave less.
+    bound_c[list(snapshot.outstanding)] = Bound.NONE
+    choosing = [any(each.requirements.chooses_nodes for each in components)]
+    return _answered(snapshot, (replace(estimates, bound_c=bound_c),), choosing, clusters, now)
+
+
+def _answered(
+    snapshot: FleetSnapshot,
+    estimates: tuple[Estimates, ...],
+    choosing: Sequence[bool],
+    clusters: Sequence[str] | None,
+    now: float,
+) -> EstimateAnswer:
+    """The estimates of a whole fleet, of the clusters that were asked about."""
+    names, states = snapshot.names, snapshot.states
+    if clusters:
+        chosen = _positions(snapshot, clusters)
+        names, states = tuple(clusters), tuple(states[position] for position in chosen)
+        estimates = tuple(_taken(each, chosen) for each in estimates)
+    return EstimateAnswer(
+        fleet_generation=snapshot.generation,
+        names=names,
+        estimates=estimates,
+        choosing=tuple(choosing),
+        age_seconds_c=age_seconds(states, now),
+        sequence_c=sequences(states),
+    )
+
+
+def _positions(snapshot: FleetSnapshot, clusters: Sequence[str]) -> list[int]:
+    violations = [
+        Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
+        for place, name in enumerate(clusters)
+        if name not in snapshot.positions
+    ]
+    if violations:
+        raise InvalidRequest(violations)
+    return [snapshot.positions[name] for name in clusters]
+
+
+def _taken(estimates: Estimates, chosen: Sequence[int]) -> Estimates:
+    return Estimates(
+        replicas_c=estimates.replicas_c[chosen],
+        source_c=estimates.source_c[chosen],
+        bound_c=estimates.bound_c[chosen],
+        reasons={
+            place: estimates.reasons[position]
+            for place, position in enumerate(chosen)
+            if position in estimates.reasons
+        },
+        upper_c=None if estimates.upper_c is None else estimates.upper_c[chosen],
+    )

@@ -1,0 +1,24 @@
+"""The fleet in memory, kept up with the journal.
+
+- ``histories``: whether the database is still the one whose history this control plane knows
+- ``holders``: whose pods stand for promises: the workloads and uids of the bindings that hold
+  something
+- ``journal_reader``: following the journal: what any control plane committed, applied to the
+  fleet in memory
+- ``known_estimates``: estimates of shapes that were asked for before, as long as they are still
+  true
+- ``ledgers``: every cluster's ledger in memory, brought forward version by version, whoever told
+  of it first
+- ``overcommitment``: says aloud when promises find no room any more in a cluster's newest report,
+  and when they do
+- ``own_entries``: what this control plane appends to the journal itself: known here before it is
+  read there
+- ``readiness``: tells when whether clusters can be counted on changes by itself: nobody writes
+  that down
+- ``registry``: the fleet in memory: one mutable owner, and the immutable snapshots everybody
+  reads
+- ``report_requests``: asking agents for fresh reports once much was promised since their last one
+- ``snapshot``: the fleet at one instant, as arrays by position; made anew, or from the one before
+"""
+
+from __future__ import annotations

@@ -1,0 +1,309 @@
+"""Following the journal: what any control plane committed, applied to the fleet in memory.
+
+Must not miss anything, whatever happens to the store meanwhile; nor write. Belongs to the fleet's
+event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from federation.model.errors import FederationError, Unavailable
+from federation.services.fleet.histories import WENT_BACK, Continuity
+from federation.services.fleet.own_entries import Appending, OwnEntries
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import (
+    BindingChanged,
+    Change,
+    ClusterChanged,
+    Entry,
+    LedgerVersion,
+    Position,
+    ReportAdvanced,
+    UnknownChange,
+)
+from federation.services.journal_ports import ChangeSignal
+from federation.services.ports import Store, Transaction
+from federation.services.telling import tell
+from federation.services.troubles import Trouble
+
+# Who is not woken up, as the connection that wakes is away, looks by itself.
+POLL_SECONDS = 1.0
+ENTRIES_AT_ONCE = 500
+# Reading more, while locks are held, costs more than reading the ledgers concerned as a whole.
+MOST_AHEAD = 2000
+# Changes of one cluster may come in another order than they were made, by a moment.
+OUT_OF_ORDER_SECONDS = 1.0
+# Far less than entries are kept for.
+AWAY_SECONDS = 60.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 15.0
+
+logger = logging.getLogger(__name__)
+
+
+class JournalObserver(Protocol):
+    """Told of the journal as it is read, without a wait between the telling and ``position``."""
+
+    def changed(self, change: Change) -> None:
+        """The next one, in order; applied, unless its turn in a ledger is still to come."""
+        ...
+
+    def lost(self) -> None:
+        """What would be next was pruned: the fleet was read anew instead."""
+        ...
+
+
+class Following:
+    """Keeps one fleet up with the journal. Without a ``signal`` it looks every second only."""
+
+    def __init__(self, store: Store, fleet: FleetOwner, signal: ChangeSignal | None = None) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._signal = signal
+        self._behind_since: dict[str, float] = {}
+        self._read_at = -math.inf
+        self._observers: list[JournalObserver] = []
+        self._own = OwnEntries()
+        self._continuity = Continuity(store)
+        self._tell_anew: list[Callable[[], None]] = []
+
+    @property
+    def position(self) -> Position:
+        """Everything before it was read, and observers were told of it."""
+        return self._fleet.position
+
+    @property
+    def history(self) -> str:
+        """The id of the history that ``position`` is a place of."""
+        return self._continuity.history
+
+    @property
+    def why_not_ready(self) -> str | None:
+        """None when what is known is what the store says."""
+        return WENT_BACK if self._continuity.why_broken else None
+
+    def observe(self, observer: JournalObserver) -> None:
+        """From now on tell ``observer`` of everything that is read."""
+        self._observers.append(observer)
+
+    def observe_anew(self, observer: Callable[[], None]) -> None:
+        """From now on tell ``observer`` when no report counts any more."""
+        self._tell_anew.append(observer)
+
+    def appending(self) -> AbstractContextManager[Appending]:
+        """For a transaction that announces what it appends, and the applying of it to the fleet
+        after the commit: then that is not applied once more when it is read.
+        """
+        return self._own.appending()
+
+    async def load(self, *, grace_until: float) -> None:
+        """Take over what the store holds: as ``FleetOwner.load``, which says more."""
+        await self._continuity.begin()
+        await self._fleet.load(grace_until=grace_until)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause, trouble = FIRST_PAUSE_SECONDS, Trouble(logger, "the journal cannot be read")
+        while True:
+            try:
+                await self.follow()
+            except Exception as error:
+                if isinstance(error, FederationError):
+                    # The store is away: what happens meanwhile is in the journal.
+                    trouble.met(error)
+                else:
+                    # Without it this control plane would decide on a fleet of the past for ever.
+                    logger.exception("the journal is not followed")
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            else:
+                trouble.over()
+                pause = FIRST_PAUSE_SECONDS
+                await self._wait()
+
+    async def _wait(self) -> None:
+        if self._signal is None:
+            await asyncio.sleep(POLL_SECONDS)
+        else:
+            await self._signal.wait(POLL_SECONDS)
+
+    async def follow(self) -> None:
+        """Apply what can be read now. Raises Unavailable."""
+        if self._continuity.why_broken:
+            begun = await self._continuity.mend()
+            await self._read_everything(anew=True)
+            self._continuity.mended(begun)
+            tell(self._tell_anew)
+        while await self._read_some():
+            pass
+        await self._close_gaps()
+
+    def believe(self, why: str) -> bool:
+        """Whether an agent is believed that knows what the store does not: then it went back."""
+        return self._continuity.believe(why)
+
+    async def check(self, read: Transaction) -> None:
+        """Raises Unavailable when the store is in an earlier state than what is known."""
+        await self._continuity.check(read, self._fleet.position)
+
+    async def catch_up(self, tx: Transaction, versions: Mapping[str, LedgerVersion]) -> None:
+        """Bring clusters' ledgers to these versions, at which the transaction holds them.
+
+        Clusters that are not in the fleet stay out of it. Raises Unavailable when the store is in
+        an earlier state than what is known: nothing may be promised on that.
+        """
+        if off := self._off(versions):
+            ahead = await tx.journal.read_ahead(self._fleet.position, MOST_AHEAD, self._own.changes)
+            made_anew = {
+                each.cluster for each in ahead if isinstance(each, ClusterChanged) and each.deleted
+            }
+            await self._take(tx, ahead)
+            off = self._off(versions)
+            for name in off:
+                # A ledger only grows, and what made a version is never undone.
+                is_lost = versions[name].version <= self._fleet.version(name).version
+                if is_lost and len(ahead) < MOST_AHEAD and name not in made_anew:
+                    self._go_back(name)
+        if off:
+            await self._read_again(tx, {name: versions[name] for name in off})
+
+    def _go_back(self, name: str) -> None:
+        """Its ledger here is of what is not in the store any more."""
+        version = self._fleet.version(name).version
+        self._continuity.broke(f"version {version} of the ledger of {name} is another one, or gone")
+        raise Unavailable(WENT_BACK)
+
+    def _off(self, versions: Mapping[str, LedgerVersion]) -> list[str]:
+        return [
+            name
+            for name, version in versions.items()
+            if self._fleet.has(name) and self._fleet.version(name) != version
+        ]
+
+    async def _read_some(self) -> bool:
+        """Whether there may be more to read."""
+        before = self._fleet.position
+        async with self._store.reading() as read:
+            entries = await read.journal.read(before, ENTRIES_AT_ONCE, self._own.changes)
+            _warn_of_unknown(entries)
+            await self.check(read)
+            if self._was_away() and await read.journal.oldest() > before:
+                logger.warning("what was to be read of the journal is gone: reading everything")
+                await self._read_everything()
+                return True
+            self._read_at = asyncio.get_running_loop().time()
+            if not entries:
+                return False
+            await self._own.arrived(entry.position.id for entry in entries)
+            news = [each.change for each in entries if each.position.id not in self._own.changes]
+            clusters = [each for each in news if isinstance(each, ClusterChanged)]
+            await self._read_clusters(read, clusters)
+            await self._take(read, news)
+        for name in sorted({each.cluster for each in clusters if each.deleted}):
+            await self._read_anew(name)
+        for change in news:
+            if not _makes_versions(change):
+                self._fleet.apply(change)
+        self._own.forget(entry.position.id for entry in entries)
+        self._fleet.position = entries[-1].position
+        for entry in entries:
+            tell([each.changed for each in self._observers], entry.change)
+        return len(entries) == ENTRIES_AT_ONCE
+
+    async def _read_everything(self, *, anew: bool = False) -> None:
+        await self._fleet.reload(anew=anew)
+        # It may have been read as it was before them.
+        self._own.forget_all()
+        tell([each.lost for each in self._observers])
+
+    def _was_away(self) -> bool:
+        """Whether what was to be read next may have been pruned since the last look."""
+        return asyncio.get_running_loop().time() - self._read_at > AWAY_SECONDS
+
+    async def _read_clusters(self, read: Transaction, changes: Sequence[ClusterChanged]) -> None:
+        """What people and agents say of clusters now."""
+        names = {each.cluster for each in changes}
+        if not names:
+            return
+        for stored in (await read.clusters.find(names)).values():
+            self._fleet.put_cluster(stored.cluster)
+            self._fleet.put_facts(stored.cluster.name, stored.facts)
+
+    async def _take(self, read: Transaction, changes: Iterable[Change]) -> None:
+        """Apply those that make versions of ledgers, with the reports that they tell of."""
+        changes = [each for each in changes if _makes_versions(each)]
+        newer = {
+            each.cluster
+            for each in changes
+            if isinstance(each, ReportAdvanced) and self._is_news(each)
+        }
+        reports = await read.reports.get(newer) if newer else {}
+        for each in changes:
+            if isinstance(each, ReportAdvanced) and each.cluster in reports:
+                report, received_at = reports[each.cluster]
+                if (report.epoch, report.sequence) == (each.epoch, each.sequence):
+                    self._fleet.put_report(
+                        each.cluster, report, received_at, each.version, each.nonce
+                    )
+            self._fleet.apply(each)
+
+    def _is_news(self, advanced: ReportAdvanced) -> bool:
+        name = advanced.cluster
+        return self._fleet.has(name) and self._fleet.ledger(name).version < advanced.version
+
+    async def _close_gaps(self) -> None:
+        """Read what is missing of clusters whose changes have waited for one that does not come."""
+        now = asyncio.get_running_loop().time()
+        behind = self._fleet.behind()
+        self._behind_since = {name: self._behind_since.get(name, now) for name in behind}
+        waiting = [n for n in behind if now - self._behind_since[n] >= OUT_OF_ORDER_SECONDS]
+        if waiting:
+            async with self._store.transaction() as tx:
+                await self.catch_up(tx, await tx.journal.lock(sorted(waiting)))
+
+    async def _read_anew(self, name: str) -> None:
+        """A cluster that was deleted, or another one that has got its name since."""
+        async with self._store.transaction() as tx:
+            stored = await tx.clusters.lock(name)
+            if stored is None:
+                self._fleet.remove(name)
+                return
+            self._fleet.put_cluster(stored.cluster)
+            self._fleet.put_facts(name, stored.facts)
+            await self._read_again(tx, await tx.journal.lock([name]))
+
+    async def _read_again(self, tx: Transaction, versions: Mapping[str, LedgerVersion]) -> None:
+        """Promises and reports of clusters, in place of what was known. The ledgers are locked."""
+        rows = await tx.reservations.in_clusters(versions.keys())
+        reports = await tx.reports.get(versions.keys())
+        self._fleet.restore(versions, rows, reports)
+        for name, at in versions.items():
+            fields = {"cluster": name, "version": at.version}
+            logger.info("ledger read again", extra={"fields": fields})
+
+
+def _warn_of_unknown(entries: Sequence[Entry]) -> None:
+    """What they make of ledgers is missing then, and is read again from the tables."""
+    for kind in {each.change.kind for each in entries if isinstance(each.change, UnknownChange)}:
+        logger.error(
+            "changes of an unknown kind are passed over: is another control plane newer?",
+            extra={"fields": {"kind": kind}},
+        )
+
+
+def _makes_versions(change: Change) -> bool:
+    match change:
+        case UnknownChange():
+            return False
+        case BindingChanged():
+            return bool(change.clusters)
+        case ReportAdvanced():
+            return True
+        case ClusterChanged():
+            return change.emptied > 0

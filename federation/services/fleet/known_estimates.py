@@ -1,0 +1,176 @@
+"""Estimates of shapes that were asked for before, as long as they are still true.
+
+May be used from many threads. Must not outgrow its limits: then it forgets everything and begins
+anew, which costs one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias
+
+from federation.capacity.deductions import deducted_from, with_all_waiting
+from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.fleet_estimates import improved_by_pools
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.pool_estimates import PoolBounds, block_bounds, joined_bounds
+from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
+from federation.capacity.summary_estimates import estimate_shapes
+from federation.model.estimate import EstimateOptions, Estimates, Source
+from federation.model.reservations import Outstanding
+from federation.model.workload import ReplicaRequirements
+
+# What is promised and in no report yet, by position.
+PromisedByPosition: TypeAlias = Mapping[int, Sequence[Outstanding]]
+NOTHING_PROMISED: PromisedByPosition = MappingProxyType({})
+
+# Numbers kept: about 20 bytes each.
+MAX_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Bounds:
+    """A shape's bounds for one state of the fleet, and those of its blocks."""
+
+    cells: FleetCells
+    blocks: tuple[PoolBounds, ...]
+    bounds: PoolBounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Answers:
+    """Whole answers for one state of the fleet."""
+
+    capacity: FleetCapacity
+    cells: FleetCells
+    outstanding: PromisedByPosition
+    left: FleetCapacity
+    promised: PromisedColumns
+    by_question: dict[Hashable, Estimates] = field(default_factory=dict)
+
+
+class KnownEstimates:
+    """Answers by shape and options; what pools prove is kept longer, block of clusters by block.
+
+    Any heartbeat makes another fleet, and with it whole answers are forgotten; pools change only
+    with reports, and then only in the blocks that the reports are about.
+    """
+
+    def __init__(self) -> None:
+        self._bounds: dict[Hashable, _Bounds] = {}
+        self._answers: _Answers | None = None
+
+    def estimates(
+        self,
+        capacity: FleetCapacity,
+        cells: FleetCells,
+        requirements: ReplicaRequirements,
+        options: EstimateOptions,
+        outstanding: PromisedByPosition = NOTHING_PROMISED,
+    ) -> Estimates:
+        """The shape's estimates from reports; must not be written to.
+
+        ``cells`` and ``capacity`` are as reports have them, whatever is ``outstanding`` there.
+        """
+        return self.estimates_of_each(capacity, cells, [requirements], options, outstanding)[0]
+
+    def estimates_of_each(
+        self,
+        capacity: FleetCapacity,
+        cells: FleetCells,
+        shapes: Sequence[ReplicaRequirements],
+        options: EstimateOptions,
+        outstanding: PromisedByPosition = NOTHING_PROMISED,
+    ) -> list[Estimates]:
+        """The same for many shapes at once."""
+        answers = self._answers_of(capacity, cells, outstanding)
+        questions = [(shape_key(each), options) for each in shapes]
+        found: dict[tuple[Hashable, EstimateOptions], Estimates] = {}
+        new: dict[tuple[Hashable, EstimateOptions], ReplicaRequirements] = {}
+        for question, shape in zip(questions, shapes, strict=True):
+            known = answers.by_question.get(question)
+            if known is None:
+                new[question] = shape
+            else:
+                found[question] = known
+        estimated = self._estimated(answers, list(new.values()), options)
+        found.update(zip(new, estimated, strict=True))
+        for question in new:
+            if len(answers.by_question) * len(capacity) >= MAX_NUMBERS:
+                answers.by_question.clear()
+            answers.by_question[question] = found[question]
+        return [found[each] for each in questions]
+
+    def _answers_of(
+        self, capacity: FleetCapacity, cells: FleetCells, outstanding: PromisedByPosition
+    ) -> _Answers:
+        known = self._answers
+        if (
+            known is None
+            or known.capacity is not capacity
+            or known.cells is not cells
+            or known.outstanding is not outstanding
+        ):
+            left = with_all_waiting(capacity, outstanding)
+            known = _Answers(
+                capacity=capacity,
+                cells=cells,
+                outstanding=outstanding,
+                left=left,
+                promised=PromisedColumns.of(outstanding),
+            )
+            self._answers = known
+        return known
+
+    def _estimated(
+        self, answers: _Answers, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
+    ) -> list[Estimates]:
+        left, outstanding = answers.left, answers.outstanding
+        if options.highest < Source.POOLS and not outstanding:
+            return estimate_shapes(left, shapes, options)
+        if options.highest < Source.POOLS:
+            return [deducted_from(left, each, options, outstanding) for each in shapes]
+        return [
+            improved_by_pools(
+                partial(deducted_from, left, each, options, outstanding),
+                bounds_beside(
+                    answers.cells, self._bounds_of(answers.cells, each), each, answers.promised
+                ),
+                options,
+            )
+            for each in shapes
+        ]
+
+    def _bounds_of(self, cells: FleetCells, requirements: ReplicaRequirements) -> PoolBounds:
+        shape = shape_key(requirements)
+        known = self._bounds.get(shape)
+        if known is not None and known.cells is cells:
+            return known.bounds
+        same = known.cells.blocks if known is not None else ()
+        blocks = tuple(
+            known.blocks[place]
+            if known is not None and place < len(same) and same[place] is block
+            else block_bounds(block, requirements)
+            for place, block in enumerate(cells.blocks)
+        )
+        bounds = joined_bounds(cells, blocks)
+        if len(self._bounds) * len(cells) >= MAX_NUMBERS:
+            self._bounds.clear()
+        self._bounds[shape] = _Bounds(cells=cells, blocks=blocks, bounds=bounds)
+        return bounds
+
+
+def shape_key(requirements: ReplicaRequirements) -> Hashable:
+    """Equal for what is answered alike, whatever the order it was written in."""
+    claim = requirements.node_claim
+    if claim is None:
+        return frozenset(requirements.request.items())
+    return (
+        frozenset(requirements.request.items()),
+        frozenset(claim.node_selector.items()),
+        claim.required_terms,
+        claim.tolerations,
+    )

@@ -1,0 +1,495 @@
+"""The fleet in memory: one mutable owner, and the immutable snapshots everybody reads.
+
+Must not write to the store: what is put here was committed before. Belongs to one event loop;
+snapshots may go to any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.ledger import ClusterLedger
+from federation.capacity.many_rooms import UnpackedRoom
+from federation.model.cluster import CapacityReport, Cluster, ClusterState
+from federation.model.echoes import Owner
+from federation.model.errors import NotFound
+from federation.model.grades import ResourceModel
+from federation.model.pools.values import Pools
+from federation.model.reported_pools import pools_of
+from federation.model.reservations import Reservation
+from federation.services.fleet.holders import Holders, by_cluster
+from federation.services.fleet.known_estimates import KnownEstimates
+from federation.services.fleet.ledgers import FIRST_VERSION, Given, Happening, Ledgers, Reported
+from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot
+from federation.services.journal import (
+    BindingChanged,
+    Change,
+    ClusterChanged,
+    LedgerVersion,
+    Position,
+    ReportAdvanced,
+    StoredReservations,
+)
+from federation.services.ports import ModelObserver, Store
+from federation.services.telling import tell
+from federation.services.values import AgentFacts, AgentPresence, ClusterView, Placer
+
+NO_MODEL = ResourceModel()
+
+# Told of every change after it was applied; again when a part of it had to wait for its turn.
+ChangeObserver = Callable[[Change], None]
+
+
+class _Roomed(NamedTuple):
+    """A room, and the ledger whose outstanding it holds."""
+
+    ledger: ClusterLedger
+    room: Room
+
+
+class FleetOwner:
+    """The clusters as last committed, with their newest reports, their promises and their agents.
+
+    A change marks its cluster; the next reader of ``snapshot`` pays for all marked clusters at
+    once, and for those only. ``known_estimates`` are shared by all who ask what fits. Everything
+    before ``position`` in the journal was applied.
+    """
+
+    def __init__(self, store: Store, *, modeling_enabled: bool = True) -> None:
+        self.known_estimates = KnownEstimates()
+        self.position = Position()
+        self._store = store
+        self._modeling_enabled = modeling_enabled
+        self._states: dict[str, ClusterState] = {}
+        self._presences: dict[str, AgentPresence] = {}
+        self._pools: dict[str, Pools] = {}
+        self._ledgers = Ledgers()
+        self._rooms: dict[str, _Roomed] = {}
+        self._holders = Holders()
+        self._model_observers: list[ModelObserver] = []
+        self._observers: list[ChangeObserver] = []
+        self._changed: set[str] = set()
+        self._packed_anew: set[str] = set()
+        self._emptied: set[str] = set()
+        self._snapshot = self._built_anew()
+
+    async def load(self, *, grace_until: float) -> None:
+        """Take over what the store holds; call once, before anything else.
+
+        Nobody was heard while nobody listened: until ``grace_until`` (Unix seconds) no cluster is
+        stale.
+        """
+        await self.reload()
+        for name, presence in self._presences.items():
+            self.put_presence(name, replace(presence, silent_after=grace_until))
+        # Else whoever asks first would wait for all of it.
+        self._bring_up_to_date()
+
+    async def reload(self, *, anew: bool = False) -> None:
+        """Take over what the store holds in place of what is known (``anew``: even where that is
+        newer); presences stay.
+
+        What is committed meanwhile may be missed, but for what the journal holds from ``position``
+        on: applying that leads to the same ledgers.
+        """
+        async with self._store.reading() as read:
+            position = await read.journal.position()
+            stored = await read.clusters.all()
+            rows = await read.reservations.all()
+        presences = dict(self._presences) if anew else {}
+        kept = frozenset[str]() if anew else {each.cluster.name for each in stored}
+        for name in self._states.keys() - kept:
+            self.remove(name)
+        self._holders.clear()
+        for each in stored:
+            name = each.cluster.name
+            self.put_cluster(each.cluster)
+            self._presences[name] = presences.get(name, self._presences[name])
+            self.put_facts(name, each.facts)
+        self.restore(
+            {
+                each.cluster.name: LedgerVersion(each.ledger_version, each.history)
+                for each in stored
+            },
+            rows,
+            {
+                each.cluster.name: (each.report, each.received_at or 0.0)
+                for each in stored
+                if each.report is not None
+            },
+        )
+        self.position = position
+
+    def observe_models(self, observer: ModelObserver) -> None:
+        """From now on tell ``observer`` of every cluster whose model in force changed."""
+        self._model_observers.append(observer)
+
+    def observe(self, observer: ChangeObserver) -> None:
+        """From now on tell ``observer`` of every change after it was applied.
+
+        It may be told twice of one that makes no version of any ledger.
+        """
+        self._observers.append(observer)
+
+    @property
+    def snapshot(self) -> FleetSnapshot:
+        if self._changed:
+            self._bring_up_to_date()
+        return self._snapshot
+
+    def view(self, name: str) -> ClusterView:
+        """Raises NotFound."""
+        state = self._states.get(name)
+        if state is None:
+            raise NotFound(f"There is no cluster {name!r}.")
+        return ClusterView(state=state, presence=self._presences[name], room=self._room(name))
+
+    def presence(self, name: str) -> AgentPresence | None:
+        """The agent of a cluster, None when there is no such cluster."""
+        return self._presences.get(name)
+
+    @property
+    def size(self) -> int:
+        """How many clusters there are."""
+        return len(self._states)
+
+    def has(self, name: str) -> bool:
+        return name in self._states
+
+    def is_of(self, name: str, uid: str) -> bool:
+        """Whether the cluster of that name exists and is the Kubernetes cluster with that uid."""
+        state = self._states.get(name)
+        return state is not None and state.cluster.uid == uid
+
+    def ledger(self, name: str) -> ClusterLedger:
+        """What is promised in a cluster. Raises NotFound."""
+        if name not in self._states:
+            raise NotFound(f"There is no cluster {name!r}.")
+        return self._ledgers.of(name)
+
+    def version(self, name: str) -> LedgerVersion:
+        """The state of a cluster's ledger; the cluster exists."""
+        return self._ledgers.version(name)
+
+    def report(self, name: str) -> CapacityReport | None:
+        """The newest report of a cluster that exists, without its pools and echoes."""
+        return self._states[name].report
+
+    def holdings(self, key: str) -> tuple[str, ...]:
+        """The clusters where a binding holds something, ascending."""
+        return self._ledgers.holdings(key)
+
+    def reservations_of(self, key: str) -> tuple[Reservation, ...]:
+        """All that a binding holds, by ascending cluster."""
+        return tuple(
+            each for name in self.holdings(key) for each in self.ledger(name).of_binding(key)
+        )
+
+    @property
+    def owners(self) -> Mapping[str, Owner]:
+        """The workloads of the bindings that hold something, where known."""
+        return self._holders.owners
+
+    @property
+    def uids(self) -> Mapping[str, str]:
+        """The uids of the bindings that hold something, where known."""
+        return self._holders.uids
+
+    def behind(self) -> list[str]:
+        """Clusters of which a change came before an earlier one."""
+        return self._ledgers.behind()
+
+    def model_in_force(self, name: str) -> ResourceModel:
+        """The model that reports are graded by; without grades when modelling is off."""
+        cluster = self.view(name).cluster
+        on = self._modeling_enabled and cluster.modeling_enabled
+        return cluster.model if on else NO_MODEL
+
+    def put_cluster(self, cluster: Cluster) -> None:
+        """A cluster as committed. A version older than the known one changes nothing."""
+        name = cluster.name
+        before = self._states.get(name)
+        if before is None:
+            self._presences[name] = AgentPresence()
+            self._ledgers.put(ClusterLedger(cluster=name, version=FIRST_VERSION))
+            self._put_state(name, ClusterState(cluster=cluster))
+            return
+        if cluster.resource_version < before.cluster.resource_version:
+            return
+        if cluster.uid != before.cluster.uid:
+            # Another Kubernetes cluster took over the name: nothing is known of it.
+            before = ClusterState(cluster=replace(cluster, api_enablements=None))
+            self._presences[name] = AgentPresence()
+        model_before = self.model_in_force(name)
+        # What the agent says arrives by put_facts; this writer may have read it earlier.
+        cluster = replace(cluster, api_enablements=before.cluster.api_enablements)
+        self._put_state(name, replace(before, cluster=cluster))
+        if self.model_in_force(name) != model_before:
+            tell(self._model_observers, name)
+
+    def put_facts(self, name: str, facts: AgentFacts) -> None:
+        """What the agent says of itself and of the cluster's APIs, as committed."""
+        if facts.placer is not self._presences[name].placer:
+            self._empty_room(name)
+        self._presences[name] = replace(
+            self._presences[name],
+            agent_version=facts.agent_version,
+            kubernetes_version=facts.kubernetes_version,
+            placer=facts.placer,
+        )
+        state = self._states[name]
+        if state.cluster.api_enablements != facts.api_enablements:
+            cluster = replace(state.cluster, api_enablements=facts.api_enablements)
+            self._put_state(name, replace(state, cluster=cluster))
+
+    def put_presence(self, name: str, presence: AgentPresence) -> None:
+        before = self._presences[name]
+        if (presence.silent_after, presence.blindness) != (before.silent_after, before.blindness):
+            self._changed.add(name)
+        self._presences[name] = presence
+
+    def remove(self, name: str) -> None:
+        """A cluster whose deletion is committed."""
+        if self._states.pop(name, None) is not None:
+            del self._presences[name]
+            self._pools.pop(name, None)
+            self._rooms.pop(name, None)
+            self._holders.forget(self._ledgers.remove(name))
+            self._changed.add(name)
+
+    def put_report(
+        self,
+        name: str,
+        report: CapacityReport,
+        received_at: float,
+        ledger_version: int | None = None,
+        nonce: int = 0,
+    ) -> None:
+        """A report as committed; one that is known already or older changes nothing.
+
+        It is taken when the cluster's ledger is next to come to ``ledger_version``; at once when
+        that is not said, for fleets without a store.
+        """
+        known = self._states[name].report
+        order = (report.epoch, report.sequence)
+        if known is not None and order <= (known.epoch, known.sequence):
+            return
+        if ledger_version is None:
+            ledger_version = self.ledger(name).version + 1
+        happening = Reported(
+            version=ledger_version, report=report, received_at=received_at, nonce=nonce
+        )
+        self._tell(self._advance(name, ledger_version, happening))
+
+    def confirm_report(self, name: str, report: CapacityReport, as_of: float) -> None:
+        """The newest report, with a later snapshot's time, was still true ``as_of`` (our clock)."""
+        self._put_state(name, replace(self._states[name], report=report, as_of=as_of))
+
+    def apply(self, change: Change) -> None:
+        """A change as committed; what is known of it already changes nothing.
+
+        In every cluster it waits until all earlier ones were applied. The body of a newer report
+        comes by ``put_report``; one that was never seen is passed over.
+        """
+        told: list[Change] = []
+        match change:
+            case BindingChanged():
+                for name, given in change.clusters.items():
+                    happening = Given(change=change, given=given)
+                    told += self._advance(name, given.version, happening)
+                if not change.clusters:
+                    told.append(change)
+            case ReportAdvanced():
+                passed = Reported(version=change.version, nonce=change.nonce)
+                told += self._advance(change.cluster, change.version, passed)
+            case ClusterChanged():
+                self._empty(change.cluster, LedgerVersion(change.emptied, change.nonce))
+                told.append(change)
+        self._tell(told)
+
+    def adopt(
+        self, base: FleetSnapshot, after: FleetSnapshot, changes: Sequence[BindingChanged]
+    ) -> None:
+        """Changes that were decided on a snapshot and are committed, and what they made of it.
+
+        Taken over as a whole where nothing else happened since to the clusters concerned, nor
+        waits to happen next; else one change after the other.
+        """
+        names = {name for change in changes for name in change.clusters}
+        if self._snapshot is not base or any(
+            not self.has(name)
+            or name in self._packed_anew
+            or self._ledgers.is_behind(name)
+            or self.ledger(name) is not base.ledgers[base.positions[name]]
+            for name in names
+        ):
+            for change in changes:
+                self.apply(change)
+            return
+        ledgers = {name: after.ledgers[after.positions[name]] for name in names}
+        self._ledgers.adopt(ledgers, changes)
+        self._snapshot = after
+        for change in changes:
+            self._note_holder(change)
+        self._tell(changes)
+
+    def restore(
+        self,
+        versions: Mapping[str, LedgerVersion],
+        rows: Sequence[StoredReservations],
+        reports: Mapping[str, tuple[CapacityReport, float]],
+    ) -> None:
+        """Clusters' promises and newest reports as stored, in place of all known. Of the rows, and
+        of what they hold elsewhere, only the parts of these clusters count.
+        """
+        self._holders.note_all(rows)
+        held = by_cluster(rows)
+        for name, at in versions.items():
+            report, received_at = reports.get(name, (None, None))
+            ledger = ClusterLedger.restored(
+                name,
+                at.version,
+                held.get(name, {}),
+                report.interest_version if report else 0,
+                report.echoes if report else (),
+            )
+            self._holders.forget(self._ledgers.put(ledger, at.history))
+            self._empty_room(name)
+            if report is not None and received_at is not None:
+                self._take_report(name, report, received_at)
+            else:
+                self._put_state(name, replace(self._states[name], report=None, as_of=None))
+
+    def _advance(self, name: str, version: int, happening: Happening) -> list[Change]:
+        """What happened in a cluster because of this, in order."""
+        told: list[Change] = []
+        for each in self._ledgers.advance(name, version, happening):
+            self._mark_packed(name)
+            if isinstance(each, Given):
+                self._note_holder(each.change)
+                told.append(each.change)
+            elif each.report is not None:
+                self._take_report(name, each.report, each.received_at)
+                told.append(
+                    ReportAdvanced(
+                        cluster=name,
+                        version=each.version,
+                        epoch=each.report.epoch,
+                        sequence=each.report.sequence,
+                    )
+                )
+        return told
+
+    def _tell(self, changes: Iterable[Change]) -> None:
+        """Each once, whatever number of clusters it was about."""
+        for change in {id(each): each for each in changes}.values():
+            tell(self._observers, change)
+
+    def _note_holder(self, change: BindingChanged) -> None:
+        if self._ledgers.holds(change.key):
+            self._holders.note(change)
+        else:
+            self._holders.forget([change.key])
+
+    def _empty(self, name: str, at: LedgerVersion) -> None:
+        version = at.version
+        if not self.has(name) or version <= self.ledger(name).version:
+            return
+        empty = ClusterLedger(cluster=name, version=version, interest_version=version)
+        self._holders.forget(self._ledgers.put(empty, at.history))
+        self._put_state(name, replace(self._states[name], report=None, as_of=None))
+
+    def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:
+        """Its pools are kept as arrays, beside the report, and its echoes in the ledger."""
+        if report.pools is not None:
+            self._pools[name] = pools_of(report.pools)
+        else:
+            self._pools.pop(name, None)
+        self._empty_room(name)
+        bare = replace(report, pools=None, echoes=())
+        as_of = received_at - report.picture_age_seconds
+        self._put_state(name, replace(self._states[name], report=bare, as_of=as_of))
+
+    def _put_state(self, name: str, state: ClusterState) -> None:
+        self._states[name] = state
+        self._changed.add(name)
+        if state.report is None:
+            self._pools.pop(name, None)
+            self._empty_room(name)
+
+    def _mark_packed(self, name: str) -> None:
+        """Something else is outstanding there."""
+        self._changed.add(name)
+        self._packed_anew.add(name)
+
+    def _empty_room(self, name: str) -> None:
+        """Everything outstanding there is to be packed again."""
+        self._rooms.pop(name, None)
+        self._emptied.add(name)
+        self._mark_packed(name)
+
+    def _room(self, name: str) -> Room | None:
+        """The cluster's room with all that is outstanding now."""
+        known = self._known_room(name)
+        if isinstance(known, UnpackedRoom):
+            known = known.packed()
+            self._rooms[name] = _Roomed(self.ledger(name), known)
+        return known
+
+    def _known_room(self, name: str) -> Room | UnpackedRoom | None:
+        """The cluster's room, to be packed where none is known that it can be made from."""
+        pools, report = self._pools.get(name), self._states[name].report
+        if pools is None or report is None:
+            return None
+        position = self._snapshot.positions.get(name)
+        if position is not None and name not in self._packed_anew:
+            return self._snapshot.rooms.rooms[position]
+        ledger, known = self.ledger(name), self._rooms.get(name)
+        if known is not None and known.ledger is ledger:
+            return known.room
+        before = known.room if known is not None else None
+        if before is None and position is not None and name not in self._emptied:
+            before = self._snapshot.rooms.rooms[position]
+        if before is None:
+            follows_claims = self._presences[name].placer is not Placer.NONE
+            report_id = ReportId(report.epoch, report.sequence)
+            return UnpackedRoom(report_id, pools, follows_claims, ledger.outstanding())
+        room = before.holding(ledger.outstanding())
+        self._rooms[name] = _Roomed(ledger, room)
+        return room
+
+    def _bring_up_to_date(self) -> None:
+        self._snapshot = self._brought_up_to_date()
+        self._changed.clear()
+        self._packed_anew.clear()
+        self._emptied.clear()
+        self._rooms.clear()
+
+    def _brought_up_to_date(self) -> FleetSnapshot:
+        if self._snapshot.positions.keys() != self._states.keys():
+            return self._built_anew()
+        # One that came and went since is in neither.
+        pictures = {
+            name: self._picture(name, is_packed_anew=name in self._packed_anew)
+            for name in self._changed
+            if self.has(name)
+        }
+        return self._snapshot.with_pictures(pictures, self._packed_anew & pictures.keys())
+
+    def _built_anew(self) -> FleetSnapshot:
+        return FleetSnapshot.of(
+            ((name, self._picture(name, is_packed_anew=True)) for name in self._states),
+            modeling_enabled=self._modeling_enabled,
+        )
+
+    def _picture(self, name: str, *, is_packed_anew: bool) -> ClusterPicture:
+        return ClusterPicture(
+            state=self._states[name],
+            ledger=self.ledger(name),
+            room=self._known_room(name) if is_packed_anew else None,
+            silent_after=self._presences[name].silent_after,
+            blindness=self._presences[name].blindness,
+        )

@@ -1,0 +1,248 @@
+"""The fleet at one instant, as arrays by position; made anew, or from the one before.
+
+Plain values, safe in any thread. Must not change once made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from federation.capacity.cluster_room import Room
+from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.ledger import ClusterLedger
+from federation.capacity.many_rooms import UnpackedRoom
+from federation.capacity.reserve import FleetRooms
+from federation.model.cluster import Blindness, ClusterState
+from federation.model.reservations import Outstanding
+from federation.scheduler.fleet import Column, Fleet
+from federation.services.values import ReportEvidence
+
+STALE = "is stale: its agent is silent"
+EVIDENCE_DECIMALS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClusterPicture:
+    """One cluster in a snapshot: ``room`` is what its report has beside what is outstanding.
+
+    Rooms that are still to be packed are packed faster when there are many.
+    """
+
+    state: ClusterState
+    ledger: ClusterLedger
+    room: Room | UnpackedRoom | None
+    silent_after: float
+    blindness: Blindness | None = None
+
+    @property
+    def unseen(self) -> str:
+        """Why the cluster is not seen as it is, empty where it is."""
+        if self.blindness is None:
+            return ""
+        return f"cannot be seen since {self.blindness.since_text}: {self.blindness.reason}"
+
+
+class Waiting(Mapping[int, tuple[Outstanding, ...]]):
+    """What is outstanding by ledgers, by position, where anything is; found when asked for.
+
+    Decisions do not ask: it is for levels that cannot see nodes.
+    """
+
+    def __init__(self, ledgers: Sequence[ClusterLedger]) -> None:
+        self._ledgers = ledgers
+        self._found: dict[int, tuple[Outstanding, ...]] | None = None
+
+    def __getitem__(self, position: int) -> tuple[Outstanding, ...]:
+        return self._by_position()[position]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_position())
+
+    def __len__(self) -> int:
+        return len(self._by_position())
+
+    def _by_position(self) -> Mapping[int, tuple[Outstanding, ...]]:
+        if self._found is None:
+            self._found = {
+                position: ledger.outstanding()
+                for position, ledger in enumerate(self._ledgers)
+                if ledger.is_open
+            }
+        return self._found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetSnapshot:
+    """All clusters at one instant, by ascending name.
+
+    ``generation`` names the set of clusters and thereby their order: the same clusters give the
+    same generation in every process. ``positions`` finds a name's place on the arrays' axis c.
+    ``rooms`` hold what is ``outstanding`` by ``ledgers``, by position. ``silent_after_c`` is when
+    each cluster becomes stale unless its agent is heard, Unix seconds; ``unseen`` says why one is
+    not seen as it is, "" where it is.
+    """
+
+    generation: str
+    names: tuple[str, ...]
+    positions: Mapping[str, int]
+    fleet: Fleet
+    capacity: FleetCapacity
+    rooms: FleetRooms
+    ledgers: tuple[ClusterLedger, ...]
+    outstanding: Mapping[int, tuple[Outstanding, ...]]
+    silent_after_c: npt.NDArray[np.float64]
+    unseen: Column[str]
+    # For the time last asked about: decisions are made by the hundred at one.
+    _evidence: dict[float, ReportEvidence] = field(init=False, default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, pictures: Iterable[tuple[str, ClusterPicture]], *, modeling_enabled: bool
+    ) -> FleetSnapshot:
+        by_name = dict(sorted(pictures))
+        names, every = tuple(by_name), tuple(by_name.values())
+        states = [each.state for each in every]
+        return cls(
+            generation=_generation(names),
+            names=names,
+            positions={name: position for position, name in enumerate(names)},
+            fleet=Fleet.of([state.cluster for state in states]),
+            capacity=FleetCapacity.of(states, modeling_enabled=modeling_enabled),
+            rooms=FleetRooms.of(each.room for each in every),
+            ledgers=tuple(each.ledger for each in every),
+            outstanding=Waiting([each.ledger for each in every]),
+            silent_after_c=np.array([each.silent_after for each in every], dtype=np.float64),
+            unseen=Column.of(each.unseen for each in every),
+        )
+
+    def with_pictures(
+        self, changes: Mapping[str, ClusterPicture], rooms_of: Collection[str]
+    ) -> FleetSnapshot:
+        """The same clusters, some of them changed; only what changed is made again.
+
+        ``rooms_of`` names those that may have another room.
+        """
+        rooms = {self.positions[name]: changes[name].room for name in rooms_of}
+        by_position = {self.positions[name]: each for name, each in changes.items()}
+        states = {}
+        ledgers, silent_after_c = list(self.ledgers), self.silent_after_c.copy()
+        newly_unseen: dict[int, str] = {}
+        respecified = False
+        for position, each in by_position.items():
+            before = self.states[position]
+            if each.state is not before:
+                states[position] = each.state
+            respecified |= each.state.cluster != before.cluster
+            ledgers[position] = each.ledger
+            silent_after_c[position] = each.silent_after
+            if each.unseen != self.unseen[position]:
+                newly_unseen[position] = each.unseen
+        capacity = self.capacity.with_clusters(states) if states else self.capacity
+        fleet = self.fleet
+        if respecified:
+            fleet = Fleet.of([state.cluster for state in capacity.states])
+        return replace(
+            self,
+            fleet=fleet,
+            capacity=capacity,
+            rooms=self.rooms.with_rooms(rooms) if rooms else self.rooms,
+            ledgers=tuple(ledgers),
+            outstanding=self._waiting(rooms, ledgers),
+            silent_after_c=silent_after_c,
+            unseen=self._unseen_with(newly_unseen),
+        )
+
+    def _unseen_with(self, changes: Mapping[int, str]) -> Column[str]:
+        if not changes:
+            return self.unseen
+        return Column.of(changes.get(c, self.unseen[c]) for c in range(len(self.names)))
+
+    def with_promises(
+        self, rooms: FleetRooms, changes: Mapping[int, ClusterLedger]
+    ) -> FleetSnapshot:
+        """The same fleet after decisions; ``rooms`` hold what is outstanding by these ledgers."""
+        ledgers = list(self.ledgers)
+        for position, ledger in changes.items():
+            ledgers[position] = ledger
+        return replace(
+            self,
+            rooms=rooms,
+            ledgers=tuple(ledgers),
+            outstanding=self._waiting(changes, ledgers),
+        )
+
+    def _waiting(
+        self, changed: Iterable[int], ledgers: Sequence[ClusterLedger]
+    ) -> Mapping[int, tuple[Outstanding, ...]]:
+        """The very same where nothing was and is outstanding: estimates are known by it."""
+        if any(self.ledgers[c].is_open or ledgers[c].is_open for c in changed):
+            return Waiting(ledgers)
+        return self.outstanding
+
+    def fleet_at(self, now: float) -> Fleet:
+        """The fleet for decisions made at ``now``.
+
+        Clusters that are stale, or that their agents cannot see, get no new replicas.
+        """
+        return self.fleet.without(self.unseen_at(now))
+
+    def unseen_at(self, now: float) -> Column[str]:
+        """Why each cluster is stale or not seen as it is at ``now``, "" where it is neither."""
+        silent_c = self.silent_after_c < now
+        if not silent_c.any():
+            return self.unseen
+        code_c = np.where(silent_c, len(self.unseen.values), self.unseen.code_c)
+        return Column(code_c=code_c, values=(*self.unseen.values, STALE))
+
+    def evidence_at(self, now: float) -> ReportEvidence:
+        """Which reports decisions made at ``now`` are made on: one value for all of them."""
+        evidence = self._evidence.get(now)
+        if evidence is None:
+            self._evidence.clear()
+            ages_c = age_seconds(self.states, now)
+            evidence = self._evidence[now] = ReportEvidence(
+                sequences=tuple(sequences(self.states).tolist()),
+                age_seconds=tuple(ages_c.round(EVIDENCE_DECIMALS).tolist()),
+            )
+        return evidence
+
+    @property
+    def cells(self) -> FleetCells:
+        """What is left of every cluster's cells beside all that is outstanding."""
+        return self.rooms.filled
+
+    @property
+    def states(self) -> tuple[ClusterState, ...]:
+        return self.capacity.states
+
+    def names_after(self, after: str, limit: int) -> tuple[str, ...]:
+        """At most ``limit`` names that come after ``after``."""
+        start = bisect_right(self.names, after)
+        return self.names[start : start + limit]
+
+
+def age_seconds(states: Sequence[ClusterState], now: float) -> npt.NDArray[np.float64]:
+    """How old each cluster's picture is, 0 where there is none; clocks may disagree."""
+    as_of_c = np.array(
+        [now if state.as_of is None else state.as_of for state in states], dtype=np.float64
+    )
+    ages_c: npt.NDArray[np.float64] = np.maximum(now - as_of_c, 0.0)
+    return ages_c
+
+
+def sequences(states: Sequence[ClusterState]) -> npt.NDArray[np.int64]:
+    """The sequence of each cluster's report, 0 where there is none."""
+    return np.array(
+        [state.report.sequence if state.report else 0 for state in states], dtype=np.int64
+    )
+
+
+def _generation(names: tuple[str, ...]) -> str:
+    return hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()

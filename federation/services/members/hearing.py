@@ -1,0 +1,57 @@
+"""Whether we could hear agents at all: silence counts only while somebody listened.
+
+Must not tell who was heard. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
+from federation.services.fleet.registry import FleetOwner
+from federation.services.ports import Clock
+
+TICK_SECONDS = 0.5
+# A loop that is late by less is busy, and hears all the same.
+TOLERATED_SECONDS = 0.25
+
+logger = logging.getLogger(__name__)
+
+
+def forgive(fleet: FleetOwner, names: Iterable[str], seconds: float, since: float) -> None:
+    """Clusters that were not stale at ``since`` (Unix seconds) become so that much later.
+
+    To be called after, or while, nobody could hear their agents for so many seconds.
+    """
+    for name in names:
+        presence = fleet.presence(name)
+        if presence is not None and not presence.is_silent_at(since):
+            later = replace(presence, silent_after=presence.silent_after + seconds)
+            fleet.put_presence(name, later)
+
+
+class LoopWatch:
+    """Notices when the event loop stood still, and forgives all agents the time."""
+
+    def __init__(self, fleet: FleetOwner, clock: Clock) -> None:
+        self._fleet = fleet
+        self._clock = clock
+
+    async def keep_watching(self) -> None:
+        """Until cancelled. After a stop this goes on before anybody can decide on what it made."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
+            self.late_by(loop.time() - due)
+
+    def late_by(self, seconds: float) -> None:
+        """The loop went on that much later than it should have."""
+        if seconds <= TOLERATED_SECONDS:
+            return
+        since = self._clock.now() - seconds - TICK_SECONDS
+        forgive(self._fleet, self._fleet.snapshot.names, seconds, since)
+        fields = {"seconds": round(seconds, 1)}
+        logger.warning("the event loop stood still", extra={"fields": fields})

@@ -1,0 +1,121 @@
+"""Members that are kept off, change hands, lose their credentials, or leave.
+
+Must not end a stream before what ends it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from federation.model.errors import (
+    InvalidRequest,
+    NotFound,
+    PermissionRefused,
+    PreconditionFailed,
+    Unauthenticated,
+    Violation,
+)
+from federation.model.placement import binding_key
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import ClusterChanged, new_nonce
+from federation.services.ports import AgentStreams, Store, StoredCluster, Transaction
+from federation.services.values import ClusterView
+
+BINDINGS_NAMED = 3
+
+
+class Membership:
+    """What an operator does to a member cluster, beside describing it."""
+
+    def __init__(self, store: Store, fleet: FleetOwner, streams: AgentStreams) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._streams = streams
+
+    async def cordon(self, name: str, *, cordoned: bool) -> ClusterView:
+        """Keeps new replicas away, or lets them in again; what is there stays. Raises NotFound."""
+        async with self._store.transaction() as tx:
+            stored = await _locked(tx, name)
+            cluster = stored.cluster
+            if cluster.cordoned != cordoned:
+                cluster = await tx.clusters.put(stored.id, replace(cluster, cordoned=cordoned))
+                await tx.journal.append([ClusterChanged(cluster=name)])
+        self._fleet.put_cluster(cluster)
+        return self._fleet.view(name)
+
+    async def delete(self, name: str, *, force: bool) -> None:
+        """Forgets a cluster and everything that lets its agent in.
+
+        Raises NotFound, and PreconditionFailed while bindings hold replicas there, unless forced.
+        """
+        async with self._store.transaction() as tx:
+            stored = await _locked(tx, name)
+            holding = await tx.bindings.holding(name, BINDINGS_NAMED + 1)
+            if holding and not force:
+                raise PreconditionFailed(_still_holding(name, holding), reason="STILL_HOLDING")
+            await tx.credentials.cancel_join_tokens(name)
+            await _emptied(tx, name)
+            await tx.clusters.delete(stored.id)
+            await tx.journal.append([ClusterChanged(cluster=name, deleted=True)])
+        self._fleet.remove(name)
+        self._streams.dismiss(name, PermissionRefused(f"Cluster {name!r} was deleted."))
+
+    async def replace(self, name: str, cluster_uid: str) -> ClusterView:
+        """Gives the name to the Kubernetes cluster with that uid; what was known of it is gone.
+
+        Raises NotFound, and InvalidRequest for a uid that is empty or already the cluster's.
+        """
+        if not cluster_uid:
+            raise InvalidRequest([Violation(field="clusterUid", rule="must not be empty")])
+        async with self._store.transaction() as tx:
+            stored = await _locked(tx, name)
+            if stored.cluster.uid == cluster_uid:
+                rule = f"is the uid that cluster {name!r} has already"
+                raise InvalidRequest([Violation(field="clusterUid", rule=rule)])
+            await tx.credentials.revoke_all(name)
+            emptied = await _emptied(tx, name)
+            nonce = new_nonce()
+            cluster = await tx.clusters.put_uid(stored.id, cluster_uid, nonce)
+            await tx.journal.append([ClusterChanged(cluster=name, emptied=emptied, nonce=nonce)])
+        self._fleet.put_cluster(cluster)
+        self._streams.dismiss(
+            name, PermissionRefused(f"Cluster {name!r} was replaced by {cluster_uid!r}.")
+        )
+        return self._fleet.view(name)
+
+    async def revoke(self, name: str) -> int:
+        """Ends all credentials and join tokens of a cluster; how many credentials. NotFound."""
+        async with self._store.transaction() as tx:
+            await _locked(tx, name)
+            ended = await tx.credentials.revoke_all(name)
+            await tx.credentials.cancel_join_tokens(name)
+            # Whoever serves the agent looks whether its credential is still good.
+            await tx.journal.append([ClusterChanged(cluster=name)])
+        self._streams.dismiss(
+            name, Unauthenticated(f"The credential of cluster {name!r} was revoked.")
+        )
+        return ended
+
+
+async def _locked(tx: Transaction, name: str) -> StoredCluster:
+    stored = await tx.clusters.lock(name)
+    if stored is None:
+        raise NotFound(f"There is no cluster {name!r}.")
+    return stored
+
+
+async def _emptied(tx: Transaction, name: str) -> int:
+    """Nothing is promised in a cluster any more; the ledger version that its going makes."""
+    versions = await tx.journal.lock([name])
+    await tx.reservations.leave(name)
+    return versions[name].version + 1 if name in versions else 1
+
+
+def _still_holding(name: str, holding: Sequence[tuple[str, str]]) -> str:
+    keys = [binding_key(namespace, binding) for namespace, binding in holding[:BINDINGS_NAMED]]
+    more = " and others" if len(holding) > BINDINGS_NAMED else ""
+    return (
+        f"Bindings {', '.join(keys)}{more} hold replicas in cluster {name!r}: "
+        "move them first, or force it."
+    )

@@ -1,0 +1,281 @@
+"""Who hears which agent, shared by all control planes: told, read, and followed.
+
+Must not compare clocks: an agent counts as heard by a peer when the peer's row is seen to change;
+nor call an agent silent for as long as no row could be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from federation.model.cluster import Blindness
+from federation.model.errors import Conflict, FederationError, Unavailable
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal_ports import Replica, StoredPresence
+from federation.services.members.hearing import forgive
+from federation.services.members.replicas import Replicas
+from federation.services.members.reports import Reporting, same_or_new
+from federation.services.ports import Clock, Store
+from federation.services.troubles import Trouble
+from federation.services.values import AgentPresence
+
+LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
+# Rows in a fleet's thousands are followed so many at a time, between other work of the loop.
+ROWS_AT_ONCE = 250
+# What a peer tells is dated by the begin of its transaction, and seen at its end.
+COMMITTED_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class HeldStreams(Protocol):
+    """The open streams of this process."""
+
+    def epochs(self) -> Mapping[str, int]:
+        """The session of each cluster whose agent is connected here."""
+        ...
+
+    def ended(self) -> Mapping[str, int]:
+        """The last session of each cluster whose stream ended here and was not forgotten since."""
+        ...
+
+    def forget(self, ended: Mapping[str, int]) -> None:
+        """These were told of."""
+        ...
+
+    def dismiss(self, cluster: str, error: FederationError) -> None:
+        """End the stream of a cluster's agent for good, telling it why, if there is one."""
+        ...
+
+    def drop(self, cluster: str, error: FederationError) -> None:
+        """End the stream of a cluster's agent, which has another one already."""
+        ...
+
+
+class Told(NamedTuple):
+    """What was last written of a stream of ours: its session, and when it was heard, our time."""
+
+    epoch: int
+    heard_at: float
+
+
+class Presences:
+    """Rounds of telling and reading. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        streams: HeldStreams,
+        replicas: Replicas,
+        reporting: Reporting,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._streams = streams
+        self._replicas = replicas
+        self._reporting = reporting
+        self._clock = clock
+        self._told: dict[str, Told] = {}
+        self._seen: dict[str, StoredPresence] = {}
+        self._since = 0.0
+        self._has_begun = False
+        self._could_read_at = clock.now()
+
+    @property
+    def round_seconds(self) -> float:
+        """How long a round lasts: three of them for every heartbeat, within limits."""
+        wanted = self._reporting.heartbeat_seconds / 3
+        return min(max(wanted, LEAST_SECONDS), MOST_SECONDS)
+
+    def holder(self, cluster: str) -> Replica | None:
+        """The peer that serves a cluster's agent, as far as is known."""
+        row = self._seen.get(cluster)
+        return self._replicas.peer(row.replica) if row else None
+
+    async def keep_sharing(self) -> None:
+        """Round after round until cancelled."""
+        trouble = Trouble(logger, "presences not shared")
+        while True:
+            await asyncio.sleep(self.round_seconds)
+            try:
+                await self.share_or_forgive()
+                trouble.over()
+            except FederationError as error:
+                # The store is away: the next round tells and reads it all.
+                trouble.met(error)
+            except Exception:
+                # Without rounds every cluster of a peer goes stale: they must go on.
+                logger.exception("presences not shared")
+
+    async def share_or_forgive(self) -> None:
+        """One round; as long as nothing can be read, nobody whom only peers hear goes stale."""
+        sharing = asyncio.create_task(self.share())
+        try:
+            while not sharing.done():
+                await asyncio.wait({sharing}, timeout=self.round_seconds)
+                if not sharing.done() or sharing.exception() is not None:
+                    self._forgive()
+            await sharing
+        finally:
+            sharing.cancel()
+
+    def _forgive(self) -> None:
+        since, self._could_read_at = self._could_read_at, self._clock.now()
+        held = self._streams.epochs()
+        others = [name for name in self._fleet.snapshot.names if name not in held]
+        forgive(self._fleet, others, self._could_read_at - since, since)
+
+    async def share(self) -> None:
+        """One round. Raises Unavailable."""
+        await self._replicas.keep_credential()
+        gone = self._streams.ended()
+        news = await self._news({**gone, **self._streams.epochs()})
+        ended = self._ended(news)
+        async with self._store.transaction() as tx:
+            if news:
+                await tx.presences.put([self._row(name, news[name]) for name in sorted(news)])
+            if ended:
+                await tx.presences.leave(ended, self._replicas.id)
+            peers_changed = await self._replicas.meet(tx)
+            rows = await tx.presences.all(self._since)
+        self._told.update(news)
+        self._streams.forget(gone)
+        for cluster in ended:
+            self._told.pop(cluster, None)
+        self._could_read_at = self._clock.now()
+        await self._take(rows)
+        if peers_changed:
+            await self._follow_all([*self._seen.values()], heard=frozenset())
+
+    async def _news(self, sessions: Mapping[str, int]) -> dict[str, Told]:
+        """Of these, whose agents were heard here since they were last told of."""
+        found = {}
+        every = [*sessions.items()]
+        for start in range(0, len(every), ROWS_AT_ONCE):
+            for cluster, epoch in every[start : start + ROWS_AT_ONCE]:
+                presence = self._fleet.presence(cluster)
+                if presence is None or presence.last_heartbeat_at is None or presence.peer:
+                    continue
+                told = Told(epoch, presence.last_heartbeat_at)
+                if told != self._told.get(cluster):
+                    found[cluster] = told
+            await asyncio.sleep(0)
+        return found
+
+    def _ended(self, news: Collection[str]) -> list[str]:
+        held = self._streams.epochs()
+        return sorted(cluster for cluster in {*self._told, *news} if cluster not in held)
+
+    def _row(self, cluster: str, told: Told) -> StoredPresence:
+        presence = self._fleet.presence(cluster) or AgentPresence()
+        blindness = presence.blindness
+        return StoredPresence(
+            cluster=cluster,
+            replica=self._replicas.id,
+            epoch=told.epoch,
+            heard_at=0.0,
+            clock_offset_seconds=presence.clock_offset_seconds,
+            confirmed_sequence=presence.confirmed_sequence,
+            blind_seconds=self._clock.now() - blindness.since if blindness else 0.0,
+            blind_reason=blindness.reason if blindness else "",
+            blind_message=blindness.message if blindness else "",
+            skipped_objects=presence.skipped_objects,
+        )
+
+    async def _take(self, rows: Sequence[StoredPresence]) -> None:
+        """Follow what is new in rows. One that the store lost is still the newest known."""
+        changed = [row for row in rows if row != self._seen.get(row.cluster)]
+        # What a start finds may be of any age.
+        heard = frozenset(row.cluster for row in changed) if self._has_begun else frozenset[str]()
+        self._seen.update((row.cluster, row) for row in changed)
+        self._has_begun = True
+        # Nothing new at all: everything is read next, as the store's clock may have gone back.
+        newest = max((row.heard_at for row in rows), default=0.0)
+        self._since = newest - COMMITTED_SECONDS if rows else 0.0
+        if len(self._seen) > self._fleet.size:
+            for gone in [name for name in self._seen if not self._fleet.has(name)]:
+                del self._seen[gone]
+        await self._follow_all(changed, heard)
+
+    async def _follow_all(self, rows: Sequence[StoredPresence], heard: Collection[str]) -> None:
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            held = self._streams.epochs()
+            for row in rows[start : start + ROWS_AT_ONCE]:
+                if row.replica != self._replicas.id and self._fleet.has(row.cluster):
+                    is_heard = row.cluster in heard
+                    self._follow(row, held.get(row.cluster), is_heard=is_heard)
+            await asyncio.sleep(0)
+
+    def _follow(self, row: StoredPresence, held_epoch: int | None, *, is_heard: bool) -> None:
+        presence = self._fleet.view(row.cluster).presence
+        if held_epoch is not None and not self._yields(row, held_epoch, is_heard=is_heard):
+            return
+        if row.epoch < presence.epoch:
+            return
+        followed = replace(
+            presence,
+            connected=self._replicas.peer(row.replica) is not None,
+            epoch=row.epoch,
+            peer=row.replica or presence.peer,
+            blindness=self._blindness(row, presence.blindness, is_heard=is_heard),
+            skipped_objects=row.skipped_objects,
+        )
+        # A session that is new and has ended was heard when it began, just now.
+        if is_heard and (row.replica or row.epoch > presence.epoch):
+            now = self._clock.now()
+            followed = replace(
+                followed,
+                last_heartbeat_at=now,
+                # It was told a round late at most, and is read a round late at most.
+                silent_after=now + self._reporting.silence_seconds + 2 * self.round_seconds,
+                clock_offset_seconds=row.clock_offset_seconds,
+                confirmed_sequence=row.confirmed_sequence,
+            )
+            self._confirm(row, followed.blindness)
+        if followed != presence:
+            self._fleet.put_presence(row.cluster, followed)
+
+    def _blindness(
+        self, row: StoredPresence, known: Blindness | None, *, is_heard: bool
+    ) -> Blindness | None:
+        """What the peer told, dated by our clock; what is no news leaves the date as it is."""
+        if not row.blind_reason:
+            return None
+        if known is not None and not is_heard:
+            return known
+        told = Blindness(
+            since=self._clock.now() - row.blind_seconds,
+            reason=row.blind_reason,
+            message=row.blind_message,
+        )
+        return same_or_new(known, told)
+
+    def _confirm(self, row: StoredPresence, blindness: Blindness | None) -> None:
+        """The report that the agent still stands by is as old here as where the agent is."""
+        report = self._fleet.view(row.cluster).state.report
+        if report and (report.epoch, report.sequence) == (row.epoch, row.confirmed_sequence):
+            as_of = blindness.since if blindness else self._clock.now()
+            by_agent = max(report.snapshot_time, as_of + row.clock_offset_seconds)
+            later = replace(report, snapshot_time=by_agent)
+            self._fleet.confirm_report(row.cluster, later, as_of)
+
+    def _yields(self, row: StoredPresence, held_epoch: int, *, is_heard: bool) -> bool:
+        """Whether our stream of the cluster ended because the peer's is the newer."""
+        cluster = row.cluster
+        if row.epoch > held_epoch:
+            reason = f"another stream (epoch {row.epoch}) has taken over cluster {cluster}"
+            self._streams.dismiss(cluster, Conflict(reason, reason="TAKEN_OVER"))
+            return True
+        if row.epoch < held_epoch or not row.replica or not is_heard:
+            return False
+        heard_at = self._fleet.view(cluster).presence.last_heartbeat_at or 0.0
+        if self._clock.now() - heard_at <= 2 * self.round_seconds:
+            return False
+        self._streams.drop(cluster, Unavailable("the agent is connected to another control plane"))
+        return True

@@ -1,0 +1,410 @@
+"""What agents tell on their streams: hello, reports, heartbeats, goodbye.
+
+Must not answer a report before it is committed, nor let one bad report harm another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from federation.model.cluster import (
+    API_SERVER_UNREACHABLE,
+    REPORT_MISSING,
+    Blindness,
+    CapacityReport,
+    Cluster,
+)
+from federation.model.errors import (
+    Conflict,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    PreconditionFailed,
+    Unauthenticated,
+    Unavailable,
+    Violation,
+)
+from federation.model.grades import model_hash
+from federation.services.fleet.histories import WENT_BACK
+from federation.services.fleet.journal_reader import Following
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import ClusterChanged, new_nonce
+from federation.services.members.finished_jobs import Finishing
+from federation.services.ports import Clock, NamedReport, ReportVerdict, Store
+from federation.services.values import AgentFacts, AgentHello, AgentSight, WelcomeFacts
+
+MAX_WAITING = 20_000
+# An agent that missed so many heartbeats is silent, and its cluster stale.
+MISSED_BEATS = 3
+# Moments that are so close are one, told twice.
+SAME_SECONDS = 5.0
+# How far an agent's clock may be ahead of ours.
+MOST_AHEAD_SECONDS = 300.0
+# What one process is spoken to; a larger fleet speaks less often.
+BEATS_PER_SECOND = 50.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """How often agents speak at least, and how long reports are collected before being written."""
+
+    heartbeat_seconds: float = 10.0
+    report_seconds: float = 10.0
+    batch_seconds: float = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Waiting:
+    """A report that is not committed yet, and who waits for that."""
+
+    named: NamedReport
+    verdict: asyncio.Future[ReportVerdict]
+
+
+class Reporting:
+    """The agents' side of the fleet. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        clock: Clock,
+        beat: Beat | None = None,
+        *,
+        following: Following | None = None,
+        finishing: Finishing | None = None,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._clock = clock
+        self._beat = beat or Beat()
+        self._following = following or Following(store, fleet)
+        self._finishing = finishing or Finishing(store, fleet)
+        self._waiting: list[Waiting] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def connected(self, cluster: str, hello: AgentHello, credential_id: str) -> WelcomeFacts:
+        """An agent's stream opened, with a credential that from now on is the one in use.
+
+        Raises NotFound, Unauthenticated when the credential is not valid any more, Conflict
+        when the epoch is outdated, and PreconditionFailed when it lies in the future.
+        """
+        self._refuse_future(cluster, hello)
+        facts = AgentFacts(
+            agent_version=hello.agent_version,
+            kubernetes_version=hello.kubernetes_version,
+            placer=hello.placer,
+            api_enablements=hello.api_enablements,
+        )
+        async with self._store.transaction() as tx:
+            stored = await tx.clusters.lock(cluster)
+            if stored is None:
+                raise NotFound(f"There is no cluster {cluster!r}.")
+            if not await tx.credentials.settle(stored.id, credential_id):
+                raise Unauthenticated(f"The credential of cluster {cluster!r} was revoked.")
+            self._refuse_outdated(stored.cluster, hello)
+            if facts != stored.facts:
+                await tx.clusters.put_facts(stored.id, facts)
+                await tx.journal.append([ClusterChanged(cluster=cluster)])
+        self._compare(cluster, hello, stored.reported)
+        self._fleet.put_facts(cluster, facts)
+        self._mark_alive(cluster, hello.epoch)
+        if hello.sight is not None:
+            self.see(cluster, hello.sight)
+        if hello.agent_time is not None:
+            ahead = hello.agent_time - self._clock.now()
+            presence = replace(self._fleet.view(cluster).presence, clock_offset_seconds=ahead)
+            self._fleet.put_presence(cluster, presence)
+        return self.welcome(cluster)
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How often agents are to be heard now: less often the more of them there are."""
+        return max(self._beat.heartbeat_seconds, self._fleet.size / BEATS_PER_SECOND)
+
+    @property
+    def silence_seconds(self) -> float:
+        """After how long without a word an agent is silent."""
+        return MISSED_BEATS * self.heartbeat_seconds
+
+    def welcome(self, cluster: str) -> WelcomeFacts:
+        """What the agent needs to work, as of now: said again when the model changes."""
+        model = self._fleet.model_in_force(cluster)
+        return WelcomeFacts(
+            model=model,
+            model_hash=model_hash(model) if model.grades else "",
+            heartbeat_seconds=self.heartbeat_seconds,
+            report_seconds=max(self._beat.report_seconds, self.heartbeat_seconds),
+            server_time=self._clock.now(),
+        )
+
+    async def accept(self, cluster: str, report: CapacityReport) -> None:
+        """Returns when the report is committed.
+
+        Raises NotFound, InvalidRequest, Conflict when the stored report is as new or newer, and
+        Unavailable.
+        """
+        uid = self._fleet.view(cluster).cluster.uid
+        if report.interest_version > self._fleet.ledger(cluster).version:
+            # Another control plane may have told the agent what is not known here yet.
+            await self._catch_up(cluster)
+        version = self._fleet.ledger(cluster).version
+        if report.interest_version > version and self._following.believe(
+            f"the agent of cluster {cluster} was told of version {report.interest_version} of its "
+            f"ledger, {version} is stored"
+        ):
+            raise Unavailable(WENT_BACK)
+        violations = report_violations(report, version)
+        if violations:
+            raise InvalidRequest(violations)
+        if len(self._waiting) >= MAX_WAITING:
+            raise LimitExceeded("Too many reports wait to be written; send it again later.")
+        verdict: asyncio.Future[ReportVerdict] = asyncio.get_running_loop().create_future()
+        named = NamedReport(cluster=cluster, cluster_uid=uid, report=report, nonce=new_nonce())
+        self._waiting.append(Waiting(named=named, verdict=verdict))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_all())
+        reached = await verdict
+        if not reached.known:
+            raise NotFound(f"There is no cluster {cluster!r}.")
+        if reached.received_at is None:
+            raise Conflict(
+                f"Report ({report.epoch}, {report.sequence}) of cluster {cluster!r} is not newer "
+                "than the stored one."
+            )
+        presence = self._fleet.view(cluster).presence
+        if presence.blindness and presence.blindness.reason == REPORT_MISSING:
+            self._fleet.put_presence(cluster, replace(presence, blindness=None))
+
+    def see(self, cluster: str, sight: AgentSight) -> None:
+        """What the agent says of its sight counts until it says something else."""
+        presence = self._fleet.view(cluster).presence
+        blindness = None
+        if sight.blind:
+            blindness = Blindness(
+                since=self._clock.now() - sight.picture_age_seconds,
+                reason=API_SERVER_UNREACHABLE,
+                message=sight.message,
+            )
+        self._fleet.put_presence(
+            cluster,
+            replace(
+                presence,
+                blindness=same_or_new(presence.blindness, blindness),
+                skipped_objects=sight.skipped_objects,
+            ),
+        )
+
+    def heartbeat(
+        self,
+        cluster: str,
+        sequence: int,
+        content_hash: str,
+        agent_time: float,
+        sight: AgentSight | None = None,
+    ) -> bool:
+        """Whether the stored report still is the agent's picture; False: it must send it again.
+
+        In step, the report is as old as the agent says: as of ``agent_time`` by its clock. A report
+        that is neither confirmed nor replaced for so long that an agent would be silent is no
+        picture of the cluster any more.
+        """
+        view = self._fleet.view(cluster)
+        report = view.state.report
+        in_step = (
+            report is not None
+            and report.epoch == view.presence.epoch
+            and (report.sequence, report.content_hash) == (sequence, content_hash)
+        )
+        confirmed = sequence if in_step else 0
+        self._mark_alive(cluster, view.presence.epoch, confirmed_sequence=confirmed)
+        self.see(cluster, sight or AgentSight())
+        if report is not None and in_step:
+            later = replace(report, snapshot_time=max(report.snapshot_time, agent_time))
+            self._fleet.confirm_report(cluster, later, self._as_of(cluster, sight))
+        elif view.state.as_of is not None:
+            self._miss_report(cluster, view.state.as_of)
+        return in_step
+
+    def _as_of(self, cluster: str, sight: AgentSight | None) -> float:
+        """When the report that an agent stands by was last known to be true."""
+        blindness = self._fleet.view(cluster).presence.blindness
+        if blindness is not None:
+            return blindness.since
+        return self._clock.now() - (sight.picture_age_seconds if sight else 0.0)
+
+    def _miss_report(self, cluster: str, as_of: float) -> None:
+        presence = self._fleet.view(cluster).presence
+        if presence.blindness is None and self._clock.now() - as_of > self.silence_seconds:
+            missing = Blindness(
+                since=as_of,
+                reason=REPORT_MISSING,
+                message="The agent's newest report has not been stored.",
+            )
+            self._fleet.put_presence(cluster, replace(presence, blindness=missing))
+
+    def disconnected(self, cluster: str, epoch: int) -> None:
+        """The stream of that epoch ended; that of a newer one is not concerned."""
+        if not self._fleet.has(cluster):
+            return
+        presence = self._fleet.view(cluster).presence
+        # A peer may serve the same session by now: ours broke, and the agent dialled the peer.
+        if presence.epoch == epoch and not presence.peer:
+            self._fleet.put_presence(cluster, replace(presence, connected=False))
+
+    def _mark_alive(self, cluster: str, epoch: int, confirmed_sequence: int = 0) -> None:
+        now = self._clock.now()
+        alive = replace(
+            self._fleet.view(cluster).presence,
+            connected=True,
+            epoch=epoch,
+            peer="",
+            confirmed_sequence=confirmed_sequence,
+            last_heartbeat_at=now,
+            silent_after=now + self.silence_seconds,
+        )
+        self._fleet.put_presence(cluster, alive)
+
+    def _compare(self, cluster: str, hello: AgentHello, stored: tuple[int, int] | None) -> None:
+        """What was acknowledged was stored: a store without it has lost it."""
+        acknowledged = hello.epoch, hello.acknowledged_sequence
+        if hello.acknowledged_sequence and stored is not None and acknowledged > stored:
+            self._following.believe(
+                f"report {acknowledged} of cluster {cluster} was acknowledged, {stored} is stored"
+            )
+
+    def _refuse_future(self, cluster: str, hello: AgentHello) -> None:
+        """Epochs are the time in milliseconds: one of next year would shut out all until then."""
+        ahead_seconds = hello.epoch / 1000 - self._clock.now()
+        if ahead_seconds > MOST_AHEAD_SECONDS:
+            raise PreconditionFailed(
+                f"The agent's clock is off: epoch {hello.epoch} of cluster {cluster!r} is "
+                f"{ahead_seconds:.0f} s ahead of this control plane's clock, and "
+                f"{MOST_AHEAD_SECONDS:.0f} s are tolerated. Set the clock, and let the agent join "
+                "with another token.",
+                reason="EPOCH_AHEAD",
+            )
+
+    def _refuse_outdated(self, cluster: Cluster, hello: AgentHello) -> None:
+        self._fleet.put_cluster(cluster)
+        newest = self._fleet.view(cluster.name).newest_epoch
+        if hello.epoch < newest:
+            raise Conflict(
+                f"Epoch {hello.epoch} of cluster {cluster.name!r} is older than {newest}: "
+                "another agent took over, or the agent's clock went back."
+            )
+
+    async def _write_all(self) -> None:
+        """Batches until nothing waits; the first waits a moment so that others can join it."""
+        try:
+            while self._waiting:
+                await asyncio.sleep(self._beat.batch_seconds)
+                await self._write_together(self._take_batch())
+        finally:
+            self._writer = None
+
+    def _take_batch(self) -> list[Waiting]:
+        """One report of every cluster, in order of arrival; further ones stay for the next."""
+        batch: dict[str, Waiting] = {}
+        self._waiting = [
+            waiting
+            for waiting in self._waiting
+            if batch.setdefault(waiting.named.cluster, waiting) is not waiting
+        ]
+        return list(batch.values())
+
+    async def _write_together(self, batch: Sequence[Waiting]) -> None:
+        try:
+            verdicts = await self._advance([waiting.named for waiting in batch])
+        except Unavailable as error:
+            for waiting in batch:
+                _fail(waiting, error)
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            if len(batch) == 1:
+                _fail(batch[0], error)
+                return
+            # Something in there cannot be written: let it harm itself only.
+            for waiting in batch:
+                await self._write_together([waiting])
+        else:
+            self._answer(batch, verdicts)
+
+    async def _catch_up(self, cluster: str) -> None:
+        async with self._store.transaction() as tx:
+            await self._following.catch_up(tx, await tx.journal.lock([cluster]))
+
+    async def _advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
+        async with self._store.transaction() as tx:
+            return await tx.reports.advance(reports)
+
+    def _answer(self, batch: Sequence[Waiting], verdicts: Sequence[ReportVerdict]) -> None:
+        verdict_of = {verdict.cluster: verdict for verdict in verdicts}
+        for waiting in batch:
+            cluster = waiting.named.cluster
+            verdict = verdict_of[cluster]
+            # The cluster may be gone, or have been replaced, since the report was written.
+            is_current = self._fleet.is_of(cluster, waiting.named.cluster_uid)
+            if verdict.received_at is not None and is_current:
+                self._finishing.note(cluster, waiting.named.report)
+                self._fleet.put_report(
+                    cluster,
+                    waiting.named.report,
+                    verdict.received_at,
+                    verdict.ledger_version,
+                    waiting.named.nonce,
+                )
+            if not waiting.verdict.done():
+                waiting.verdict.set_result(verdict)
+
+
+def same_or_new(known: Blindness | None, told: Blindness | None) -> Blindness | None:
+    """What is told, dated as what is known of the same: messages take their time."""
+    if known is None or told is None or known.reason != told.reason:
+        return told
+    if abs(known.since - told.since) > SAME_SECONDS:
+        return told
+    return replace(told, since=known.since)
+
+
+def report_violations(report: CapacityReport, ledger_version: int) -> list[Violation]:
+    """Broken rules between the parts of a report; each part by itself was checked on arrival.
+
+    Agents were told of no later version than the ledger's.
+    """
+    violations = [
+        Violation(field=f"gradeCounts[{grade}]", rule="must not be negative")
+        for grade, count in report.grade_counts.items()
+        if count < 0
+    ]
+    graded = sum(report.grade_counts.values())
+    if report.model_hash and graded != report.nodes.graded:
+        rule = f"must sum to gradedNodes, {report.nodes.graded}, but sum to {graded}"
+        violations.append(Violation(field="gradeCounts", rule=rule))
+    if report.pools is not None:
+        pooled, nodes = sum(report.pools.counts), report.nodes
+        if not nodes.graded <= pooled <= nodes.total:
+            rule = (
+                f"must sum to the nodes that are capacity: {nodes.graded} (gradedNodes) to "
+                f"{nodes.total} (totalNodes), not {pooled}"
+            )
+            violations.append(Violation(field="pools.counts", rule=rule))
+    return violations + _echo_violations(report, ledger_version)
+
+
+def _echo_violations(report: CapacityReport, ledger_version: int) -> list[Violation]:
+    violations = [
+        Violation(field=f"echoes[{place}]", rule="must not count less than nothing")
+        for place, each in enumerate(report.echoes)
+        if min(each.bound, each.unbound, each.finished) < 0
+    ]
+    if report.interest_version > ledger_version:
+        rule = f"must be one that the agent was told of: at most {ledger_version}"
+        violations.append(Violation(field="interestVersion", rule=rule))
+    return violations
+
+
+def _fail(waiting: Waiting, error: Exception) -> None:
+    if not waiting.verdict.done():
+        waiting.verdict.set_exception(error)

@@ -1,0 +1,346 @@
+"""A batch's working copy: what one decision after the other takes of the fleet's rooms.
+
+Plain functions and values of one thread. Must not read or write the store, nor wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from federation.capacity.cluster_room import Room, worth
+from federation.capacity.deductions import deducted
+from federation.capacity.holdings import FirstStakes, Stake
+from federation.capacity.ledger import ClusterLedger, LedgerInWork
+from federation.capacity.reserve import FleetRooms, Refused, promise
+from federation.model.arrays import BoolArray, read_only
+from federation.model.component_sets import shape_of
+from federation.model.estimate import (
+    EstimateOptions,
+    Estimates,
+    Source,
+    ignoring_claims,
+)
+from federation.model.placement import Binding, Certificate
+from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
+from federation.services.fleet.snapshot import FleetSnapshot
+from federation.services.journal import NO_REPLICAS, ClusterShares
+from federation.services.values import ClusterPromise
+
+NOT_PLANNED = "no placer of ours follows plans there"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a decision wants to have reserved: shares by cluster, none where it lets go.
+
+    ``adopted`` are the replicas by cluster and component that ran before the binding was known.
+    """
+
+    key: str
+    decision: str
+    asked: Certificate | None
+    shares: Mapping[str, tuple[Share, ...]]
+    left: tuple[str, ...] = ()
+    adopted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What was reserved for a decision: the ledgers' changes, and what the shares are worth.
+
+    ``reservations`` are all that the binding holds now, by ascending cluster.
+    """
+
+    clusters: Mapping[str, ClusterShares]
+    reservations: tuple[Reservation, ...]
+    promises: tuple[ClusterPromise, ...]
+
+
+# How many replicas, and what the promise of them is worth.
+_Part: TypeAlias = tuple[int, PromiseCertificate]
+# What a binding held in a cluster, and what it holds after a decision.
+_Given: TypeAlias = tuple[Stake | None, Stake | None]
+# Where pools can tell, and why not elsewhere, for what was wanted last.
+_Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, str]]
+
+
+class Working:
+    """The rooms and ledgers of a snapshot with what was promised since it was taken.
+
+    The snapshot itself stays as it is.
+    """
+
+    def __init__(self, snapshot: FleetSnapshot, *, allow_unproven: bool = False) -> None:
+        self.snapshot = snapshot
+        self.rooms: FleetRooms = snapshot.rooms
+        self._ledgers: dict[int, LedgerInWork] = {}
+        self._allow_unproven = allow_unproven
+        self._known_told: _Told | None = None
+
+    @cached_property
+    def after(self) -> FleetSnapshot:
+        """The fleet once all that was promised is committed; nothing more may be promised then."""
+        before = self.snapshot.ledgers
+        ledgers = {
+            position: each.ledger
+            for position, each in self._ledgers.items()
+            if each.version != before[position].version
+        }
+        return self.snapshot.with_promises(self.rooms, ledgers)
+
+    def ahead(self) -> Working:
+        """A working copy for what is decided before all that was promised is committed."""
+        return Working(self.after, allow_unproven=self._allow_unproven)
+
+    def ledger(self, position: int) -> ClusterLedger:
+        changed = self._ledgers.get(position)
+        return changed.ledger if changed else self.snapshot.ledgers[position]
+
+    def room(self, position: int) -> Room | None:
+        return self.rooms.rooms[position]
+
+    def moved_since(self, newer: FleetSnapshot, names: Iterable[str]) -> frozenset[str]:
+        """The clusters of those names that are not, in a newer snapshot, as this one knew them."""
+        here, there = self.snapshot, newer
+        return frozenset(
+            name
+            for name in names
+            if name not in there.positions
+            or there.ledgers[there.positions[name]].version
+            != here.ledgers[here.positions[name]].version
+        )
+
+    def availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
+        """How many more replicas (or whole sets) can be promised in each cluster.
+
+        Where nothing proves that there is room: unknown, unless unproven promises are allowed;
+        then what the lesser levels say.
+        """
+        own = {c: (room, self._kept_there(binding, c)) for c, room in self._own(binding)}
+        told_c, known = self._told(binding)
+        estimates = promisable(self.rooms, binding, asked, (told_c, known), own)
+        if not self._allow_unproven or told_c.all():
+            return estimates
+        lesser = self._lesser(binding)
+        found = Estimates(
+            replicas_c=np.where(told_c, estimates.replicas_c, lesser.replicas_c),
+            source_c=np.where(told_c, estimates.source_c, lesser.source_c),
+            bound_c=np.where(told_c, estimates.bound_c, lesser.bound_c),
+            reasons=estimates.reasons,
+        )
+        choosing = any(each.chooses_nodes for each in requirements_of(binding))
+        return ignoring_claims(found) if choosing else found
+
+    def wish(
+        self,
+        binding: Binding,
+        decision: str,
+        clusters: Iterable[TargetCluster],
+        *,
+        asked: Certificate | None,
+        held: Iterable[str],
+        adopts: bool,
+    ) -> Wish:
+        """What a decision over the clusters asks to be reserved.
+
+        ``adopts``: the replicas in ``binding.clusters`` run already and are new to the ledger.
+        """
+        worth, alike = self._worth(binding, asked), dict[_Part, tuple[Share, ...]]()
+        shares = {}
+        for target in clusters:
+            if target.replicas > 0:
+                part = target.replicas, worth(target.name)
+                if part not in alike:
+                    alike[part] = _parts(binding, *part)
+                shares[target.name] = alike[part]
+        adopted = {}
+        if adopts:
+            adopted = {
+                target.name: {
+                    each.component: each.replicas for each in _parts(binding, target.replicas)
+                }
+                for target in binding.clusters
+                if target.name in shares
+            }
+        return Wish(
+            key=binding.key,
+            decision=decision,
+            asked=asked,
+            shares=shares,
+            left=tuple(sorted(set(held) - shares.keys())),
+            adopted=adopted,
+        )
+
+    def reserve(self, wish: Wish) -> Kept | Refused:
+        """Take the room for all shares, or for none."""
+        positions = self.snapshot.positions
+        gone = [name for name in wish.shares if name not in positions]
+        if gone:
+            return Refused(reasons=dict.fromkeys(gone, "the cluster is gone"))
+        given = self._given(wish)
+        taken = promise(
+            self.rooms,
+            self.snapshot.names,
+            wish.key,
+            {
+                position: stake.outstanding if stake else ()
+                for position, (_, stake) in given.items()
+            },
+            allow_unproven=self._allow_unproven,
+        )
+        if isinstance(taken, Refused):
+            return taken
+        self.rooms = taken.fleet
+        return Kept(
+            clusters=self._put(wish, given),
+            reservations=tuple(
+                reservation
+                for _, (_, stake) in sorted(given.items())
+                if stake is not None
+                for reservation in stake.reservations
+            ),
+            promises=self._promises(wish),
+        )
+
+    def _given(self, wish: Wish) -> dict[int, _Given]:
+        """What a binding holds before and after its wish, by position."""
+        key, positions = wish.key, self.snapshot.positions
+        first = FirstStakes(key, wish.decision)
+        given: dict[int, _Given] = {}
+        for name, shares in wish.shares.items():
+            position = positions[name]
+            ledger = self._in_work(position)
+            before = ledger.stake_of(key)
+            given[position] = before, ledger.stake(first, before, shares, wish.adopted.get(name))
+        for name in wish.left:
+            if name in positions:
+                position = positions[name]
+                given[position] = self._in_work(position).stake_of(key), None
+        return given
+
+    def _put(self, wish: Wish, given: Mapping[int, _Given]) -> Mapping[str, ClusterShares]:
+        """Write a binding's stakes into the ledgers; what of it is news, by cluster."""
+        names, clusters = self.snapshot.names, {}
+        for position, (before, stake) in given.items():
+            ledger, name = self._ledgers[position], names[position]
+            if stake is None:
+                ledger.release(wish.key)
+            else:
+                ledger.put(wish.key, before, stake)
+            clusters[name] = ClusterShares(
+                ledger.version, wish.shares.get(name, ()), wish.adopted.get(name, NO_REPLICAS)
+            )
+        return clusters
+
+    def _in_work(self, position: int) -> LedgerInWork:
+        known = self._ledgers.get(position)
+        if known is None:
+            known = self._ledgers[position] = LedgerInWork(self.snapshot.ledgers[position])
+        return known
+
+    def _own(self, binding: Binding) -> Iterable[tuple[int, Room]]:
+        """The rooms of the clusters where the binding is, as if it had nothing there."""
+        for target in binding.clusters:
+            position = self.snapshot.positions.get(target.name)
+            room = None if position is None else self.room(position)
+            if position is not None and room is not None:
+                yield position, room.without(binding.key)
+
+    def _kept_there(self, binding: Binding, position: int) -> int:
+        """Replicas that stay where they are and need room for that: not those seen there."""
+        name, ledger = self.snapshot.names[position], self.ledger(position)
+        replicas = sum(each.replicas for each in binding.clusters if each.name == name)
+        if not ledger.newest(binding.key):
+            return 0
+        share = Share(requirements=binding.requirements, replicas=replicas)
+        kept = ledger.decided(binding.key, "", [share]).outstanding_of(binding.key)
+        return sum(each.to_pack for each in kept)
+
+    def _lesser(self, binding: Binding) -> Estimates:
+        """What summaries and grade counts say, less what is outstanding."""
+        highest = Source.SUMMARY if binding.components else Source.MODELS
+        outstanding = {
+            position: promised
+            for position in range(len(self.rooms))
+            if (promised := self.ledger(position).outstanding())
+        }
+        return deducted(
+            self.snapshot.capacity,
+            shape_of(binding),
+            EstimateOptions(highest=highest, ignore_claims=True),
+            outstanding,
+        )
+
+    def _told(self, binding: Binding) -> tuple[BoolArray, Mapping[int, str]]:
+        """Where pools can tell whether every part of the workload fits, and why not elsewhere."""
+        wanted = requirements_of(binding)
+        # Promises do not change it, and one binding after the other wants the same.
+        if self._known_told is not None and self._known_told[0] == wanted:
+            return self._known_told[1:]
+        told_c, reasons = told_by_pools(self.rooms, wanted)
+        self._known_told = wanted, read_only(told_c), reasons
+        return told_c, reasons
+
+    def _worth(
+        self, binding: Binding, asked: Certificate | None
+    ) -> Callable[[str], PromiseCertificate]:
+        """What a promise of the binding will be worth in a cluster, if there is room."""
+        told_c, _ = self._told(binding)
+        positions, planned_c = self.snapshot.positions, self.rooms.planned_c
+        worth_by = {
+            (told, planned): worth(asked, told=told, planned=planned)
+            for told in (False, True)
+            for planned in (False, True)
+        }
+
+        def worth_in(name: str) -> PromiseCertificate:
+            position = positions.get(name)
+            if position is None:
+                return PromiseCertificate.UNPROVEN
+            return worth_by[bool(told_c[position]), bool(planned_c[position])]
+
+        return worth_in
+
+    def _promises(self, wish: Wish) -> tuple[ClusterPromise, ...]:
+        positions, promises = self.snapshot.positions, []
+        for name, shares in sorted(wish.shares.items()):
+            report = self.rooms.report(positions[name])
+            certificate = shares[0].certificate
+            note = ""
+            if wish.asked is not None and certificate.value != wish.asked.value:
+                note = _note(wish.asked, certificate)
+            epoch, sequence = report or (0, 0)
+            promises.append(ClusterPromise(name, certificate, epoch, sequence, note))
+        return tuple(promises)
+
+
+def _note(asked: Certificate | None, worth: PromiseCertificate) -> str:
+    if worth is PromiseCertificate.UNPROVEN:
+        return "nothing shows whether there is room"
+    return NOT_PLANNED if asked is Certificate.PLANNED else ""
+
+
+def _parts(
+    binding: Binding,
+    replicas: int,
+    certificate: PromiseCertificate = PromiseCertificate.CAREFUL,
+) -> tuple[Share, ...]:
+    """What one cluster runs of the workload; one of components goes there as a whole."""
+    if binding.components:
+        return tuple(
+            Share(
+                component=each.name,
+                requirements=each.requirements,
+                replicas=each.replicas,
+                certificate=certificate,
+            )
+            for each in binding.components
+        )
+    return (Share(requirements=binding.requirements, replicas=replicas, certificate=certificate),)

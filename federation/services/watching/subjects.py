@@ -1,0 +1,147 @@
+"""What can be watched: bindings, as they are in the store, and clusters, as they are in memory.
+
+Must not know who watches, nor how events travel: each is written by a function that is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, TypeAlias, TypeVar
+
+from federation.model.placement import Binding
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
+from federation.services.ports import Store, StoredBinding
+from federation.services.values import ClusterView
+
+PAGE = 500
+# So many are read, or written, in less than 5 ms of the event loop.
+EVENTS_AT_ONCE = 50
+
+BindingKey: TypeAlias = tuple[str, str]
+E = TypeVar("E")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindingEvent:
+    """A binding as it is now, with the newest decision about it; no ``binding``: it was deleted."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    decision_id: str = ""
+    binding: Binding | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterEvent:
+    """A cluster as it is now; no ``view``: it was deleted."""
+
+    name: str
+    view: ClusterView | None = None
+
+
+class BindingSubject(Generic[E]):
+    """Implements ``watches.Subject``; a scope is a namespace."""
+
+    def __init__(self, store: Store, write: Callable[[BindingEvent], E]) -> None:
+        self._store = store
+        self._write = write
+
+    def key_of(self, change: Change) -> BindingKey | None:
+        return (change.namespace, change.name) if isinstance(change, BindingChanged) else None
+
+    def concerns(self, key: BindingKey, scope: str) -> bool:
+        return scope in ("", key[0])
+
+    async def pages(self, scope: str) -> AsyncIterator[Sequence[BindingKey]]:
+        after: BindingKey | None = None
+        is_last = False
+        while not is_last:
+            keys: list[BindingKey] = []
+            async with self._store.reading() as read:
+                while len(keys) < PAGE and not is_last:
+                    page = await read.bindings.page(scope, after, EVENTS_AT_ONCE)
+                    keys += [(each.namespace, each.name) for each in page]
+                    is_last = len(page) < EVENTS_AT_ONCE
+                    after = keys[-1] if keys else None
+            yield keys
+
+    def is_current(self) -> bool:
+        """What is committed is in the store."""
+        return True
+
+    async def events(self, changed: Mapping[BindingKey, Change | None]) -> Mapping[BindingKey, E]:
+        stored: dict[BindingKey, StoredBinding] = {}
+        async with self._store.reading() as read:
+            for keys in batched(changed, EVENTS_AT_ONCE):
+                stored.update(await read.bindings.find(keys))
+        events: dict[BindingKey, BindingEvent] = {}
+        for key, change in changed.items():
+            namespace, name = key
+            if (found := stored.get(key)) is not None:
+                events[key] = BindingEvent(
+                    namespace=namespace,
+                    name=name,
+                    uid=found.binding.uid,
+                    decision_id=found.decision_id,
+                    binding=found.binding,
+                )
+            elif isinstance(change, BindingChanged):
+                events[key] = BindingEvent(namespace=namespace, name=name, uid=change.uid)
+        return await _written(events, self._write)
+
+
+class ClusterSubject(Generic[E]):
+    """Implements ``watches.Subject``; there is one scope.
+
+    What is applied later than the journal was read comes by ``FleetOwner.observe``.
+    """
+
+    def __init__(self, fleet: FleetOwner, write: Callable[[ClusterEvent], E]) -> None:
+        self._fleet = fleet
+        self._write = write
+
+    def key_of(self, change: Change) -> str | None:
+        return change.cluster if isinstance(change, ClusterChanged | ReportAdvanced) else None
+
+    def concerns(self, key: str, scope: str) -> bool:  # noqa: ARG002 - as the protocol has it
+        return True
+
+    async def pages(self, scope: str) -> AsyncIterator[Sequence[str]]:  # noqa: ARG002 - as above
+        yield self._fleet.snapshot.names
+
+    def is_current(self) -> bool:
+        """Reports may wait for what came before them."""
+        return not self._fleet.behind()
+
+    async def events(self, changed: Mapping[str, Change | None]) -> Mapping[str, E]:
+        events = {
+            name: ClusterEvent(name=name, view=self._fleet.view(name) if known else None)
+            for name, known in ((name, self._fleet.has(name)) for name in changed)
+            if known or changed[name] is not None
+        }
+        return await _written(events, self._write)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+async def _written(events: Mapping[K, V], write: Callable[[V], E]) -> Mapping[K, E]:
+    """Each written once, whoever is told of it."""
+    written: dict[K, E] = {}
+    for keys in batched(events, EVENTS_AT_ONCE):
+        written.update((key, write(events[key])) for key in keys)
+        await asyncio.sleep(0)
+    return written
+
+
+def batched(keys: Iterable[K], size: int) -> Iterator[tuple[K, ...]]:
+    """The keys, so many at a time."""
+    left = iter(keys)
+    while batch := tuple(islice(left, size)):
+        yield batch

@@ -1,0 +1,361 @@
+"""Watches: what has changed since a place in the journal, told in few messages, nothing missed.
+
+Must not keep objects for slow watchers: names are kept, and what is there is read when it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from federation.model.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable
+from federation.services.fleet.journal_reader import JournalObserver
+from federation.services.journal import Change, Position
+from federation.services.ports import Store
+
+RELIST: Final = "RELIST"
+JOURNAL_ENTRIES: Final = 1000
+
+# Two whole numbers, written in one way only: what was given out can be compared as text. Then the
+# beginning of the history's id: a database that was put back has other changes at the same places.
+_VERSION: Final = re.compile(
+    r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,18})(?:\.([0-9a-f]{8}))?", re.ASCII
+)
+_HISTORY_CHARACTERS: Final = 8
+
+K = TypeVar("K")
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class Feed(Protocol):
+    """The journal as this process reads it; everything before ``position`` was told of."""
+
+    @property
+    def position(self) -> Position: ...
+
+    @property
+    def history(self) -> str:
+        """The id of the database's history that it is read of."""
+        ...
+
+    def observe(self, observer: JournalObserver) -> None:
+        """From now on tell ``observer`` of everything that is read."""
+        ...
+
+
+class Subject(Protocol[K, E_co]):
+    """What is watched: objects by key, told as events."""
+
+    def key_of(self, change: Change) -> K | None:
+        """Which object changed; None: one that is not watched here."""
+        ...
+
+    def concerns(self, key: K, scope: str) -> bool:
+        """Whether an object is in a scope; the empty one holds everything."""
+        ...
+
+    def pages(self, scope: str) -> AsyncIterator[Sequence[K]]:
+        """The keys of all that is there."""
+        ...
+
+    def is_current(self) -> bool:
+        """Whether ``events`` would tell everything that the journal was read for."""
+        ...
+
+    async def events(self, changed: Mapping[K, Change | None]) -> Mapping[K, E_co]:
+        """The objects as they are now, or their deletion, with what last happened to each.
+
+        What is not there any more, and nothing is known to have happened to, is left out.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchPace:
+    """How often watchers are told, and what they may cost.
+
+    A message comes at least ``interval_seconds`` after the one before it and has at most
+    ``events``; after ``bookmark_seconds`` without one there is a bookmark.
+    """
+
+    interval_seconds: float = 0.1
+    bookmark_seconds: float = 30.0
+    events: int = 500
+    buffer_keys: int = 10_000
+    watchers: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told(Generic[E]):
+    """One message: a bookmark when it has no events.
+
+    Resuming from ``resource_version`` misses nothing that comes after this message.
+    """
+
+    events: tuple[E, ...] = ()
+    resource_version: str
+
+
+class Watches(Generic[K, E]):
+    """All watchers of one subject in this process. They share what is read for them."""
+
+    def __init__(
+        self,
+        store: Store,
+        feed: Feed,
+        subject: Subject[K, E],
+        pace: WatchPace | None = None,
+    ) -> None:
+        self._store = store
+        self._feed = feed
+        self._subject = subject
+        self._pace = pace or WatchPace()
+        self._watchers: set[_Watcher[K, E]] = set()
+        self._wake = asyncio.Event()
+        self._teller: asyncio.Task[None] | None = None
+        self._closed = False
+        self._settled = Position()
+        feed.observe(self)
+
+    @property
+    def size(self) -> int:
+        """How many watchers there are."""
+        return len(self._watchers)
+
+    @property
+    def position(self) -> Position:
+        """Whoever knows what is there now is told of everything else when watching from here."""
+        if self._subject.is_current():
+            self._settled = self._feed.position
+        return self._settled
+
+    def resource_version(self, position: Position) -> str:
+        """A place in the journal as callers are told of it."""
+        return version_of(position, self._feed.history)
+
+    @property
+    def interval_seconds(self) -> float:
+        """The least time between two messages to one watcher."""
+        return self._pace.interval_seconds
+
+    async def watch(self, scope: str, resource_version: str) -> AsyncGenerator[Told[E]]:
+        """What is there now, when no version is given, and every change from there on.
+
+        Raises InvalidRequest for a version that was never given out, Conflict with reason RELIST
+        for one that is too old, or of a database that was put back since, and for a watcher that
+        is too slow, LimitExceeded when there are too many watchers, Unavailable when the process
+        stops.
+        """
+        since = self._since(resource_version) if resource_version else None
+        watcher = self._attached(scope)
+        try:
+            if since is None:
+                async with aclosing(self._present(watcher)) as present:
+                    async for told in present:
+                        yield told
+                        await asyncio.sleep(self._pace.interval_seconds)
+            else:
+                await self._catch_up(watcher, since)
+            while True:
+                yield await self._next(watcher)
+        finally:
+            self._watchers.discard(watcher)
+
+    def _since(self, resource_version: str) -> Position:
+        position, history = _read(resource_version)
+        if history and not self._feed.history.startswith(history):
+            raise _relist("the resource version is of a database that was put back since")
+        return position
+
+    def changed(self, change: Change) -> None:
+        """All who watch what it is about are told of it."""
+        for watcher in self._watchers:
+            self._note(watcher, change)
+
+    def lost(self) -> None:
+        """Nobody can be told of everything any more."""
+        for watcher in self._watchers:
+            watcher.fail(_relist("what has changed is not kept any more"))
+
+    async def close(self) -> None:
+        """Ends all watches, and refuses new ones."""
+        self._closed = True
+        for watcher in self._watchers:
+            watcher.fail(Unavailable("the control plane is stopping; watch again"))
+        if self._teller is not None:
+            self._teller.cancel()
+            await asyncio.gather(self._teller, return_exceptions=True)
+
+    def _attached(self, scope: str) -> _Watcher[K, E]:
+        if self._closed:
+            raise Unavailable("the control plane is stopping; watch again")
+        if len(self._watchers) >= self._pace.watchers:
+            raise LimitExceeded(f"{len(self._watchers)} watchers are as many as are served here")
+        if self._teller is None:
+            self._teller = asyncio.create_task(self._tell_for_ever())
+        watcher: _Watcher[K, E] = _Watcher(scope, self._pace)
+        self._watchers.add(watcher)
+        return watcher
+
+    async def _present(self, watcher: _Watcher[K, E]) -> AsyncGenerator[Told[E]]:
+        """All objects, without a version to resume from, then a bookmark that has one."""
+        async with self._store.reading() as read:
+            since = await read.journal.position()
+        async for keys in self._subject.pages(watcher.scope):
+            for first in range(0, len(keys), self._pace.events):
+                watcher.check()
+                found = await self._subject.events(
+                    dict.fromkeys(keys[first : first + self._pace.events])
+                )
+                if found:
+                    yield Told(events=tuple(found.values()), resource_version="")
+        watcher.version = since
+        yield Told(resource_version=self.resource_version(since))
+
+    async def _catch_up(self, watcher: _Watcher[K, E], since: Position) -> None:
+        """What can be read by now; what this process reads from now on the watcher is told of."""
+        async with self._store.reading() as read:
+            if since > await read.journal.position():
+                # It was given out before the database was put back.
+                raise _relist("the resource version is later than anything that happened")
+            if since < await read.journal.oldest():
+                raise _relist("the resource version is too old")
+            last = since
+            while entries := await read.journal.read(last, JOURNAL_ENTRIES):
+                last = entries[-1].position
+                for entry in entries:
+                    self._note(watcher, entry.change)
+                watcher.check()
+        watcher.version = since
+
+    def _note(self, watcher: _Watcher[K, E], change: Change) -> None:
+        key = self._subject.key_of(change)
+        if key is not None and self._subject.concerns(key, watcher.scope):
+            watcher.note(key, change)
+            self._wake.set()
+
+    async def _next(self, watcher: _Watcher[K, E]) -> Told[E]:
+        watcher.check()
+        watcher.waiter = asyncio.get_running_loop().create_future()
+        self._wake.set()
+        try:
+            return await watcher.waiter
+        finally:
+            watcher.waiter = None
+
+    async def _tell_for_ever(self) -> None:
+        while True:
+            now = asyncio.get_running_loop().time()
+            due = [each for each in self._watchers if each.is_due_at(now)]
+            if due:
+                await self._tell(due)
+                await asyncio.sleep(self._pace.interval_seconds)
+            else:
+                await self._woken(now)
+
+    async def _woken(self, now: float) -> None:
+        """By a change, by a watcher that waits again, or by a bookmark that is due."""
+        bookmarks = [each.bookmark_at for each in self._watchers if each.waiter is not None]
+        try:
+            async with asyncio.timeout(max(0.0, min(bookmarks) - now) if bookmarks else None):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    async def _tell(self, due: Sequence[_Watcher[K, E]]) -> None:
+        """Reads what changed once for all who are told of it."""
+        # Before it is read: what happens meanwhile is noted, and told the next time.
+        position = self.position
+        taken = [(watcher, watcher.take()) for watcher in due]
+        union = {key: change for _, changed in taken for key, change in changed.items()}
+        try:
+            events = await self._subject.events(union) if union else {}
+        except Exception as error:  # noqa: BLE001 - told to those who wait, who answer for it
+            for watcher in due:
+                watcher.fail(error)
+            return
+        for watcher, changed in taken:
+            if not watcher.pending_at_take:
+                watcher.version = max(watcher.version, position)
+            watcher.tell(
+                tuple(events[key] for key in changed if key in events),
+                self.resource_version(watcher.version),
+            )
+
+
+class _Watcher(Generic[K, E]):
+    """One watcher: what it has to be told of, and up to where it was told everything."""
+
+    def __init__(self, scope: str, pace: WatchPace) -> None:
+        self.scope = scope
+        self.version = Position()
+        self.waiter: asyncio.Future[Told[E]] | None = None
+        self.pending_at_take = False
+        self.bookmark_at = asyncio.get_running_loop().time() + pace.bookmark_seconds
+        self._pace = pace
+        self._pending: dict[K, Change] = {}
+        self._failure: Exception | None = None
+
+    def note(self, key: K, change: Change) -> None:
+        if self._failure is not None:
+            return
+        self._pending[key] = change
+        if len(self._pending) > self._pace.buffer_keys:
+            self.fail(_relist("more has changed than is kept for a watcher"))
+
+    def is_due_at(self, now: float) -> bool:
+        waits = self.waiter is not None and not self.waiter.done()
+        return waits and (bool(self._pending) or self.bookmark_at <= now)
+
+    def take(self) -> dict[K, Change | None]:
+        """What changed first, as much as one message may have."""
+        taken: dict[K, Change | None] = {}
+        for key in list(self._pending)[: self._pace.events]:
+            taken[key] = self._pending.pop(key)
+        self.pending_at_take = bool(self._pending)
+        return taken
+
+    def tell(self, events: tuple[E, ...], resource_version: str) -> None:
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(Told(events=events, resource_version=resource_version))
+            self.bookmark_at = asyncio.get_running_loop().time() + self._pace.bookmark_seconds
+
+    def fail(self, error: Exception) -> None:
+        self._failure = error
+        self._pending.clear()
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_exception(error)
+
+    def check(self) -> None:
+        """Raises why the watch has to end."""
+        if self._failure is not None:
+            raise self._failure
+
+
+def version_of(position: Position, history: str) -> str:
+    """A place in the journal of a history as callers see it: an opaque text."""
+    beginning = f".{history[:_HISTORY_CHARACTERS]}" if history else ""
+    return f"{position.xid}.{position.id}{beginning}"
+
+
+def position_of(resource_version: str) -> Position:
+    """Raises InvalidRequest."""
+    return _read(resource_version)[0]
+
+
+def _read(resource_version: str) -> tuple[Position, str]:
+    """The place, and the beginning of the history's id; older releases gave out none."""
+    match = _VERSION.fullmatch(resource_version)
+    if match is None:
+        raise InvalidRequest.of("resourceVersion", "is not one that was given out")
+    return Position(int(match[1]), int(match[2])), match[3] or ""
+
+
+def _relist(why: str) -> Conflict:
+    return Conflict(f"{why}: list again, and watch from there", reason=RELIST)

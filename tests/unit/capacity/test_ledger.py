@@ -1,0 +1,345 @@
+"""The ledger through the life of bindings: decisions, reports, changes of shape, ends."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.capacity.holdings import DECISIONS_REMEMBERED, OLDER_SHAPES_REMEMBERED, Stake
+from federation.capacity.ledger import ClusterLedger
+from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.shapes import Echo, request_shape
+from federation.model.workload import ReplicaRequirements
+from tests.fleet_ledger import Ledger
+
+SMALL = {"cpu": 100}
+LARGE = {"cpu": 400}
+EMPTY = ClusterLedger(cluster="member1")
+
+
+def share(replicas: int, request: Mapping[str, int] = SMALL, component: str = "") -> Share:
+    return Share(
+        component=component,
+        requirements=ReplicaRequirements(request=request),
+        replicas=replicas,
+    )
+
+
+def echo(bound: int, unbound: int = 0, request: Mapping[str, int] = SMALL, **more: int) -> Echo:
+    return Echo(binding="web", shape=request_shape(request), bound=bound, unbound=unbound, **more)
+
+
+def in_cells(ledger: ClusterLedger, binding: str = "web") -> int:
+    return sum(each.in_cells for each in ledger.outstanding_of(binding))
+
+
+def test_a_report_takes_over_what_it_sees() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)])
+    assert in_cells(ledger) == 5
+    ledger = ledger.reported(ledger.interest_version, [echo(2, unbound=1)])
+    assert in_cells(ledger) == 3
+    assert ledger.outstanding_of("web")[0].in_summary == 2
+    assert in_cells(ledger.reported(ledger.interest_version, [echo(5)])) == 0
+
+
+def test_pods_that_go_away_are_outstanding_again() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(5)])
+    assert in_cells(ledger.reported(1, [echo(4)])) == 1
+    assert in_cells(ledger.reported(1, [])) == 5
+
+
+def test_an_agent_that_was_not_told_yet_leaves_the_reservation_whole() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)])
+    assert in_cells(ledger.reported(0, [])) == 5
+
+
+def test_more_replicas_of_the_same_shape_keep_their_echo_and_tell_agents_nothing_new() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(5)])
+    scaled = ledger.decided("web", "d2", [share(8)])
+    assert in_cells(scaled) == 3
+    assert scaled.interest_version == ledger.interest_version
+    assert scaled.newest("web")[0].decisions == ("d1", "d2")
+    assert in_cells(ledger.decided("web", "d2", [share(2)])) == 0
+
+
+def test_a_new_shape_is_outstanding_as_a_whole_and_credited_what_it_replaces() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5, LARGE)])
+    ledger = ledger.reported(1, [echo(5, request=LARGE)]).decided("web", "d2", [share(5)])
+    (outstanding,) = ledger.outstanding_of("web")
+    assert (outstanding.in_cells, outstanding.credited) == (5, 5)
+    half = ledger.reported(ledger.version, [echo(2, request=LARGE), echo(2)])
+    (outstanding,) = half.outstanding_of("web")
+    assert (outstanding.in_cells, outstanding.credited) == (3, 2)
+
+
+def test_a_decision_forgets_an_older_shape_once_only_the_newest_is_seen() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5, LARGE)]).decided("web", "d2", [share(5)])
+
+    def shapes_after(answered: int, *echoes: Echo) -> int:
+        decided = ledger.reported(answered, echoes).decided("web", "d3", [share(5)])
+        return len(decided.of_binding("web"))
+
+    assert shapes_after(2) == 2
+    assert shapes_after(2, echo(1), echo(4, request=LARGE)) == 2
+    assert shapes_after(1, echo(5)) == 2
+    assert shapes_after(2, echo(5)) == 1
+
+
+def test_going_back_to_an_older_shape_finds_its_pods() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(5)])
+    ledger = ledger.decided("web", "d2", [share(5, LARGE)])
+    ledger = ledger.reported(ledger.version, [echo(3), echo(2, request=LARGE)])
+    back = ledger.decided("web", "d3", [share(5)])
+    assert in_cells(back) == 2
+    assert in_cells(back.reported(ledger.version, [echo(3), echo(2, request=LARGE)])) == 2
+    assert back.newest("web")[0].decisions == ("d1", "d3")
+
+
+def test_what_ran_before_deducts_nothing_until_the_agent_was_asked() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)], adopted={"": 3})
+    assert in_cells(ledger) == 2
+    assert in_cells(ledger.reported(0, [])) == 2
+    asked = ledger.reported(ledger.interest_version, [echo(2)])
+    assert in_cells(asked) == 3
+    # An agent that starts again must not bring back what was claimed and found wrong.
+    assert in_cells(asked.reported(0, [])) == 5
+
+
+def test_pods_that_finished_stay_echoed_when_they_are_gone() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)]).reported(1, [echo(2, finished=3)])
+    assert in_cells(ledger) == 0
+    assert in_cells(ledger.reported(1, [echo(2)])) == 0
+    assert in_cells(ledger.reported(1, [])) == 2
+
+
+def test_components_are_outstanding_each_by_itself() -> None:
+    ledger = EMPTY.decided("job", "d1", [share(1, LARGE, "manager"), share(4, SMALL, "worker")])
+    ledger = ledger.reported(
+        1, [Echo(binding="job", component="worker", shape=request_shape(SMALL), bound=4)]
+    )
+    assert [(each.component, each.in_cells) for each in ledger.outstanding()] == [("manager", 1)]
+
+
+def test_shapes_and_decisions_are_not_remembered_without_end() -> None:
+    ledger = EMPTY
+    for number in range(50):
+        ledger = ledger.decided("web", f"d{number}", [share(1, {"cpu": number + 1})])
+    assert len(ledger.of_binding("web")) == OLDER_SHAPES_REMEMBERED + 1
+    assert in_cells(ledger) == 1
+    for number in range(50):
+        ledger = ledger.decided("web", f"e{number}", [share(1)])
+    assert len(ledger.newest("web")[0].decisions) == DECISIONS_REMEMBERED
+
+
+def test_a_decision_lets_go_of_the_clusters_it_leaves_out() -> None:
+    ledger = Ledger().decided("web", "d1", {"member1": [share(2)], "member2": [share(3)]})
+    ledger = ledger.decided("other", "d2", {"member1": [share(1)]})
+    assert ledger.clusters_of("web") == ["member1", "member2"]
+    moved = ledger.decided("web", "d3", {"member2": [share(5)]})
+    assert moved.clusters_of("web") == ["member2"]
+    assert in_cells(moved.of("member1")) == 0
+    assert in_cells(moved.of("member1"), "other") == 1
+    assert in_cells(moved.of("member2")) == 5
+    assert moved.released("web").clusters_of("web") == []
+    assert in_cells(ledger.of("member1")) == 2, "the earlier ledger has not changed"
+
+
+def test_the_interest_grows_with_all_that_is_to_be_looked_for() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)])
+    versions = [ledger.interest_version]
+    for decide in (
+        lambda each: each.decided("web", "d2", [share(5, LARGE)]),
+        lambda each: each.decided("other", "d3", [share(1)]),
+        lambda each: each.released("web"),
+    ):
+        ledger = decide(ledger)
+        versions.append(ledger.interest_version)
+    assert versions == [1, 2, 3, 4]
+    again = ledger.released("web")
+    assert (again.version, again.interest_version) == (5, 4)
+
+
+def test_what_an_earlier_binding_of_that_name_left_is_not_believed() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(5)])
+    told = ledger.version
+    ledger = ledger.reported(told, [echo(5)]).released("web").decided("web", "d2", [share(5)])
+    assert in_cells(ledger) == 5
+    assert in_cells(ledger.reported(told, [echo(5)])) == 5
+    assert in_cells(ledger.reported(ledger.version, [echo(5)])) == 0
+
+
+def test_promises_are_packed_in_the_order_in_which_they_grew() -> None:
+    ledger = EMPTY
+    for binding in ("a", "b", "c"):
+        ledger = ledger.decided(binding, "d1", [share(3)])
+    ledger = ledger.decided("a", "d2", [share(4)]).decided("b", "d2", [share(2)])
+    assert [each.binding for each in ledger.outstanding()] == ["b", "c", "a"]
+
+
+def test_what_is_promised_by_plan_is_told_whenever_it_changes() -> None:
+    def planned(replicas: int) -> Share:
+        return share(replicas)._replace(certificate=PromiseCertificate.PLANNED)
+
+    ledger = EMPTY.decided("web", "d1", [planned(2)])
+    assert ledger.decided("web", "d2", [planned(2)]).interest_version == 1
+    assert ledger.decided("web", "d2", [planned(3)]).interest_version == 2
+    assert ledger.decided("web", "d2", [share(2)]).interest_version == 2
+
+
+def test_every_happening_makes_a_version() -> None:
+    ledger = EMPTY.decided("web", "d1", [share(1)]).reported(1, []).passed().released("nobody")
+    assert (ledger.version, ledger.interest_version) == (4, 1)
+
+
+# Few of each, so that what happens meets.
+BINDINGS = st.sampled_from(["a", "a", "a", "b"])
+REQUESTS = st.sampled_from([SMALL, LARGE])
+COMPONENTS = st.sampled_from(["", "", "", "worker"])
+COUNTS = st.integers(0, 2)
+SHARES = st.lists(
+    st.builds(share, st.integers(3, 6), REQUESTS, COMPONENTS),
+    min_size=1,
+    max_size=2,
+    unique_by=lambda each: each.component,
+)
+ECHOES = st.lists(
+    st.builds(
+        lambda binding, request, component, bound, unbound, finished: Echo(
+            binding=binding,
+            component=component,
+            shape=request_shape(request),
+            bound=bound,
+            unbound=unbound,
+            finished=finished,
+        ),
+        BINDINGS,
+        REQUESTS,
+        COMPONENTS,
+        COUNTS,
+        COUNTS,
+        COUNTS,
+    ),
+    max_size=6,
+    unique_by=lambda each: each.key,
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("decide"), BINDINGS, SHARES, COUNTS),
+        st.tuples(st.just("release"), BINDINGS),
+        st.tuples(st.just("report"), ECHOES, st.booleans()),
+        st.tuples(st.just("tell"), ECHOES, st.booleans()),
+        st.tuples(st.just("restart agent")),
+    ),
+    min_size=3,
+    max_size=8,
+)
+
+
+class Life:
+    """A ledger and what a control plane would have stored of it."""
+
+    def __init__(self) -> None:
+        self.ledger = EMPTY
+        self.stored: dict[str, tuple[Reservation, ...]] = {}
+        self.told = 0
+        self.answered = 0
+        self.echoes: list[Echo] = []
+        self.is_exact = True
+
+    def take(self, step: tuple[Any, ...], number: int) -> None:
+        match step:
+            case "decide", binding, shares, adopted:
+                is_new = adopted > 0 and not self.ledger.of_binding(binding)
+                ran = {each.component: adopted for each in shares} if is_new else None
+                self.is_exact &= not is_new
+                self.ledger = self.ledger.decided(binding, f"d{number}", shares, ran)
+                self.stored[binding] = self.ledger.of_binding(binding)
+            case "release", binding:
+                self.ledger = self.ledger.released(binding)
+                self.stored.pop(binding, None)
+            case "report", echoes, is_written:
+                self._report(echoes if self.told else [], is_written=is_written)
+            case "tell", echoes, is_written:
+                self.told = self.ledger.version
+                self._report(echoes, is_written=is_written)
+            case ("restart agent",):
+                self.told = 0
+                self._report([], is_written=True)
+
+    def _report(self, echoes: list[Echo], *, is_written: bool) -> None:
+        self.answered, self.echoes = self.told, echoes
+        before = self.ledger
+        self.ledger = before.reported(self.told, echoes)
+        for binding, held in self.stored.items():
+            now = self.ledger.of_binding(binding)
+            finished = {each.key: each.finished for each in now}
+            if is_written:
+                self.stored[binding] = tuple(
+                    each._replace(finished=finished[each.key]) for each in held
+                )
+            elif now != before.of_binding(binding):
+                self.is_exact = False
+
+    def restored(self) -> ClusterLedger:
+        return ClusterLedger.restored(
+            "member1", self.ledger.version, self.stored, self.answered, self.echoes
+        )
+
+
+@settings(max_examples=400)
+@given(STEPS)
+def test_a_restored_ledger_promises_no_less_than_the_one_that_lived(
+    steps: list[tuple[Any, ...]],
+) -> None:
+    life = Life()
+    for number, step in enumerate(steps):
+        life.take(step, number)
+    restored = life.restored()
+    assert (restored.version, restored.interest_version) == (life.ledger.version,) * 2
+    again = {(each.binding, each.component): each for each in restored.outstanding()}
+    for each in life.ledger.outstanding():
+        found = again[each.binding, each.component]
+        assert found.to_pack >= each.to_pack
+        assert found.in_cells >= each.in_cells
+        assert found.in_summary >= each.in_summary
+    if life.is_exact:
+        assert restored.outstanding() == life.ledger.outstanding()
+        assert replace(restored, interest_version=life.ledger.interest_version) == life.ledger
+
+
+@given(STEPS)
+def test_only_what_is_outstanding_is_looked_at(steps: list[tuple[Any, ...]]) -> None:
+    life = Life()
+    for number, step in enumerate(steps):
+        life.take(step, number)
+        # Asked at every step, it is put together from what was known before.
+        held = [life.ledger.stake_of(name) for name in life.ledger.bindings()]
+        in_order = sorted((each for each in held if each), key=lambda each: each.grown)
+        grown = [found for each in in_order for found in each.outstanding]
+        assert list(life.ledger.outstanding()) == grown
+    found = [each for name in life.ledger.bindings() for each in life.ledger.outstanding_of(name)]
+    assert sorted(found, key=repr) == sorted(life.ledger.outstanding(), key=repr)
+    assert all(each.in_cells > 0 for each in found)
+
+
+def test_a_restored_ledger_takes_what_was_adopted_as_seen_unless_it_knows_better() -> None:
+    ledger = EMPTY.decided("other", "d1", [share(1)]).decided(
+        "web", "d2", [share(5)], adopted={"": 3}
+    )
+    stored = {"web": ledger.of_binding("web")}
+    assert in_cells(ClusterLedger.restored("member1", 2, stored, 1)) == 2
+    assert in_cells(ClusterLedger.restored("member1", 2, stored, 0)) == 5
+    assert in_cells(ClusterLedger.restored("member1", 3, stored, 2, [echo(4)])) == 1
+
+
+def test_what_decisions_replaced_is_not_kept_where_nobody_asks() -> None:
+    ledger = EMPTY
+    for number in range(3_000):
+        ledger = ledger.decided("web", f"d{number}", [share(1 + number % 2)])
+    assert sum(isinstance(each, Stake) for each in gc.get_objects()) < 1_500
+    assert in_cells(ledger) == sum(each.in_cells for each in ledger.outstanding())

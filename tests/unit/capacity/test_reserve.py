@@ -1,0 +1,326 @@
+"""Promises: what is packed, what is refused and why, and what each certificate asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from federation.capacity.assignments import PackingStep
+from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.reserve import (
+    FleetRooms,
+    Promised,
+    Refused,
+    certificate_for,
+    packable_c,
+    promise,
+)
+from federation.model.cluster import Taint, TaintEffect
+from federation.model.placement import Certificate
+from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import NodeClaim, ReplicaRequirements
+from tests.slow_packer import broken_promise
+
+REPORT = ReportId(1, 7)
+CAREFUL, PLANNED = PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED
+STRICT, UNPROVEN = PromiseCertificate.STRICT, PromiseCertificate.UNPROVEN
+
+
+def pools(*cells: tuple[int, int], pool: NodePool | None = None) -> Pools:
+    """Cells of so many nodes with so much cpu each, and pod slots enough."""
+    count_k = np.array([nodes for nodes, _ in cells], np.int64)
+    min_rk = np.array([[cpu, 10**6, 20] for _, cpu in cells], np.int64).T.copy()
+    return Pools(
+        label_keys=("zone",),
+        pools=(pool or NodePool(),),
+        cells=Cells(
+            resources=("cpu", "memory", "pods"),
+            pool_k=np.zeros(len(cells), np.int32),
+            count_k=count_k,
+            min_rk=min_rk,
+            sum_rk=min_rk * count_k,
+            max_rk=min_rk.copy(),
+            sum_exact_k=np.ones(len(cells), np.bool_),
+        ),
+    )
+
+
+def cpu(amount: int, claim: NodeClaim | None = None) -> ReplicaRequirements:
+    return ReplicaRequirements(request={"cpu": amount}, node_claim=claim)
+
+
+def wanted(
+    replicas: int,
+    amount: int = 10,
+    binding: str = "web",
+    certificate: PromiseCertificate = CAREFUL,
+    credited: int = 0,
+    claim: NodeClaim | None = None,
+) -> Outstanding:
+    return Outstanding(
+        binding=binding,
+        requirements=cpu(amount, claim),
+        certificate=certificate,
+        in_cells=replicas,
+        credited=credited,
+    )
+
+
+def asked(
+    room: Room | None, *outstanding: Outstanding, allow_unproven: bool = False
+) -> Promised | Refused:
+    """Ask one cluster, for the binding of what is asked for."""
+    (binding,) = {each.binding for each in outstanding}
+    fleet = FleetRooms.of([room])
+    return promise(fleet, ["member1"], binding, {0: outstanding}, allow_unproven=allow_unproven)
+
+
+def taken(answer: Promised | Refused) -> Room:
+    assert isinstance(answer, Promised)
+    room = answer.fleet.rooms[0]
+    assert room is not None
+    assert broken_promise(room.pools, room.holdings) == ""
+    return room
+
+
+def why(answer: Promised | Refused) -> str:
+    assert isinstance(answer, Refused)
+    return answer.reasons["member1"]
+
+
+def test_a_promise_names_its_report_and_shows_where_it_fits() -> None:
+    room = Room.of(REPORT, pools((2, 25), (1, 40)))
+    answer = asked(room, wanted(5))
+    assert isinstance(answer, Promised)
+    (promise,) = answer.promises
+    assert (promise.cluster, promise.report, promise.certificate) == ("member1", REPORT, CAREFUL)
+    assert promise.holding.steps == (
+        PackingStep(pool=0, free=(25, 10**6, 20), nodes=2, replicas=2),
+        PackingStep(pool=0, free=(40, 10**6, 20), nodes=1, replicas=1),
+    )
+
+
+def test_all_or_nothing_over_clusters() -> None:
+    small, large = Room.of(REPORT, pools((1, 10))), Room.of(REPORT, pools((1, 90)))
+    fleet = FleetRooms.of([large, small])
+    asks = {0: (wanted(4),), 1: (wanted(4),)}
+    assert why(promise(fleet, ["large", "member1"], "web", asks)) == "1 of 4 replicas find room"
+
+
+def test_components_cannot_have_the_same_room() -> None:
+    room = Room.of(REPORT, pools((1, 40)))
+    answer = asked(room, wanted(3), wanted(1, 20))
+    assert why(answer) == "0 of 1 replicas find room"
+
+
+def test_the_own_reservation_is_free_for_its_binding() -> None:
+    room = Room.of(REPORT, pools((1, 100)), [wanted(6), wanted(2, binding="other")])
+    fleet = FleetRooms.of([room])
+    own = {0: (room.without("web"), 6)}
+    assert packable_c(fleet, cpu(10), None, own).tolist() == [2]
+    assert packable_c(fleet, cpu(10), None, {}).tolist() == [2]
+    assert taken(asked(room, wanted(8))).overcommitted == ()
+    assert why(asked(room, wanted(9))) == "8 of 9 replicas find room"
+
+
+def test_more_fits_of_a_smaller_shape_in_the_place_of_the_own_larger_one() -> None:
+    room = Room.of(REPORT, pools((1, 100)), [wanted(2, 50)])
+    assert packable_c(FleetRooms.of([room]), cpu(10), None, {}).tolist() == [0]
+    own = {0: (room.without("web"), 0)}
+    assert packable_c(FleetRooms.of([room]), cpu(10), None, own).tolist() == [10]
+
+
+def test_what_does_not_grow_is_confirmed_in_an_over_committed_cluster_and_more_is_not() -> None:
+    room = Room.of(REPORT, pools((1, 50)), [wanted(4), wanted(4, binding="other")])
+    (short,) = room.overcommitted
+    assert (short.outstanding.binding, short.unplaced) == ("other", 3)
+    assert room.outstanding == (wanted(4), wanted(4, binding="other"))
+    assert taken(asked(room, wanted(4))).outstanding == room.outstanding
+    scaled_down = taken(asked(room, wanted(1)))
+    assert scaled_down.overcommitted == ()
+    text = "the cluster is over-committed: 3 promised replicas find no room"
+    assert why(asked(room, wanted(5))) == text
+    assert why(asked(room, wanted(1, binding="new"))) == text
+    assert packable_c(FleetRooms.of([room]), cpu(1), None, {}).tolist() == [0]
+
+
+def test_another_order_is_tried_before_a_cluster_counts_as_over_committed() -> None:
+    # One after the other, the small one goes where a large one has to go.
+    room = Room.of(REPORT, pools((1, 50), (1, 60)), [wanted(1, 10), wanted(2, 50)])
+    assert room.overcommitted == ()
+
+
+def test_credited_replicas_need_no_room() -> None:
+    room = Room.of(REPORT, pools((1, 20)))
+    assert taken(asked(room, wanted(5, credited=3))).overcommitted == ()
+    assert why(asked(room, wanted(5, credited=2))) == "2 of 3 replicas find room"
+
+
+def test_careful_promises_what_both_placers_leave() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(4, 10, binding="other")])
+    # Best fit leaves three whole nodes, spreading none.
+    assert room.most(cpu(40), PLANNED, 9) == 3
+    assert room.most(cpu(40), CAREFUL, 9) == 0
+    assert room.most(cpu(30), CAREFUL, 9) == 3
+
+
+def test_strict_promises_what_any_placer_leaves() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(3, 1, binding="other")])
+    assert room.most(cpu(40), PLANNED, 9) == 3
+    assert room.most(cpu(40), STRICT, 9) == 1
+    assert room.most(cpu(39), STRICT, 9) == 3, "a node has 1 to spare: two pods spoil it"
+
+
+def test_nobody_takes_what_a_strict_promise_may_need() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(2, 40, binding="db", certificate=STRICT)])
+    assert room.most(cpu(1), CAREFUL, 99) == 2
+    answer = asked(room, wanted(3, 1))
+    assert why(answer) == "2 of 3 replicas find room"
+    fleet = FleetRooms.of([room])
+    assert packable_c(fleet, cpu(1), None, {}).tolist() == [2]
+    assert packable_c(fleet, cpu(40), Certificate.STRICT, {}).tolist() == [2]
+
+
+def test_credited_replicas_may_come_before_their_place_is_free() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(2, 40, binding="db", certificate=STRICT)])
+    answer = asked(room, wanted(3, 1, credited=2))
+    assert why(answer) == "strict promises would no longer be sure of their room"
+
+
+def test_a_stricter_promise_is_a_new_one() -> None:
+    room = Room.of(REPORT, pools((2, 40)), [wanted(2, 40), wanted(1, 1, binding="other")])
+    assert room.overcommitted
+    room = Room.of(REPORT, pools((3, 40)), [wanted(3, 1, binding="other"), wanted(1, 40)])
+    answer = asked(room, wanted(1, 40, certificate=STRICT))
+    assert why(answer) == "0 of 1 replicas find room"
+
+
+ZONE = NodeClaim(node_selector={"zone": "a"})
+RACK = NodeClaim(node_selector={"rack": "7"})
+
+
+@pytest.mark.parametrize(
+    ("certificate", "follows_claims", "claim", "expected"),
+    [
+        (None, False, None, CAREFUL),
+        (None, True, None, PLANNED),
+        (Certificate.PLANNED, False, None, CAREFUL),
+        (Certificate.PLANNED, True, ZONE, PLANNED),
+        (Certificate.CAREFUL, True, None, CAREFUL),
+        (Certificate.STRICT, True, None, STRICT),
+        (Certificate.STRICT, True, RACK, UNPROVEN),
+    ],
+)
+def test_certificates(
+    certificate: Certificate | None,
+    follows_claims: bool,
+    claim: NodeClaim | None,
+    expected: PromiseCertificate,
+) -> None:
+    room = Room.of(REPORT, pools((1, 10)), follows_claims=follows_claims)
+    assert certificate_for(certificate, room, cpu(1, claim)) is expected
+
+
+def test_nothing_is_proven_of_a_cluster_without_pools() -> None:
+    assert certificate_for(None, None, cpu(1)) is UNPROVEN
+    unproven = wanted(1, certificate=UNPROVEN)
+    assert why(asked(None, unproven)) == "nothing shows whether there is room"
+    answer = asked(None, unproven, allow_unproven=True)
+    assert isinstance(answer, Promised)
+    assert [(each.report, each.certificate) for each in answer.promises] == [(None, UNPROVEN)]
+    assert packable_c(FleetRooms.of([None]), cpu(1), None, {}).tolist() == [0]
+
+
+def test_what_is_unproven_keeps_others_away_and_is_no_over_commitment() -> None:
+    room = Room.of(REPORT, pools((1, 40)))
+    unproven = wanted(9, 10, "blind", UNPROVEN, claim=RACK)
+    assert why(asked(room, unproven)) == "nothing shows whether there is room"
+    room = taken(asked(room, unproven, allow_unproven=True))
+    assert room.overcommitted == ()
+    assert room.most(cpu(1), CAREFUL, 9) == 0
+
+
+def test_taints_keep_promises_away() -> None:
+    taint = Taint(key="dedicated", effect=TaintEffect.NO_SCHEDULE)
+    room = Room.of(REPORT, pools((1, 40), pool=NodePool(taints=(taint,))))
+    assert room.most(cpu(1), CAREFUL, 9) == 0
+
+
+def test_a_fleet_with_newer_rooms_is_the_fleet_of_the_newer_rooms() -> None:
+    rooms: list[Room | None] = [Room.of(REPORT, pools((1, 10 * n))) for n in range(1, 5)]
+    fleet = FleetRooms.of(rooms)
+    rooms[1], rooms[3] = None, Room.of(REPORT, pools((1, 40)), [wanted(9)])
+    changed = fleet.with_rooms({1: rooms[1], 3: rooms[3]})
+    assert packable_c(changed, cpu(10), None, {}).tolist() == [1, 0, 3, 0]
+    assert packable_c(FleetRooms.of(rooms), cpu(10), None, {}).tolist() == [1, 0, 3, 0]
+    assert packable_c(fleet, cpu(10), None, {}).tolist() == [1, 2, 3, 4]
+
+
+def test_pools_tell_of_a_claim_or_say_which_labels_they_lack() -> None:
+    fleet = FleetRooms.of([Room.of(REPORT, pools((1, 10))), None])
+    told_c, reasons = fleet.told(cpu(1, RACK))
+    assert told_c.tolist() == [False, False]
+    assert reasons == {0: "the cluster's pools do not tell nodes apart by rack"}
+    told_c, reasons = fleet.told(cpu(1, ZONE))
+    assert (told_c.tolist(), reasons) == ([True, False], {})
+    assert packable_c(fleet, cpu(1, RACK), None, {}).tolist() == [0, 0]
+
+
+def test_a_room_does_not_fall_to_pieces() -> None:
+    room = Room.of(REPORT, pools(*((1, 50 + n) for n in range(64))))
+    requests: Mapping[str, int] = {f"b{n}": n % 7 + 1 for n in range(300)}
+    for binding, amount in requests.items():
+        room = room.with_one(wanted(1, amount, binding))
+    assert len(room.holdings) == 300
+    assert len(room.filled.cells) <= 64 + 64
+    assert broken_promise(room.pools, room.holdings) == ""
+
+
+def test_what_many_decisions_promised_is_all_there_in_its_order() -> None:
+    names = ["a", "b", "c"]
+    bare = [Room.of(REPORT, pools((40, 25), (20, 40))) for _ in names]
+    fleet, alone = FleetRooms.of(bare), list(bare)
+    for number in range(70):
+        (one,) = outstanding = (wanted(1, amount=5 + number % 3, binding=f"web{number}"),)
+        # One cluster has every promise, the others every second.
+        asks = {0: outstanding, 1 + number % 2: outstanding}
+        answer = promise(fleet, names, one.binding, asks)
+        assert isinstance(answer, Promised)
+        assert [(each.cluster, each.holding.outstanding) for each in answer.promises] == [
+            (names[position], one) for position in asks
+        ]
+        fleet = answer.fleet
+        for position in asks:
+            alone[position] = alone[position].with_one(one)
+        if number == 50:
+            # A new report of one of them.
+            alone[1] = Room.of(REPORT, pools((30, 30)), alone[1].outstanding)
+            fleet = fleet.with_rooms({1: alone[1]})
+    for now, by_itself in zip(fleet.rooms, alone, strict=True):
+        assert now is not None
+        assert [(each.outstanding, each.steps) for each in now.holdings] == [
+            (each.outstanding, each.steps) for each in by_itself.holdings
+        ]
+        assert broken_promise(now.pools, now.holdings) == ""
+    # Who holds something there already gets no more than what is asked for.
+    for binding in ("web0", "web69"):
+        more = promise(fleet, names, binding, {0: (wanted(2, amount=5, binding=binding),)})
+        assert isinstance(more, Promised)
+        (room,) = more.fleet.rooms[:1]
+        assert room is not None
+        assert [each.outstanding.in_cells for each in room.holdings_of(binding)] == [2]
+
+
+def test_the_next_that_asks_for_the_same_finds_as_much_less() -> None:
+    fleet = FleetRooms.of([Room.of(REPORT, pools((4, 25), (3, 40))) for _ in range(2)])
+    asks = {0: (wanted(3),), 1: (wanted(9),)}
+    answer = promise(fleet, ["a", "b"], "web", asks)
+    assert isinstance(answer, Promised)
+    assert packable_c(fleet, cpu(10), None, {}).tolist() == [20, 20]
+    assert packable_c(answer.fleet, cpu(10), None, {}).tolist() == [17, 11]
+    assert packable_c(answer.fleet, cpu(20), None, {}).tolist() == [
+        room.most(cpu(20), CAREFUL, 999) if room else 0 for room in answer.fleet.rooms
+    ]

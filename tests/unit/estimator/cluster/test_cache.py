@@ -1,0 +1,238 @@
+"""The cache must sum to the same whatever order events come in, and hand out stable snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from estimator.cluster.cache import ClusterCache
+from estimator.nodes import Node, Pod, PodState, Repulsion
+from estimator.snapshot import Snapshot
+from federation.model.resources import CPU, MAX_AMOUNT, MEMORY, PODS
+
+NODE_NAMES = ("a", "b", "c")
+GPU = "example.com/gpu"
+
+
+def node(name: str, **more: object) -> Node:
+    return Node(name=name, allocatable={CPU: 4000, MEMORY: 8 << 30, PODS: 10}, **more)
+
+
+def pod(uid: str, *, on: str = "", cpu: int = 100, state: PodState | None = None) -> Pod:
+    return Pod(
+        uid=uid,
+        namespace="shop",
+        name=uid,
+        node=on,
+        state=state or (PodState.BOUND if on else PodState.WAITING),
+        request={CPU: cpu},
+        nonzero={CPU: cpu, MEMORY: 200 << 20},
+    )
+
+
+def cache_of(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> ClusterCache:
+    cache = ClusterCache()
+    cache.replace_nodes(nodes)
+    cache.replace_pods(pods)
+    return cache
+
+
+def test_a_bound_pod_takes_its_request_and_a_slot() -> None:
+    snapshot = cache_of([node("a"), node("b")], [pod("p", on="b", cpu=250)]).snapshot()
+    assert snapshot.requested_n(CPU).tolist() == [0, 250]
+    assert snapshot.free_n(PODS).tolist() == [10, 9]
+
+
+def test_nodes_are_rows_in_name_order() -> None:
+    names = [each.name for each in cache_of([node("b"), node("a")]).snapshot().table.nodes]
+    assert names == ["a", "b"]
+
+
+def test_a_snapshot_does_not_change_afterwards() -> None:
+    cache = cache_of([node("a")], [pod("p", on="a", cpu=250)])
+    before = cache.snapshot()
+    cache.remove_pod("p")
+    cache.put_node(node("b"))
+    assert before.requested_n(CPU).tolist() == [250]
+    assert cache.snapshot().free_n(CPU).tolist() == [4000, 4000]
+
+
+def test_an_event_that_changes_nothing_keeps_the_snapshot() -> None:
+    cache = cache_of([node("a")], [pod("p", on="a")])
+    before = cache.snapshot()
+    cache.put_node(node("a"))
+    cache.put_pod(pod("p", on="a"))
+    cache.remove_pod("never seen")
+    cache.remove_node("never seen")
+    assert cache.snapshot() is before
+
+
+def test_a_pod_event_shares_the_node_table() -> None:
+    cache = cache_of([node("a")])
+    before = cache.snapshot()
+    cache.put_pod(pod("p", on="a"))
+    assert cache.snapshot().table is before.table
+
+
+def test_pods_without_a_node_are_told_apart() -> None:
+    cache = cache_of([node("a")], [pod("p", cpu=100), pod("q", cpu=7, state=PodState.DROPPED)])
+    assert cache.snapshot().waiting == {CPU: 100, PODS: 1}
+    assert cache.snapshot().dropped == {CPU: 7, PODS: 1}
+    cache.put_pod(pod("p", on="a", cpu=100))
+    assert cache.snapshot().waiting == {}
+    assert cache.snapshot().requested_n(CPU).tolist() == [100]
+
+
+def test_a_pod_may_come_before_its_node() -> None:
+    cache = cache_of([node("a")], [pod("p", on="b", cpu=100)])
+    assert cache.snapshot().homeless == {CPU: 100, PODS: 1}
+    assert cache.snapshot().requested_n(CPU).tolist() == [0]
+    cache.put_node(node("b"))
+    assert cache.snapshot().homeless == {}
+    assert cache.snapshot().requested_n(CPU).tolist() == [0, 100]
+
+
+def test_a_finished_pod_gives_its_room_back() -> None:
+    cache = cache_of([node("a")], [pod("p", on="a", cpu=100)])
+    cache.put_pod(pod("p", on="a", cpu=100, state=PodState.DONE))
+    assert cache.snapshot().free_n(PODS).tolist() == [10]
+
+
+def test_a_list_drops_what_it_does_not_hold() -> None:
+    cache = cache_of([node("a"), node("b")], [pod("p", on="a"), pod("q", on="a")])
+    cache.replace_pods([pod("q", on="a", cpu=300)])
+    cache.replace_nodes([node("a")])
+    assert cache.snapshot().requested_n(CPU).tolist() == [300]
+    assert cache.snapshot().requested_n(PODS).tolist() == [1]
+
+
+def test_sums_beyond_int64_stop_there() -> None:
+    cache = cache_of([node("a")], [pod(uid, on="a", cpu=MAX_AMOUNT) for uid in "pq"])
+    assert cache.snapshot().requested_n(CPU).tolist() == [MAX_AMOUNT]
+    cache.remove_pod("p")
+    cache.remove_pod("q")
+    assert cache.snapshot().requested_n(CPU).tolist() == [0]
+
+
+nodes = st.builds(
+    node,
+    st.sampled_from(NODE_NAMES),
+    ready=st.booleans(),
+    labels=st.dictionaries(st.sampled_from("xy"), st.sampled_from("12")),
+)
+pods = st.builds(
+    Pod,
+    uid=st.sampled_from("pqrst"),
+    namespace=st.just("shop"),
+    name=st.just("pod"),
+    node=st.sampled_from(NODE_NAMES),
+    state=st.sampled_from(PodState),
+    request=st.dictionaries(st.sampled_from((CPU, MEMORY, GPU)), st.integers(1, 1000)),
+    nonzero=st.fixed_dictionaries({CPU: st.integers(1, 9), MEMORY: st.integers(1, 9)}),
+)
+events = st.one_of(
+    nodes.map(lambda each: ("put_node", each)),
+    pods.map(lambda each: ("put_pod", each)),
+    st.sampled_from(NODE_NAMES).map(lambda name: ("remove_node", name)),
+    st.sampled_from("pqrst").map(lambda uid: ("remove_pod", uid)),
+    st.just(("snapshot", None)),
+)
+
+
+@given(st.lists(events, max_size=40))
+def test_incremental_equals_from_scratch(history: list[tuple[str, object]]) -> None:
+    cache = ClusterCache()
+    known_nodes: dict[str, Node] = {}
+    known_pods: dict[str, Pod] = {}
+    for verb, subject in history:
+        match subject:
+            case Node():
+                known_nodes[subject.name] = subject
+            case Pod():
+                known_pods[subject.uid] = subject
+            case str():
+                (known_nodes if verb == "remove_node" else known_pods).pop(subject, None)
+        getattr(cache, verb)(*([] if subject is None else [subject]))
+    assert_same(cache.snapshot(), cache_of(known_nodes.values(), known_pods.values()).snapshot())
+    assert_counted(cache.snapshot(), known_pods.values())
+
+
+def assert_same(left: Snapshot, right: Snapshot) -> None:
+    assert left.table.nodes == right.table.nodes
+    for ours, others in ((left.requested, right.requested), (left.nonzero, right.nonzero)):
+        for name in ours.keys() | others.keys():
+            zeros = np.zeros(len(left), dtype=np.int64)
+            assert ours.get(name, zeros).tolist() == others.get(name, zeros).tolist()
+    assert (left.waiting, left.dropped, left.homeless) == (
+        right.waiting,
+        right.dropped,
+        right.homeless,
+    )
+
+
+def assert_counted(snapshot: Snapshot, known_pods: Iterable[Pod]) -> None:
+    """Every pod that is not done is in exactly one sum."""
+    counted = int(snapshot.requested_n(PODS).sum())
+    for total in (snapshot.waiting, snapshot.dropped, snapshot.homeless):
+        counted += total.get(PODS, 0)
+    assert counted == sum(not each.state.is_over for each in known_pods)
+
+
+def test_nodes_that_pods_only_name_are_forgotten_with_their_pods() -> None:
+    cache = cache_of([node("a")], [pod("p", on="a", cpu=250), pod("q", on="nowhere", cpu=70)])
+    for number in range(5_000):
+        cache.put_pod(pod("r", on=f"nowhere-{number}"))
+        if number % 100 == 0:
+            assert cache.snapshot().homeless == {CPU: 170, PODS: 2}
+    cache.remove_pod("r")
+    assert cache.snapshot().homeless == {CPU: 70, PODS: 1}
+    assert cache.snapshot().requested_n(CPU).tolist() == [250]
+    assert len(cache._loads._places) < 2_500
+
+
+def test_assumed_pod_counts_until_it_is_seen_bound() -> None:
+    settled: list[str] = []
+    cache = ClusterCache(on_bound=lambda seen: settled.append(seen.node))
+    cache.replace_nodes([node("a"), node("b")])
+    cache.put_pod(pod("p", cpu=250))
+
+    cache.assume(pod("p", cpu=250), "a")
+    cache.put_pod(pod("p", cpu=250))  # an event from before the binding
+    assert cache.snapshot().requested_n(CPU).tolist() == [250, 0]
+    cache.put_pod(pod("p", on="a", cpu=250))
+    assert cache.snapshot().requested_n(CPU).tolist() == [250, 0]
+    assert settled == ["a"]
+
+    cache.remove_pod("p")
+    assert cache.snapshot().requested_n(CPU).tolist() == [0, 0]
+
+
+def test_assumption_may_be_taken_back() -> None:
+    cache = cache_of([node("a")], [pod("p", cpu=250)])
+    cache.assume(pod("p", cpu=250), "a")
+    cache.take_back("p")
+    assert cache.snapshot().requested_n(CPU).tolist() == [0]
+    assert cache.snapshot().waiting[CPU] == 250
+    cache.take_back("never heard of")
+
+
+def test_pod_seen_on_another_node_than_assumed_counts_there() -> None:
+    cache = cache_of([node("a"), node("b")], [pod("p", cpu=250)])
+    cache.assume(pod("p", cpu=250), "a")
+    cache.put_pod(pod("p", on="b", cpu=250))
+    cache.take_back("p")
+    assert cache.snapshot().requested_n(CPU).tolist() == [0, 250]
+
+
+def test_bound_pods_that_repel_others_are_known() -> None:
+    away = (Repulsion(namespaces=None, requirements=()),)
+    waiting, bound = (each._replace(repulsions=away) for each in (pod("p"), pod("p", on="a")))
+    cache = cache_of([node("a")], [waiting, pod("q", on="a")])
+    assert list(cache.repelling()) == []
+    cache.put_pod(bound)
+    assert list(cache.repelling()) == [bound]
+    cache.remove_pod("p")
+    assert list(cache.repelling()) == []

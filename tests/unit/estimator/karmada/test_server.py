@@ -1,0 +1,366 @@
+"""Karmada's protocol as it is on the wire: bytes in, bytes out, no stubs of ours in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+import grpc
+import grpc.aio
+import pytest
+
+from estimator.agent import ScriptedCluster, WatchedCluster
+from estimator.cluster.claims import EXPIRY_SECONDS, NodeClaim
+from estimator.estimation.capacity import Capacity, NodeSet
+from estimator.estimation.quota import Quota
+from estimator.karmada.server import KarmadaEstimator
+from estimator.nodes import Node, Owner, Pod, PodState
+from federation.model.cluster import NodeSummary, ResourceSummary, Taint, TaintEffect
+from tests.patience import PATIENCE_SECONDS
+
+NOW = 1_000.0
+PATH = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator/"
+GPU = "nvidia.com/gpu"
+
+
+def varint(number: int) -> bytes:
+    number %= 1 << 64
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def field(number: int, content: bytes | str | int) -> bytes:
+    """One field as protobuf writes it."""
+    if isinstance(content, int):
+        return varint(number << 3) + varint(content)
+    content = content.encode() if isinstance(content, str) else content
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def entry(number: int, key: str, value: bytes | str) -> bytes:
+    """One entry of a map."""
+    return field(number, field(1, key) + field(2, value))
+
+
+def request(amounts: Mapping[str, str], number: int = 5) -> bytes:
+    return b"".join(entry(number, name, field(1, text)) for name, text in amounts.items())
+
+
+def expression(key: str, operator: str, *values: str) -> bytes:
+    return field(1, key) + field(2, operator) + b"".join(field(3, value) for value in values)
+
+
+def terms(*expressions: bytes) -> bytes:
+    """A NodeSelector of one term."""
+    return field(1, b"".join(field(1, each) for each in expressions))
+
+
+def replicas_request(requirements: bytes, *assumed: bytes, cluster: str = "member1") -> bytes:
+    return field(1, cluster) + field(2, requirements) + b"".join(field(3, each) for each in assumed)
+
+
+def component(replicas: int, amounts: Mapping[str, str], priority: str = "") -> bytes:
+    requirements = (field(3, priority) if priority else b"") + request(amounts, number=4)
+    return field(1, "c") + field(2, requirements) + field(3, replicas)
+
+
+def node(name: str, cpu_millis: int = 4000, **labels: str) -> Node:
+    return Node(
+        name=name,
+        labels={"disk": "ssd", "zone": "a", "generation": "4", **labels},
+        allocatable={"cpu": cpu_millis, "memory": 16 << 30, "pods": 10},
+    )
+
+
+@pytest.fixture
+def member() -> WatchedCluster:
+    member = WatchedCluster(NodeSet.SCHEDULABLE)
+    dedicated = Taint(key="dedicated", value="db", effect=TaintEffect.NO_SCHEDULE)
+    member.cache.replace_nodes(
+        [
+            node("n1"),
+            node("n2", disk="hdd"),
+            node("n3", zone="c", generation="3"),
+            Node(
+                name="n4",
+                labels={"disk": "ssd", "zone": "b", "generation": "9"},
+                taints=(dedicated,),
+                allocatable={"cpu": 2000, "memory": 16 << 30, "pods": 10, GPU: 2},
+            ),
+        ]
+    )
+    return member
+
+
+class Wire:
+    """Calls by path, bytes for bytes."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    async def ask(self, method: str, content: bytes) -> int:
+        """The one number of the answer, which is field 1 and not written when it is 0."""
+        answer = await self._channel.unary_unary(PATH + method)(content, timeout=PATIENCE_SECONDS)
+        if answer == b"":
+            return 0
+        assert answer[0] == 1 << 3
+        number = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(answer[1:]))
+        assert answer[1:] == varint(number)
+        return number
+
+    async def refused(self, method: str, content: bytes) -> str:
+        """What an INVALID_ARGUMENT says."""
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.ask(method, content)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        return caught.value.details() or ""
+
+    async def replicas(self, requirements: bytes = b"", *assumed: bytes) -> int:
+        return await self.ask("MaxAvailableReplicas", replicas_request(requirements, *assumed))
+
+
+async def serving(estimator: KarmadaEstimator) -> AsyncIterator[Wire]:
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((estimator.handler(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield Wire(channel)
+    await server.stop(None)
+
+
+@pytest.fixture
+async def wire(member: WatchedCluster) -> AsyncIterator[Wire]:
+    async for each in serving(KarmadaEstimator("member1", member, clock=lambda: NOW)):
+        yield each
+
+
+# What a scheduler of Karmada's sends, byte for byte.
+WHOLE_QUESTION = bytes.fromhex(
+    "0a07 6d656d62657231"  # cluster: member1
+    "1281010a59"  # replicaRequirements, and in it nodeClaim:
+    "120b 0a04 6469736b 1203 737364"  # nodeSelector disk=ssd
+    "2229 0a27"  # nodeAffinityBytes, one term:
+    "0a10 0a04 7a6f6e65 1202 496e 1a01 61 1a01 62"  # zone In a, b
+    "0a13 0a0a 67656e65726174696f6e 1202 4774 1a01 33"  # generation Gt 3
+    "2a1f 0a09 646564696361746564 1206 457869737473 220a 4e6f5363686564756c65"  # toleration
+    "1a04 73686f70"  # namespace: shop
+    "2a0d 0a03 637075 1206 0a04 3530306d"  # cpu 500m
+    "2a0f 0a06 6d656d6f7279 1205 0a03 314769"  # memory 1Gi
+)
+
+
+async def test_a_whole_question(wire: Wire) -> None:
+    assert await wire.ask("MaxAvailableReplicas", WHOLE_QUESTION) == 4000 // 500 + 2000 // 500
+
+
+async def test_the_stub_and_the_bytes_agree(wire: Wire) -> None:
+    """What the test writes by hand is what protobuf writes."""
+    affinity = terms(expression("zone", "In", "a", "b"), expression("generation", "Gt", "3"))
+    toleration = field(1, "dedicated") + field(2, "Exists") + field(4, "NoSchedule")
+    claim = entry(2, "disk", "ssd") + field(4, affinity) + field(5, toleration)
+    asked = field(1, claim) + field(3, "shop") + request({"cpu": "500m", "memory": "1Gi"})
+    assert replicas_request(asked) == WHOLE_QUESTION
+
+
+async def test_no_requirements_take_the_free_pod_slots_of_untainted_nodes(wire: Wire) -> None:
+    assert await wire.ask("MaxAvailableReplicas", field(1, "member1")) == 30
+    assert await wire.replicas(request({"cpu": "0", "memory": ""})) == 30
+
+
+@pytest.mark.parametrize(
+    ("amounts", "replicas"),
+    [
+        ({"cpu": "1"}, 12),
+        ({"cpu": "1", "memory": "8Gi"}, 6),
+        ({"cpu": "1", "memory": "8589934593"}, 3),
+        ({GPU: "1"}, 0),
+        ({"example.com/nobody-has-it": "1"}, 0),
+        ({"example.com/nobody-has-it": "0"}, 30),
+        ({"cpu": "1e3"}, 0),
+    ],
+)
+async def test_requests(wire: Wire, amounts: dict[str, str], replicas: int) -> None:
+    assert await wire.replicas(request(amounts)) == replicas
+
+
+async def test_older_clients_send_messages_in_place_of_bytes(wire: Wire) -> None:
+    claim = field(1, terms(expression("zone", "In", "b"))) + field(3, field(2, "Exists"))
+    asked = field(1, claim) + request({"cpu": "500m"}, number=2)
+    assert await wire.replicas(asked) == 4
+
+
+async def test_bytes_win_over_messages(wire: Wire) -> None:
+    asked = request({"cpu": "4"}, number=2) + request({"cpu": "1"})
+    assert await wire.replicas(asked) == 12
+
+
+@pytest.mark.parametrize(
+    ("claim", "replicas"),
+    [
+        (field(4, b""), 0),  # an affinity without terms matches nothing
+        (field(4, field(1, b"")), 0),  # nor does a term without expressions
+        (field(4, field(1, b"") + terms(expression("zone", "In", "c"))), 4),
+        (field(4, terms(expression("zone", "NotIn", "a"))), 4),
+        (field(4, terms(expression("zone", "Exists"), expression("x", "DoesNotExist"))), 12),
+        (field(4, terms(expression("generation", "Lt", "4"))), 4),
+        (field(4, field(1, field(2, expression("metadata.name", "In", "n2")))), 4),
+        (entry(2, "zone", "c") + entry(2, "disk", "ssd"), 4),
+        (field(5, field(1, "dedicated") + field(3, "db")), 14),  # no operator: Equal
+        (field(5, field(1, "dedicated") + field(3, "web")), 12),
+        (field(5, field(2, "Exists")), 14),
+    ],
+)
+async def test_node_claims(wire: Wire, claim: bytes, replicas: int) -> None:
+    assert await wire.replicas(field(1, claim) + request({"cpu": "1"})) == replicas
+
+
+@pytest.mark.parametrize(
+    ("requirements", "told"),
+    [
+        (
+            field(1, field(4, b"\xff\xff")),
+            "replicaRequirements.nodeClaim.nodeAffinityBytes: is not",
+        ),
+        (field(1, field(5, b"\x0a\x05x")), "nodeClaim.tolerationsBytes[0]: is not"),
+        (entry(5, "cpu", b"\x0a\x7f1"), "resourceRequestBytes[cpu]: is not a Quantity"),
+        (request({"cpu": "-1"}), "resourceRequest[cpu]: '-1' is negative"),
+        (request({"cpu": "ten"}), "resourceRequest[cpu]: 'ten' is not a quantity"),
+        (request({"cpu": "1E30"}), "resourceRequest[cpu]: '1E30' is too large"),
+        (request({"not a name": "1"}), "resourceRequest[not a name]: a resource name"),
+        (
+            field(1, field(4, terms(expression("zone", "Near", "a")))),
+            "matchExpressions[0].operator: must be one of",
+        ),
+        (
+            field(1, field(4, terms(expression("generation", "Gt", "four")))),
+            "matchExpressions[0].values: Gt takes exactly one whole number",
+        ),
+        (field(1, field(4, terms(expression("zone", "In")))), "In needs at least one value"),
+        (field(1, field(5, field(1, "a") + field(2, "Sometimes"))), "tolerations[0].operator"),
+    ],
+)
+async def test_what_is_wrong_is_told_by_its_field(
+    wire: Wire, requirements: bytes, told: str
+) -> None:
+    assert told in await wire.refused("MaxAvailableReplicas", replicas_request(requirements))
+
+
+@pytest.mark.parametrize(
+    "method", ["MaxAvailableReplicas", "MaxAvailableComponentSets", "GetUnschedulableReplicas"]
+)
+async def test_what_is_no_protobuf_is_refused(wire: Wire, method: str) -> None:
+    assert "as protobuf" in await wire.refused(method, b"\xff\xff\xff")
+    assert "as protobuf" in await wire.refused(method, field(1, b"\xc3\x28"))
+
+
+async def test_a_question_about_another_cluster_is_refused(wire: Wire) -> None:
+    told = await wire.refused("MaxAvailableReplicas", replicas_request(b"", cluster="member2"))
+    assert told.startswith("cluster: ")
+
+
+async def test_assumed_workloads_are_placed_first(wire: Wire) -> None:
+    held = field(1, "shop") + field(2, component(2, {"cpu": "3"}))
+    assert await wire.replicas(request({"cpu": "1"}), held) == 12 - 6
+    assert await wire.replicas(request({"cpu": "1"}), held, held) == 12 - 9
+
+
+async def test_sets(wire: Wire) -> None:
+    asked = field(2, component(1, {"cpu": "1"})) + field(2, component(3, {"cpu": "500m"}))
+    assert await wire.ask("MaxAvailableComponentSets", field(1, "member1") + asked) == 4
+    held = field(2, component(1, {"cpu": "3"}))
+    assert await wire.ask("MaxAvailableComponentSets", asked + field(4, held)) == 3
+
+
+async def test_sets_without_replicas_are_answered_at_once(wire: Wire) -> None:
+    asked = field(2, component(0, {"cpu": "1"}))
+    assert await wire.ask("MaxAvailableComponentSets", asked) == 40
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (b"", "components: must name at least one"),
+        (field(2, component(-1, {})), "components[0].replicas: must be 0 to"),
+        (
+            field(2, component(1, {"cpu": "-1"})),
+            "components[0].replicaRequirements.resourceRequest",
+        ),
+        (
+            field(2, component(1, {})) + field(4, field(2, component(1, {"cpu": "x"}))),
+            "assumedWorkloads[0].components[0].replicaRequirements.resourceRequest[cpu]",
+        ),
+        (field(2, component(1, {})) * 10_001, "components: must be at most 10000"),
+    ],
+)
+async def test_wrong_sets_are_told_by_their_field(wire: Wire, asked: bytes, told: str) -> None:
+    assert told in await wire.refused("MaxAvailableComponentSets", asked)
+
+
+async def test_quotas_of_the_namespace_count(wire: Wire, member: WatchedCluster) -> None:
+    member.quotas.put(Quota(namespace="shop", name="q", left={"cpu": 2500}))
+    asked = request({"cpu": "1"})
+    assert await wire.replicas(asked) == 12
+    assert await wire.replicas(asked + field(3, "shop")) == 2
+    sets = field(2, component(2, {"cpu": "1"})) + field(3, "shop")
+    assert await wire.ask("MaxAvailableComponentSets", sets) == 1
+
+
+async def test_claimed_room_is_not_free(wire: Wire, member: WatchedCluster) -> None:
+    """Whoever asks over this wire knows nothing of what was promised here."""
+    claim = NodeClaim(node="n1", replicas=3, request={"cpu": 1000}, nonzero={"cpu": 1000})
+    asked, sets = request({"cpu": "1"}), field(2, component(2, {"cpu": "1"}))
+    assert await wire.ask("MaxAvailableComponentSets", sets) == 6
+    member.claims.hold("shop/web", [claim], NOW)
+    assert await wire.replicas(asked) == 9
+    assert await wire.ask("MaxAvailableComponentSets", sets) == 4
+    # A claim that nobody's pods came for.
+    member.claims.hold("shop/web", [claim], NOW - EXPIRY_SECONDS)
+    assert await wire.replicas(asked) == 12
+
+
+def pending(name: str, owner: str, since: float | None, revision: str = "", at: float = 0) -> Pod:
+    return Pod(
+        uid=name,
+        namespace="shop",
+        name=name,
+        state=PodState.WAITING,
+        owner=Owner(kind="Deployment", namespace="shop", name=owner),
+        revision=revision,
+        created_at=at,
+        unschedulable_since=since,
+    )
+
+
+def about(name: str, seconds: int, kind: str = "Deployment") -> bytes:
+    resource = field(1, "apps/v1") + field(2, kind) + field(3, "shop") + field(4, name)
+    return field(1, "member1") + field(2, resource) + field(3, seconds * 10**9)
+
+
+async def test_unschedulable_replicas(wire: Wire, member: WatchedCluster) -> None:
+    member.cache.replace_pods(
+        [
+            pending("old", "web", NOW - 900, revision="r1", at=1),
+            pending("a", "web", NOW - 300, revision="r2", at=2),
+            pending("b", "web", NOW - 299, revision="r2", at=3),
+            pending("c", "web", None, revision="r2", at=3),
+            pending("d", "api", NOW - 900),
+        ]
+    )
+    ask = "GetUnschedulableReplicas"
+    assert await wire.ask(ask, about("web", 300)) == 1
+    assert await wire.ask(ask, about("web", 0)) == 2
+    assert await wire.ask(ask, about("api", 300)) == 1
+    assert await wire.ask(ask, about("web", 300, kind="StatefulSet")) == 0
+    assert await wire.ask(ask, about("nobody", 300)) == 0
+    assert "resource.name: is required" in await wire.refused(ask, about("", 300))
+
+
+async def test_an_agent_without_nodes_is_unavailable() -> None:
+    scripted = ScriptedCluster([Capacity(summary=ResourceSummary(), nodes=NodeSummary())])
+    async for wire in serving(KarmadaEstimator("member1", scripted, clock=lambda: NOW)):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await wire.replicas()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

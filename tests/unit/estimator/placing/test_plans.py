@@ -1,0 +1,297 @@
+"""Claims for what is promised by plan: made, followed, counted as bound, and ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from estimator.agent import UNGRADED, WatchedCluster
+from estimator.cluster.claims import EXPIRY_SECONDS
+from estimator.estimation.capacity import NodeSet
+from estimator.nodes import Node, Pod, PodState
+from estimator.placing.place import NodePlan, PlaceOrder, ShareOrder
+from estimator.placing.plans import NOT_FOLLOWED
+from federation.model.echoes import Interest, InterestUpdate, Owner, PodOrigin, SoughtShape
+from federation.model.reservations import PromiseCertificate, Share
+from federation.model.resources import CPU, MEMORY, PODS
+from federation.model.shapes import ReservationKey, request_shape
+from federation.model.workload import ReplicaRequirements
+from tests.pods import incoming
+
+NOW = 1000.0
+CORES = 4
+WEB = Owner("apps/v1", "Deployment", "shop", "web")
+REQUEST = {CPU: 1000}
+KEY = ReservationKey("shop/web", "", request_shape(REQUEST))
+
+
+def requirements(cpu: int = 1000) -> ReplicaRequirements:
+    return ReplicaRequirements(request={CPU: cpu})
+
+
+class World:
+    """A cluster of nodes with 4 cores where a placer follows claims."""
+
+    def __init__(self, *names: str) -> None:
+        self.member = WatchedCluster(NodeSet.SCHEDULABLE)
+        self.member.follows_claims = True
+        for name in names:
+            self.put_node(name)
+
+    def put_node(self, name: str, *, unschedulable: bool = False) -> None:
+        self.member.cache.put_node(
+            Node(
+                name=name,
+                allocatable={CPU: CORES * 1000, MEMORY: 8 << 30, PODS: 110},
+                unschedulable=unschedulable,
+            )
+        )
+
+    def order(self, replicas: int, *, planned: bool = True, cpu: int = 1000) -> NodePlan:
+        share = ShareOrder(replicas=replicas, requirements=requirements(cpu))
+        order = PlaceOrder(binding="shop/web", shares=(share,), planned=planned)
+        return self.member.place(order, NOW)
+
+    def tell(self, planned: int | None, version: int = 1, *, whole: bool = False) -> None:
+        """The agent looks for the binding, of which so many replicas are promised by plan."""
+        share = None
+        if planned is not None:
+            share = Share(
+                requirements=requirements(),
+                replicas=planned,
+                certificate=PromiseCertificate.PLANNED,
+            )
+        sought = SoughtShape(component="", shape=KEY.shape, decisions=("d",), planned=share)
+        interest = Interest(binding="shop/web", owner=WEB, shapes=(sought,))
+        self.update(InterestUpdate(version=version, whole=whole, interests=(interest,)))
+
+    def update(self, update: InterestUpdate) -> None:
+        for _ in self.member.look_for(update):
+            pass
+
+    def pod(self, uid: str, node: str = "", cpu: int = 1000, owner: Owner | None = WEB) -> None:
+        self.member.cache.put_pod(
+            Pod(
+                uid=uid,
+                namespace="shop",
+                name=uid,
+                node=node,
+                state=PodState.BOUND if node else PodState.WAITING,
+                request={CPU: cpu},
+                nonzero={CPU: cpu, MEMORY: 200 << 20},
+                origin=PodOrigin.of({}, (owner,) if owner else ()),
+            )
+        )
+
+    @property
+    def claimed(self) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for claim in self.member.claims.planned(KEY):
+            found[claim.node] += claim.replicas
+        return dict(found)
+
+    @property
+    def echo(self) -> tuple[int, int]:
+        """Bound and waiting pods, as reported."""
+        _, echoes = self.member.echoes()
+        return next(((echo.bound, echo.unbound) for echo in echoes if echo.key == KEY), (0, 0))
+
+    @property
+    def free_cores(self) -> int:
+        summary = self.member.capacity(UNGRADED).summary
+        return (summary.allocatable[CPU] - summary.allocated.get(CPU, 0)) // 1000
+
+    @property
+    def waiting_cores(self) -> int:
+        summary = self.member.capacity(UNGRADED).summary
+        return summary.allocating.get(CPU, 0) // 1000
+
+
+def test_claims_are_taken_from_the_capacity_and_echoed_as_bound() -> None:
+    world = World("a", "b")
+    world.tell(3)
+    assert world.echo == (3, 0)
+    assert world.free_cores == 5
+    world.pod("p")
+    assert (world.echo, world.waiting_cores) == ((3, 0), 0)
+    world.pod("q", owner=None)
+    assert (world.echo, world.waiting_cores) == ((3, 0), 1)
+    assert sum(claim.replicas for claim in world.member.claims.all()) == 3
+
+
+def test_a_pod_that_is_bound_ends_one_claim_wherever_it_is() -> None:
+    world = World("a", "b")
+    world.tell(3)
+    (node,) = world.claimed
+    other = "b" if node == "a" else "a"
+    world.pod("p", node)
+    assert (world.claimed, world.echo, world.free_cores) == ({node: 2}, (3, 0), 5)
+    world.pod("q", other)
+    assert (world.claimed, world.echo, world.free_cores) == ({node: 1}, (3, 0), 5)
+    # Its request is not the promise's, as a sidecar was injected: it stands for it all the same.
+    world.pod("r", node, cpu=1500)
+    assert (world.claimed, world.echo) == ({}, (3, 0))
+
+
+def test_an_order_is_claimed_as_a_whole_or_not_at_all() -> None:
+    world = World("a")
+    plan = world.order(3)
+    assert plan.claimed
+    assert {node.node: node.replicas for node in plan.nodes} == {"a": 3}
+    plan = world.order(5)
+    assert not plan.claimed
+    assert plan.unplaced == 1
+    assert "short of cpu" in plan.message
+    assert world.claimed == {"a": 3}
+    assert world.order(4).claimed
+    assert world.claimed == {"a": 4}
+
+
+def test_what_is_bound_needs_no_claim() -> None:
+    world = World("a", "b")
+    world.tell(None)
+    world.pod("p", "b")
+    plan = world.order(4)
+    assert plan.claimed
+    assert sum(node.replicas for node in plan.nodes) == 4
+    assert world.claimed == {"b": 3}
+    assert world.echo == (4, 0)
+
+
+def test_without_a_placer_nothing_is_claimed_for_good() -> None:
+    world = World("a")
+    world.member.follows_claims = False
+    plan = world.order(2)
+    assert (plan.claimed, plan.unplaced, plan.message) == (False, 0, NOT_FOLLOWED)
+    world.tell(2)
+    assert (world.claimed, world.echo, world.free_cores) == ({}, (0, 0), CORES)
+
+
+def test_a_restarted_agent_claims_again_what_was_promised() -> None:
+    world = World("a", "b")
+    world.pod("p", "a")
+    world.pod("q")
+    world.tell(4, whole=True)
+    assert world.echo == (4, 0)
+    assert world.free_cores == 4
+
+
+def test_a_promise_that_shrinks_or_ends_lets_go_of_its_nodes() -> None:
+    world = World("a")
+    world.tell(4)
+    world.tell(1, 2)
+    assert world.echo == (1, 0)
+    world.tell(3, 3)
+    world.tell(None, 4)
+    assert (world.claimed, world.free_cores) == ({}, CORES)
+    world.tell(3, 5)
+    world.update(InterestUpdate(version=6, whole=False, removed=("shop/web",)))
+    assert (world.claimed, world.free_cores) == ({}, CORES)
+    world.tell(3, 7)
+    world.update(InterestUpdate(version=8, whole=True))
+    assert (world.claimed, world.free_cores) == ({}, CORES)
+
+
+def test_what_was_just_claimed_is_kept_until_the_control_plane_says_what_it_is_worth() -> None:
+    world = World("a")
+    world.order(2)
+    world.tell(None)
+    assert world.claimed == {"a": 2}
+    world.tell(2, 2)
+    world.member.claims.expire(NOW + EXPIRY_SECONDS)
+    assert world.claimed == {"a": 2}
+    world.tell(None, 3)
+    assert world.claimed == {}
+
+
+def test_what_nobody_promised_in_the_end_expires() -> None:
+    world = World("a")
+    world.order(2)
+    world.member.claims.expire(NOW + EXPIRY_SECONDS)
+    assert (world.claimed, world.free_cores) == ({}, CORES)
+
+
+def test_an_order_without_a_plan_ends_what_was_planned() -> None:
+    world = World("a")
+    world.tell(2)
+    world.order(2, planned=False)
+    assert (world.claimed, world.echo) == ({}, (0, 0))
+
+
+def test_a_claim_whose_room_went_away_is_not_echoed() -> None:
+    world = World("a")
+    world.tell(3)
+    world.pod("foreign", "a", cpu=2000, owner=None)
+    assert (world.echo, world.free_cores) == ((2, 0), 0)
+    world.put_node("a", unschedulable=True)
+    assert world.echo == (0, 0)
+    world.put_node("a")
+    world.member.cache.remove_pod("foreign")
+    assert world.echo == (3, 0)
+
+
+def test_room_that_is_claimed_waits_for_the_promises_pods_alone() -> None:
+    world = World("a")
+    world.tell(2)
+    own = incoming("p", namespace="shop", origin=PodOrigin.of({}, (WEB,)))
+    assert [len(each) for each in world.member.claims_for(own, NOW)] == [1, 0]
+    other = replace(own, origin=PodOrigin())
+    assert [len(each) for each in world.member.claims_for(other, NOW)] == [0, 1]
+
+
+def test_exact_answers_leave_out_what_is_claimed() -> None:
+    world = World("a")
+    world.tell(3)
+    assert world.member.exact().replicas(requirements()) == 1
+
+
+steps = st.one_of(
+    st.tuples(st.just("tell"), st.integers(0, 9)),
+    st.tuples(st.just("order"), st.integers(0, 9)),
+    st.tuples(st.just("bind"), st.integers(0, 5)),
+    st.tuples(st.just("wait"), st.integers(0, 5)),
+    st.tuples(st.just("gone"), st.integers(0, 5)),
+    st.tuples(st.just("foreign"), st.integers(0, 5)),
+)
+
+
+@given(st.lists(steps, max_size=25))
+def test_every_replica_is_counted_once(history: list[tuple[str, int]]) -> None:
+    world = World("a", "b")
+    world.tell(None)
+    placed: set[str] = set()
+    foreign = 0
+    for step, (verb, number) in enumerate(history, start=1):
+        match verb:
+            case "tell":
+                world.tell(number, step)
+            case "order":
+                world.order(number)
+            case "bind" if free_node(world):
+                world.pod(f"p{number}", free_node(world))
+                placed.add(f"p{number}")
+            case "wait" if f"p{number}" not in placed:
+                world.pod(f"p{number}")
+            case "gone":
+                world.member.cache.remove_pod(f"p{number}")
+                placed.discard(f"p{number}")
+            case "foreign" if world.free_cores:
+                foreign += 1
+                world.pod(f"f{foreign}", unclaimed_node(world), owner=None)
+        claimed = sum(world.claimed.values())
+        assert world.echo[0] == len(placed) + claimed
+        assert world.free_cores == 2 * CORES - foreign - len(placed) - claimed
+
+
+def free_node(world: World) -> str:
+    """A node that an own pod may have: a claimed one first."""
+    return next(iter(world.claimed), "") or (unclaimed_node(world) if world.free_cores else "")
+
+
+def unclaimed_node(world: World) -> str:
+    snapshot = world.member.exact().snapshot
+    name: str = snapshot.table.nodes[int(snapshot.free_n(CPU).argmax())].name
+    return name

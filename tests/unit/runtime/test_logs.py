@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from federation.runtime.logs import configure_logging
+from federation.runtime.settings import LogFormat, LogLevel
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("federation")
+    before = (root.handlers[:], root.level, ours.level)
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+def logged(form: LogFormat, level: LogLevel = LogLevel.INFO) -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging(stream, form=form, level=level)
+    return stream
+
+
+def test_a_json_line_holds_message_fields_and_exception() -> None:
+    stream = logged(LogFormat.JSON)
+    try:
+        int("boom")
+    except ValueError:
+        logging.getLogger("federation.x").exception(
+            "it %s", "broke", extra={"fields": {"cluster": "member1"}}
+        )
+    line = json.loads(stream.getvalue())
+    assert line["message"] == "it broke"
+    assert line["cluster"] == "member1"
+    assert line["level"] == "error"
+    assert "ValueError: invalid literal" in line["exception"]
+
+
+def test_text_lines_carry_fields_behind_the_message() -> None:
+    stream = logged(LogFormat.TEXT)
+    logging.getLogger("federation.x").info("joined", extra={"fields": {"cluster": "member1"}})
+    assert stream.getvalue().endswith("INFO    joined cluster=member1\n")
+
+
+def test_libraries_are_heard_from_warnings_on() -> None:
+    stream = logged(LogFormat.TEXT, LogLevel.DEBUG)
+    logging.getLogger("asyncio").info("chatter")
+    logging.getLogger("federation.x").debug("detail")
+    assert "chatter" not in stream.getvalue()
+    assert "detail" in stream.getvalue()
+
+
+def test_a_value_begins_no_line_of_its_own() -> None:
+    stream = logged(LogFormat.TEXT)
+    forged = {"reason": "allocatable[a\n2026-01-01T00:00:00Z ERROR forged\0\x1b[2J]"}
+    logging.getLogger("federation.x").info("refused", extra={"fields": forged})
+    assert stream.getvalue().count("\n") == 1
+    assert stream.getvalue().endswith(
+        "refused reason=allocatable[a\\n2026-01-01T00:00:00Z ERROR forged\\x00\\x1b[2J]\n"
+    )

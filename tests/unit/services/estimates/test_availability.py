@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from federation.model.cluster import ReportedPool, ReportedPools
+from federation.model.errors import InvalidRequest
+from federation.model.estimate import CANNOT_SEE_NODES, Bound, EstimateOptions, ModelRule, Source
+from federation.model.workload import Component, NodeClaim, ReplicaRequirements
+from federation.services.estimates.availability import Availability
+from federation.services.fleet.registry import FleetOwner
+from federation.services.members.join import Registration
+from federation.services.members.reports import Reporting
+from federation.services.values import ExactQuestion
+from tests.services import GIB, join, join_and_report, make_report
+from tests.unit.services.conftest import StillClock
+
+# The documentation's example: nodes by grade of the default model.
+GRADES = {"member1": {2: 1, 3: 6}, "member2": {2: 4, 3: 4}, "member3": {6: 1}}
+SMALL = ReplicaRequirements(request={"cpu": 3000, "memory": 20 * GIB})
+SUMMARY = EstimateOptions(highest=Source.SUMMARY)
+LARGE = ReplicaRequirements(request={"cpu": 3000, "memory": 60 * GIB})
+
+
+class NoAgents:
+    """Nobody is connected."""
+
+    def is_connected(self, _cluster: str) -> bool:
+        return False
+
+    async def estimate(
+        self, cluster: str, _question: ExactQuestion, _timeout_seconds: float
+    ) -> tuple[int, ...]:
+        raise AssertionError(f"{cluster} is not connected")
+
+
+@pytest.fixture
+async def availability(
+    registration: Registration, reporting: Reporting, fleet: FleetOwner, clock: StillClock
+) -> Availability:
+    reports = {
+        name: make_report(place, grades=grades)
+        for place, (name, grades) in enumerate(GRADES.items(), start=1)
+    }
+    await join_and_report(registration, reporting, reports)
+    await join(registration, "silent")
+    return Availability(fleet, NoAgents(), clock)
+
+
+async def test_every_shape_is_answered_for_every_cluster(availability: Availability) -> None:
+    answer = await availability.estimate([SMALL, LARGE], None, EstimateOptions())
+    assert answer.names == ("member1", "member2", "member3", "silent")
+    assert [each.replicas_c.tolist() for each in answer.estimates] == [[7, 8, 10, 0], [6, 4, 4, 0]]
+    assert answer.estimates[0].source_c.tolist() == [Source.MODELS] * 3 + [Source.NONE]
+    assert answer.sequence_c.tolist() == [1, 2, 3, 0]
+
+
+async def test_clusters_are_answered_in_the_order_they_are_named(
+    availability: Availability,
+) -> None:
+    options = EstimateOptions(model_rule=ModelRule.SIMULATED)
+    named = ["silent", "member3", "member1", "member3"]
+    answer = await availability.estimate([SMALL], named, options)
+    assert answer.names == tuple(named)
+    (estimates,) = answer.estimates
+    assert estimates.replicas_c.tolist() == [0, 10, 6, 10]
+    assert estimates.unknown_c.tolist() == [True, False, False, False]
+    assert list(estimates.reasons) == [0]
+    assert answer.sequence_c.tolist() == [0, 3, 1, 3]
+
+
+async def test_unknown_clusters_are_all_named(availability: Availability) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        await availability.estimate([SMALL], ["x", "member1", "y"], EstimateOptions())
+    assert [each.field for each in raised.value.violations] == ["clusters[0]", "clusters[2]"]
+
+
+async def test_ages_are_told_by_our_clock_and_never_negative(
+    availability: Availability, fleet: FleetOwner, clock: StillClock
+) -> None:
+    as_of = fleet.view("member1").state.as_of
+    assert as_of is not None
+    clock.time = as_of + 12.5
+    answer = await availability.estimate([SMALL], ["member1", "silent"], EstimateOptions())
+    assert answer.age_seconds_c.tolist() == [12.5, 0.0]
+    clock.time = as_of - 5
+    answer = await availability.estimate([SMALL], None, EstimateOptions())
+    assert np.all(answer.age_seconds_c >= 0)
+
+
+async def test_an_empty_fleet_has_an_empty_answer(fleet: FleetOwner, clock: StillClock) -> None:
+    answer = await Availability(fleet, NoAgents(), clock).estimate([SMALL], None, EstimateOptions())
+    assert answer.names == ()
+    assert answer.estimates[0].replicas_c.tolist() == []
+
+
+async def test_clusters_without_an_agent_lose_one_level(availability: Availability) -> None:
+    exact = EstimateOptions(highest=Source.EXACT)
+    (estimates,) = (await availability.estimate([SMALL], None, exact)).estimates
+    assert estimates.replicas_c.tolist() == [7, 8, 10, 0]
+    assert estimates.reasons[0] == "the agent is not connected"
+    assert estimates.reasons[3].startswith("the agent is not connected; the cluster has not")
+
+
+async def test_sets_are_counted_by_their_sum(availability: Availability) -> None:
+    components = [
+        Component(name="manager", replicas=1, requirements=SMALL),
+        Component(name="worker", replicas=2, requirements=SMALL),
+    ]
+    single = (await availability.estimate([SMALL], None, SUMMARY)).estimates[0]
+    answer = await availability.estimate_sets(components, ["member1", "silent"], SUMMARY)
+    (estimates,) = answer.estimates
+    assert estimates.replicas_c[0] == single.replicas_c[0] // 3 >= 1
+    assert estimates.source_c.tolist() == [Source.SUMMARY, Source.NONE]
+
+
+async def test_pools_answer_before_models_and_prove_both_ends(
+    registration: Registration, reporting: Reporting, fleet: FleetOwner, clock: StillClock
+) -> None:
+    pools = ReportedPools(
+        label_keys=("disk",),
+        pools=(ReportedPool(labels={"disk": "ssd"}),),
+        resources=("cpu", "memory", "pods"),
+        cell_pools=(0,),
+        counts=(7,),
+        minimums=(4000, 64 * GIB, 100),
+        spreads=(8000, 0, 0),
+        surpluses=(8000, 0, 0),
+    )
+    report = replace(make_report(1, grades={2: 1, 3: 6}), pools=pools)
+    await join_and_report(
+        registration, reporting, {"pooled": report, "plain": make_report(1, grades={6: 1})}
+    )
+    availability = Availability(fleet, NoAgents(), clock)
+    (found,) = (await availability.estimate([SMALL], None, EstimateOptions())).estimates
+    assert found.source_c.tolist() == [Source.MODELS, Source.POOLS]
+    assert found.bound_c.tolist() == [Bound.NONE, Bound.LOWER]
+    # Seven nodes with at least 4 cores, one of them with 12: at least one replica each.
+    assert 7 <= found.replicas_c[1] <= 9
+    assert found.upper_c is not None
+    assert found.upper_c.tolist() == [-1, 12]
+    by_zone = replace(SMALL, node_claim=NodeClaim(node_selector={"zone": "a"}))
+    (found,) = (await availability.estimate([by_zone], ["pooled"], EstimateOptions())).estimates
+    assert found.source_c.tolist() == [Source.NONE]
+    assert found.reasons == {
+        0: f"the cluster's pools do not tell nodes apart by zone; {CANNOT_SEE_NODES}"
+    }
+    components = [Component(name="a", replicas=2, requirements=SMALL)]
+    (found,) = (await availability.estimate_sets(components, None, EstimateOptions())).estimates
+    assert found.source_c.tolist() == [Source.SUMMARY, Source.POOLS]
+    assert found.replicas_c[1] == 3
+    chosen = [Component(name="a", replicas=2, requirements=by_zone)]
+    (found,) = (await availability.estimate_sets(chosen, None, EstimateOptions())).estimates
+    assert found.source_c.tolist() == [Source.NONE, Source.NONE]
+    named = ["pooled", "plain", "pooled"]
+    (found,) = (await availability.estimate_sets(components, named, EstimateOptions())).estimates
+    assert found.source_c.tolist() == [Source.POOLS, Source.SUMMARY, Source.POOLS]
+    assert found.replicas_c.tolist()[::2] == [3, 3]

@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.model.cluster import CapacityReport, Cluster, ReportedPool, ReportedPools
+from federation.model.errors import NotFound
+from federation.model.estimate import EstimateOptions
+from federation.model.reservations import Share
+from federation.model.workload import ReplicaRequirements
+from federation.services.estimates.availability import answer
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import BindingChanged, Change, ClusterShares, ReportAdvanced
+from federation.services.members.join import Registration
+from federation.services.members.reports import Reporting
+from federation.services.values import AgentFacts, AgentHello, AgentPresence
+from federation.store.engine import create_engine
+from federation.store.postgres import PostgresStore
+from tests.reports import echo
+from tests.services import join_and_report, make_report
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+CHANGES = st.one_of(
+    st.tuples(st.just("cluster"), NAMES, st.integers(0, 5)),
+    st.tuples(st.just("report"), NAMES, st.integers(1, 5)),
+    st.tuples(st.just("facts"), NAMES, st.integers(0, 1)),
+    st.tuples(st.just("read"), st.just(""), st.just(0)),
+)
+
+
+@pytest.fixture
+def owner() -> FleetOwner:
+    """Of a store that is never asked."""
+    return FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+
+
+def put(owner: FleetOwner, kind: str, name: str, number: int) -> None:
+    if kind == "read":
+        assert owner.snapshot is owner.snapshot
+        return
+    if kind == "cluster" or name not in owner.snapshot.positions:
+        owner.put_cluster(
+            Cluster(
+                name=name, region=f"r{number}", labels={"n": str(number)}, resource_version=number
+            )
+        )
+    if kind == "report":
+        owner.put_report(name, make_report(number, cpu_millis=number * 1000), float(number))
+    if kind == "facts":
+        apis = frozenset({("v1", "Pod")}) if number else None
+        owner.put_facts(name, AgentFacts(api_enablements=apis))
+
+
+@settings(deadline=None)
+@given(st.lists(CHANGES, max_size=30))
+def test_a_fleet_brought_up_to_date_equals_one_built_anew(
+    changes: list[tuple[str, str, int]],
+) -> None:
+    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    for change in changes:
+        put(owner, *change)
+    snapshot = owner.snapshot
+    assert list(snapshot.names) == sorted(snapshot.names)
+    assert snapshot.positions == {name: place for place, name in enumerate(snapshot.names)}
+    assert snapshot.states == tuple(owner.view(name).state for name in snapshot.names)
+    assert snapshot.fleet.clusters == tuple(state.cluster for state in snapshot.states)
+    anew = FleetCapacity.of(snapshot.states)
+    for resource in ("cpu", "memory", "pods"):
+        kept, built = snapshot.capacity.free(resource), anew.free(resource)
+        assert (kept is None) or (built is None) or np.array_equal(kept, built)
+    assert np.array_equal(snapshot.capacity.reported_c, anew.reported_c)
+
+
+def test_a_snapshot_does_not_change_when_the_fleet_does(owner: FleetOwner) -> None:
+    owner.put_cluster(Cluster(name="a"))
+    before = owner.snapshot
+    owner.put_report("a", make_report(), 1.0)
+    owner.put_cluster(Cluster(name="b"))
+    assert before.names == ("a",)
+    assert before.states[0].report is None
+    assert owner.snapshot.names == ("a", "b")
+
+
+def test_a_report_leaves_the_arrays_of_the_specs_alone(owner: FleetOwner) -> None:
+    owner.put_cluster(Cluster(name="a"))
+    before = owner.snapshot
+    owner.put_report("a", make_report(), 1.0)
+    after = owner.snapshot
+    assert after.fleet is before.fleet
+    assert after.capacity is not before.capacity
+    owner.put_presence("a", AgentPresence(connected=True))
+    assert owner.snapshot is after
+    owner.put_presence("a", AgentPresence(connected=True, silent_after=9.0))
+    assert owner.snapshot.silent_after_c.tolist() == [9.0]
+    assert owner.snapshot.fleet is before.fleet
+
+
+def test_the_generation_names_the_clusters(owner: FleetOwner) -> None:
+    generations = [owner.snapshot.generation]
+    for name in ("b", "a"):
+        owner.put_cluster(Cluster(name=name))
+        generations.append(owner.snapshot.generation)
+    assert len(set(generations)) == 3
+    owner.put_report("a", make_report(), 1.0)
+    owner.put_cluster(Cluster(name="b", region="r", resource_version=1))
+    assert owner.snapshot.generation == generations[-1]
+    other = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    for name in ("a", "b"):
+        other.put_cluster(Cluster(name=name))
+    assert other.snapshot.generation == generations[-1]
+
+
+def test_a_cluster_may_come_and_go_unseen(owner: FleetOwner) -> None:
+    owner.put_cluster(Cluster(name="a"))
+    before = owner.snapshot
+    owner.put_cluster(Cluster(name="b"))
+    owner.remove("b")
+    assert owner.snapshot.names == ("a",)
+    assert owner.snapshot.generation == before.generation
+
+
+def test_what_is_older_changes_nothing(owner: FleetOwner) -> None:
+    owner.put_cluster(Cluster(name="a", region="new", resource_version=2))
+    owner.put_cluster(Cluster(name="a", region="old", resource_version=1))
+    owner.put_report("a", make_report(5), 5.0)
+    owner.put_report("a", make_report(4), 6.0)
+    state = owner.view("a").state
+    assert state.cluster.region == "new"
+    assert state.report == replace(make_report(5), pools=None)
+    assert state.as_of == 5.0
+
+
+def test_a_spec_read_before_a_hello_does_not_undo_it(owner: FleetOwner) -> None:
+    owner.put_cluster(Cluster(name="a"))
+    apis = frozenset({("v1", "Pod")})
+    owner.put_facts("a", AgentFacts(api_enablements=apis, kubernetes_version="v1.33.1"))
+    owner.put_cluster(Cluster(name="a", region="r", resource_version=2))
+    view = owner.view("a")
+    assert view.cluster == Cluster(name="a", region="r", resource_version=2, api_enablements=apis)
+    assert view.presence.kubernetes_version == "v1.33.1"
+
+
+def test_an_unknown_cluster_is_not_found(owner: FleetOwner) -> None:
+    with pytest.raises(NotFound, match="'nobody'"):
+        owner.view("nobody")
+
+
+async def test_a_restart_takes_over_what_was_committed(
+    store: PostgresStore, fleet: FleetOwner, registration: Registration, reporting: Reporting
+) -> None:
+    reports = {"a": make_report(3, grades={2: 1}), "b": make_report(1, epoch=7)}
+    credentials = await join_and_report(registration, reporting, reports)
+    base = (await registration.get_cluster("b")).cluster
+    await registration.update_cluster(replace(base, region="south"), None)
+    hello = AgentHello(epoch=7, agent_version="0.2", kubernetes_version="v1.34.0")
+    await reporting.connected("b", hello, credentials["b"].id)
+    again = FleetOwner(store)
+    await again.load(grace_until=700.0)
+    assert again.snapshot.states == fleet.snapshot.states
+    assert again.snapshot.generation == fleet.snapshot.generation
+    for name in ("a", "b"):
+        presence = fleet.view(name).presence
+        forgotten = replace(
+            presence, connected=False, last_heartbeat_at=None, silent_after=700.0, epoch=0
+        )
+        assert again.view(name).presence == forgotten
+
+
+def pools(cpu_millis: int) -> ReportedPools:
+    """Two equal nodes."""
+    return ReportedPools(
+        label_keys=(),
+        pools=(ReportedPool(),),
+        resources=("cpu", "pods"),
+        cell_pools=(0,),
+        counts=(2,),
+        minimums=(cpu_millis, 10),
+        spreads=(0, 0),
+        surpluses=(0, 0),
+    )
+
+
+def pooled(owner: FleetOwner) -> list[int | None]:
+    """What a node has free, by cluster."""
+    return [
+        None if each is None else int(each.cells.min_rk[0, 0])
+        for each in owner.snapshot.cells.pools
+    ]
+
+
+def test_pools_follow_the_reports(owner: FleetOwner) -> None:
+    for name in ("a", "b"):
+        owner.put_cluster(Cluster(name=name))
+    assert pooled(owner) == [None, None]
+    first = replace(make_report(1), pools=pools(4000))
+    owner.put_report("b", first, 1.0)
+    assert pooled(owner) == [None, 4000]
+    cells = owner.snapshot.cells
+    known = owner.view("b").state.report
+    assert known is not None
+    owner.put_report("b", replace(known, snapshot_time=900.0), 2.0)
+    assert owner.snapshot.cells is cells
+    owner.put_report("a", replace(make_report(1), pools=pools(1000)), 3.0)
+    owner.put_report("b", replace(make_report(2), pools=pools(2000)), 3.0)
+    assert pooled(owner) == [1000, 2000]
+    owner.put_report("b", replace(make_report(3), pools=None), 4.0)
+    assert pooled(owner) == [1000, None]
+    owner.put_cluster(Cluster(name="c"))
+    assert pooled(owner) == [1000, None, None]
+    owner.remove("a")
+    assert pooled(owner) == [None, None]
+
+
+PROMISES = st.dictionaries(NAMES, st.integers(0, 4), min_size=1, max_size=3)
+HAPPENINGS = st.lists(
+    st.one_of(
+        st.tuples(st.just("decide"), st.sampled_from(["x", "y", "z"]), PROMISES),
+        st.tuples(st.just("report"), NAMES, st.integers(0, 3)),
+    ),
+    max_size=20,
+)
+Told = partial[None]
+
+
+def four_clusters() -> FleetOwner:
+    owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
+    for name in "abcd":
+        owner.put_cluster(Cluster(name=name))
+        owner.put_report(name, replace(make_report(1), pools=pools(1000)), 1.0)
+    return owner
+
+
+def told_in_order(happenings: list[tuple[Any, ...]]) -> list[Told]:
+    """What a journal would tell, with the versions that the store would give."""
+    versions = dict.fromkeys("abcd", four_clusters().ledger("a").version)
+    sequences = dict.fromkeys("abcd", 1)
+    told: list[Told] = []
+    for number, happening in enumerate(happenings):
+        match happening:
+            case "decide", name, replicas:
+                clusters = {}
+                for cluster, count in replicas.items():
+                    versions[cluster] += 1
+                    share = Share(
+                        requirements=ReplicaRequirements(request={"cpu": 100}), replicas=count
+                    )
+                    clusters[cluster] = ClusterShares(
+                        version=versions[cluster], shares=(share,) if count else ()
+                    )
+                change = BindingChanged(
+                    namespace="", name=name, decision=f"d{number}", clusters=clusters
+                )
+                told.append(partial(FleetOwner.apply, change=change))
+            case "report", cluster, bound:
+                versions[cluster] += 1
+                sequences[cluster] += 1
+                report = replace(
+                    make_report(sequences[cluster]),
+                    pools=pools(1000),
+                    interest_version=versions[cluster] - 1,
+                    echoes=(echo("x", {"cpu": 100}, bound),),
+                )
+                told.append(
+                    partial(put_told, cluster=cluster, report=report, version=versions[cluster])
+                )
+    return told
+
+
+def put_told(owner: FleetOwner, cluster: str, report: CapacityReport, version: int) -> None:
+    owner.put_report(cluster, report, float(version), version)
+
+
+@settings(deadline=None)
+@given(HAPPENINGS, st.randoms(use_true_random=False))
+def test_in_whatever_order_it_is_told_a_fleet_comes_to_the_same(
+    happenings: list[tuple[Any, ...]], chance: Random
+) -> None:
+    told = told_in_order(happenings)
+    one, other = four_clusters(), four_clusters()
+    for each in told:
+        each(one)
+    again = [*told, *chance.sample(told, k=len(told) // 2)]
+    chance.shuffle(again)
+    for each in again:
+        each(other)
+        if chance.random() < 0.2:
+            assert other.snapshot.positions
+    assert other.behind() == one.behind() == []
+    assert other.snapshot.ledgers == one.snapshot.ledgers
+    assert other.snapshot.outstanding == one.snapshot.outstanding
+    assert other.snapshot.states == one.snapshot.states
+    for name in "xyz":
+        assert other.holdings(name) == one.holdings(name)
+    for position, room in enumerate(other.snapshot.rooms.rooms):
+        assert room is not None
+        held = one.snapshot.outstanding.get(position, ())
+        assert sorted(room.outstanding, key=repr) == sorted(held, key=repr)
+
+
+def test_a_change_waits_until_the_one_before_it_is_here() -> None:
+    owner = four_clusters()
+    first, second, third = told_in_order(
+        [("decide", "x", {"a": 1}), ("report", "a", 0), ("decide", "y", {"a": 2, "b": 1})]
+    )
+    seen: list[Change] = []
+    owner.observe(seen.append)
+    third(owner)
+    second(owner)
+    assert owner.holdings("y") == ("b",)
+    assert owner.behind() == ["a"]
+    assert [type(each) for each in seen] == [BindingChanged]
+    first(owner)
+    assert owner.holdings("y") == ("a", "b")
+    assert [type(each) for each in seen[1:]] == [BindingChanged, ReportAdvanced, BindingChanged]
+    seen.clear()
+    for each in (first, second, third):
+        each(owner)
+    assert seen == []
+
+
+def test_the_rooms_that_decisions_were_packed_into_are_taken_over() -> None:
+    owner = four_clusters()
+    (decide,) = told_in_order([("decide", "x", {"a": 1})])
+    change = decide.keywords["change"]
+    base = owner.snapshot
+    room = base.rooms.rooms[0]
+    assert room is not None
+    share = change.clusters["a"].shares[0]
+    ledger = owner.ledger("a").decided("x", "d", [share])
+    packed = base.rooms.with_rooms({0: room.with_one(ledger.outstanding()[0])})
+    after = base.with_promises(packed, {0: ledger})
+    owner.adopt(base, after, [change])
+    assert owner.snapshot is after
+    assert owner.ledger("a") is ledger
+    assert owner.holdings("x") == ("a",)
+    # What was packed before something else happened does not hold that.
+    other = four_clusters()
+    base = other.snapshot
+    after = base.with_promises(packed, {0: ledger})
+    other.put_report("a", replace(make_report(2), pools=pools(700)), 2.0)
+    other.adopt(base, after, [change])
+    assert pooled(other)[0] == 700
+
+
+def test_what_came_before_its_turn_follows_what_is_taken_over() -> None:
+    owner = four_clusters()
+    decide, report = told_in_order([("decide", "x", {"a": 1}), ("report", "a", 1)])
+    change = decide.keywords["change"]
+    base = owner.snapshot
+    ledger = owner.ledger("a").decided("x", "d", change.clusters["a"].shares)
+    after = base.with_promises(base.rooms, {0: ledger})
+    report(owner)
+    owner.adopt(base, after, [change])
+    assert owner.behind() == []
+    assert owner.ledger("a").version == ledger.version + 1
+    assert owner.snapshot.outstanding == {}
+
+
+def test_what_finds_no_room_is_shown() -> None:
+    owner = four_clusters()
+    (decide,) = told_in_order([("decide", "x", {"a": 4})])
+    decide(owner)
+    assert owner.view("a").overcommitted == 0
+    owner.put_report("a", replace(make_report(2), pools=pools(100)), 2.0)
+    assert owner.view("a").overcommitted == 2
+    owner.put_report("a", replace(make_report(3), pools=pools(400)), 3.0)
+    assert owner.view("a").overcommitted == 0
+
+
+def test_estimates_forget_nothing_that_is_promised(owner: FleetOwner) -> None:
+    owner.put_cluster(Cluster(name="a"))
+    owner.put_report("a", replace(make_report(cpu_millis=1000), pools=None), 1.0)
+    share = Share(requirements=ReplicaRequirements(request={"cpu": 100}), replicas=4)
+    change = BindingChanged(
+        namespace="", name="x", clusters={"a": ClusterShares(version=3, shares=(share,))}
+    )
+
+    def fitting() -> int:
+        found = answer(
+            owner.snapshot,
+            owner.known_estimates,
+            [share.requirements],
+            None,
+            EstimateOptions(),
+            2.0,
+        )
+        return int(found.estimates[0].replicas_c[0])
+
+    assert fitting() == 10
+    owner.apply(change)
+    assert fitting() == 6

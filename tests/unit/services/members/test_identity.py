@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.model.errors import PreconditionFailed, Unauthenticated, Unavailable
+from federation.services.members.identity import OUTAGE_SECONDS, TRUSTED_SECONDS, Identity
+from federation.services.members.join import Registration
+from federation.services.secrets import make_secret, parse_secret
+from federation.services.values import Principal, PrincipalKind
+from federation.store.postgres import PostgresStore
+from tests.services import UnsteadyStore, join
+from tests.unit.services.conftest import StillClock
+
+
+@pytest.fixture
+def identity(store: PostgresStore, clock: StillClock) -> Identity:
+    return Identity(store, clock)
+
+
+async def revoke_all(engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE credential SET revoked_at = now()"))
+
+
+async def first_admin_token(identity: Identity) -> str:
+    kept: list[str] = []
+    assert await identity.ensure_admin_token(kept.append)
+    return kept[0]
+
+
+def never_kept(token: str) -> None:
+    raise PreconditionFailed("disk full")
+
+
+async def test_the_first_start_makes_the_admin_token_and_later_ones_do_not(
+    identity: Identity,
+) -> None:
+    token = await first_admin_token(identity)
+    assert not await identity.ensure_admin_token(never_kept)
+    assert (await identity.identify(token)).kind is PrincipalKind.ADMIN
+
+
+async def test_of_several_first_starts_one_has_the_token(identity: Identity) -> None:
+    kept: list[str] = []
+    made = await asyncio.gather(*(identity.ensure_admin_token(kept.append) for _ in range(5)))
+    assert sum(made) == len(kept) == 1
+
+
+async def test_a_token_that_could_not_be_kept_was_never_made(identity: Identity) -> None:
+    with pytest.raises(PreconditionFailed, match="disk full"):
+        await identity.ensure_admin_token(never_kept)
+    assert await first_admin_token(identity)
+
+
+async def test_an_agent_is_known_by_its_credential(
+    identity: Identity, registration: Registration
+) -> None:
+    issued = await join(registration, "member1")
+    principal = await identity.identify(issued.credential)
+    assert principal == Principal(
+        kind=PrincipalKind.AGENT, cluster="member1", credential_id=issued.id
+    )
+
+
+async def test_only_hashes_are_stored(
+    identity: Identity, registration: Registration, engine: AsyncEngine
+) -> None:
+    admin = await first_admin_token(identity)
+    issued = await join(registration, "member1")
+    token = await registration.create_join_token("member2")
+    async with engine.connect() as connection:
+        rows = await connection.execute(
+            text(
+                "SELECT id, secret_hash FROM credential UNION ALL SELECT id, secret_hash "
+                "FROM join_token WHERE used_at IS NULL"
+            )
+        )
+        stored = {row.id: bytes(row.secret_hash) for row in rows}
+    for shown in (admin, issued.credential, token.token):
+        identifier, _, secret = shown.partition(".")
+        assert stored[identifier] == hashlib.sha256(secret.encode()).digest()
+        assert len(secret) >= 43  # 256 bits in base64
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "",
+        "nonsense",
+        "{id}",
+        "{id}.",
+        "{id}.x",
+        ".{secret}",
+        "{id}.{secret}x",
+        "x{id}.{secret}",
+        "unknown.{secret}",
+        "{id}.{secret}\0",
+        "{id}.{secret}é",
+        "{id}.{secret}" * 100,
+    ],
+)
+async def test_whatever_is_wrong_with_a_token_is_not_said(identity: Identity, shape: str) -> None:
+    token = await first_admin_token(identity)
+    identifier, _, secret = token.partition(".")
+    with pytest.raises(Unauthenticated) as raised:
+        await identity.identify(shape.format(id=identifier, secret=secret))
+    assert raised.value.message == Unauthenticated().message
+
+
+async def test_a_revoked_credential_is_refused_once_its_trust_has_run_out(
+    identity: Identity, engine: AsyncEngine, clock: StillClock
+) -> None:
+    token = await first_admin_token(identity)
+    await identity.identify(token)
+    await revoke_all(engine)
+    clock.time += TRUSTED_SECONDS + 1
+    with pytest.raises(Unauthenticated):
+        await identity.identify(token)
+
+
+async def test_known_callers_stay_known_while_the_store_is_away_but_not_for_ever(
+    store: PostgresStore, clock: StillClock
+) -> None:
+    unsteady = UnsteadyStore(store)
+    identity = Identity(unsteady, clock)
+    token = await first_admin_token(identity)
+    await identity.identify(token)
+    unsteady.reachable = False
+    clock.time += TRUSTED_SECONDS + 1
+    assert (await identity.identify(token)).kind is PrincipalKind.ADMIN
+    with pytest.raises(Unauthenticated):
+        await identity.identify(token + "x")
+    with pytest.raises(Unavailable):
+        await identity.identify("somebody.else")
+    clock.time += OUTAGE_SECONDS
+    with pytest.raises(Unavailable):
+        await identity.identify(token)
+
+
+async def test_a_remembered_credential_expires_all_the_same(
+    store: PostgresStore, registration: Registration, clock: StillClock
+) -> None:
+    identity = Identity(store, clock)
+    issued = await join(registration, "member1")
+    clock.time = issued.expires_at - 1
+    await identity.identify(issued.credential)
+    async with store._engine.begin() as connection:
+        await connection.execute(text("UPDATE credential SET expires_at = now()"))
+    clock.time = issued.expires_at
+    with pytest.raises(Unauthenticated):
+        await identity.identify(issued.credential)
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_a_token_or_not(token: str) -> None:
+    parsed = parse_secret(token)
+    assert parsed is None or parsed.token == token
+
+
+def test_secrets_differ_and_are_not_shown() -> None:
+    one, other = make_secret(), make_secret()
+    assert one.id != other.id
+    assert one.secret != other.secret
+    assert one.secret not in repr(one)
+    assert one.matches(one.hash)
+    assert not one.matches(other.hash)

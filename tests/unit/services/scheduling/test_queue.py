@@ -1,0 +1,111 @@
+"""Who is decided together: by priority and order, half or all, never two that share a mark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from federation.model.errors import Conflict, LimitExceeded
+from federation.model.placement import Binding
+from federation.services.scheduling.bindings import queue as rules
+from federation.services.scheduling.queue import Request, Waiting, marks_of
+from federation.services.values import Scheduled
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def request(loop: asyncio.AbstractEventLoop, name: str, priority: int = 0) -> Request:
+    answer: asyncio.Future[Scheduled] = loop.create_future()
+    binding = Binding(namespace="shop", name=name, priority=priority)
+    return Request(binding=binding, adopt=False, wait=True, once=None, answer=answer)
+
+
+def hundred_waiting(
+    loop: asyncio.AbstractEventLoop, seconds_each: float, urgent: int | None = None
+) -> Waiting:
+    """A hundred wait, one of which may be urgent, where decisions have long taken so long."""
+    waiting = Waiting()
+    for _ in range(50):
+        waiting.took(seconds_each, 1)
+    for number in range(100):
+        waiting.add(request(loop, f"w{number}", priority=number == urgent))
+    return waiting
+
+
+def names(waiting: Waiting, on_their_way: frozenset[rules.Mark] = frozenset()) -> list[str]:
+    return [name for _, name in waiting.take(on_their_way)]
+
+
+def test_half_of_many_are_taken_by_priority_then_in_the_order_they_came(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    waiting = hundred_waiting(loop, 0.000001, urgent=99)
+    assert names(waiting) == ["w99", *(f"w{number}" for number in range(49))]
+    assert len(names(waiting)) == 25
+    assert len(names(waiting)) == rules.LEAST_BATCH
+
+
+def test_all_are_taken_where_locks_are_dear(loop: asyncio.AbstractEventLoop) -> None:
+    waiting = hundred_waiting(loop, 0.000001)
+    assert len(waiting.take(frozenset(), every=True)) == 100
+
+
+def test_all_are_taken_while_others_are_committed(loop: asyncio.AbstractEventLoop) -> None:
+    committing = frozenset({("binding", "", "another")})
+    assert len(names(hundred_waiting(loop, 0.000001), committing)) == 100
+
+
+def test_slow_decisions_make_small_batches(loop: asyncio.AbstractEventLoop) -> None:
+    assert len(names(hundred_waiting(loop, 1.0))) == rules.LEAST_BATCH
+
+
+def test_what_shares_a_mark_waits_for_the_one_before_it(loop: asyncio.AbstractEventLoop) -> None:
+    waiting = Waiting()
+    first, second, other = (request(loop, name) for name in ("web", "web", "db"))
+    for each in (first, second, other):
+        waiting.add(each)
+    batch = waiting.take(frozenset())
+    assert list(batch.values()) == [first, other]
+    assert names(waiting, marks_of(batch)) == []
+    assert list(waiting.take(frozenset()).values()) == [second]
+
+
+def test_one_that_others_keep_winning_against_goes_alone_and_then_is_told(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    waiting = Waiting()
+    unlucky = request(loop, "web")
+    for _ in range(rules.TRIES_WITHOUT_LOCKS):
+        waiting.again([unlucky])
+        assert len(waiting.take(frozenset())) == 1
+    waiting.add(request(loop, "db", priority=9))
+    waiting.again([unlucky])
+    assert names(waiting) == ["web"]
+    for _ in range(rules.MAX_TRIES):
+        waiting.again([unlucky])
+    assert isinstance(unlucky.answer.exception(), Conflict)
+
+
+def test_nobody_is_taken_who_does_not_wait_any_more(loop: asyncio.AbstractEventLoop) -> None:
+    waiting = Waiting()
+    gone = request(loop, "web")
+    waiting.add(gone)
+    gone.answer.cancel()
+    assert names(waiting) == []
+
+
+def test_no_more_may_wait_than_there_is_patience_for(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "MAX_WAITING", 1)
+    waiting = Waiting()
+    waiting.add(request(loop, "web"))
+    with pytest.raises(LimitExceeded):
+        waiting.add(request(loop, "db"))
