@@ -1,6 +1,7 @@
-"""Create the tables of clusters, credentials, reports, bindings and decisions.
+"""Create the whole schema.
 
-Why: the first schema; there is nothing before it.
+Why: the first release begins here. Databases of builds before it cannot be migrated: start with an
+empty one.
 Roll-out: before the code.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 
 revision = "0001"
 down_revision = None
@@ -25,6 +26,13 @@ def upgrade() -> None:
     create_reports()
     create_decisions()
     create_bindings()
+    create_previews()
+    create_journal()
+    create_history()
+    create_reservations()
+    create_requests()
+    create_duties()
+    create_presences()
 
 
 def create_clusters() -> None:
@@ -81,7 +89,10 @@ def create_secrets() -> None:
             name=op.f("fk_credential_cluster_id_cluster"),
             ondelete="CASCADE",
         ),
-        sa.CheckConstraint("kind IN ('admin', 'agent')", name=op.f("ck_credential_kind_known")),
+        sa.CheckConstraint(
+            "kind IN ('admin', 'agent', 'replica')",
+            name=op.f("ck_credential_kind_known"),
+        ),
         sa.CheckConstraint(
             "(kind = 'agent') = (cluster_id IS NOT NULL)",
             name=op.f("ck_credential_agent_has_cluster"),
@@ -100,7 +111,8 @@ def create_reports() -> None:
         sa.Column("version", sa.BigInteger(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
-        sa.Column("received_at", TIME, nullable=False),
+        sa.Column("received_at", TIME),
+        sa.Column("history", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.PrimaryKeyConstraint("cluster_id", name=op.f("pk_cluster_capacity")),
         sa.ForeignKeyConstraint(
             ["cluster_id"],
@@ -113,7 +125,7 @@ def create_reports() -> None:
     op.create_table(
         "cluster_report",
         sa.Column("cluster_id", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("body", JSONB(), nullable=False),
+        sa.Column("body", JSON(), nullable=False),
         sa.PrimaryKeyConstraint("cluster_id", name=op.f("pk_cluster_report")),
         sa.ForeignKeyConstraint(
             ["cluster_id"],
@@ -150,6 +162,7 @@ def create_decisions() -> None:
     op.create_index(
         op.f("ix_decision_binding_id_created_at"), "decision", ["binding_id", "created_at"]
     )
+    op.create_index(op.f("ix_decision_created_at"), "decision", ["created_at"])
     op.create_table(
         "node_plan",
         sa.Column("decision_id", sa.Uuid(), nullable=False),
@@ -204,8 +217,171 @@ def create_bindings() -> None:
         )
 
 
+def create_previews() -> None:
+    op.create_table(
+        "preview",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("secret_hash", sa.LargeBinary(), nullable=False),
+        sa.Column("binding_id", sa.BigInteger()),
+        sa.Column("binding_generation", sa.BigInteger()),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("decision_id", sa.Uuid()),
+        sa.Column("created_at", TIME, server_default=sa.func.now(), nullable=False),
+        sa.Column("expires_at", TIME, nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_preview")),
+        sa.ForeignKeyConstraint(
+            ["decision_id"],
+            ["decision.id"],
+            name=op.f("fk_preview_decision_id_decision"),
+            ondelete="CASCADE",
+        ),
+        sa.CheckConstraint(
+            "octet_length(secret_hash) = 32", name=op.f("ck_preview_secret_hash_sha256")
+        ),
+        sa.CheckConstraint(
+            "(binding_id IS NULL) = (binding_generation IS NULL)",
+            name=op.f("ck_preview_binding_known_or_new"),
+        ),
+    )
+    op.create_index(op.f("ix_preview_expires_at"), "preview", ["expires_at"])
+    op.create_index(op.f("ix_preview_decision_id"), "preview", ["decision_id"])
+
+
+def create_journal() -> None:
+    op.create_table(
+        "journal",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
+        sa.Column(
+            "xid",
+            sa.BigInteger(),
+            server_default=sa.text("pg_current_xact_id()::text::bigint"),
+            nullable=False,
+        ),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", TIME, server_default=sa.func.now(), nullable=False),
+        sa.Column("nonce", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_journal")),
+    )
+    op.create_index(op.f("ix_journal_xid_id"), "journal", ["xid", "id"])
+    op.create_table(
+        "journal_horizon",
+        sa.Column("is_only", sa.Boolean(), server_default=sa.text("true"), nullable=False),
+        sa.Column("xid", sa.BigInteger(), nullable=False),
+        sa.Column("id", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("is_only", name=op.f("pk_journal_horizon")),
+        sa.CheckConstraint("is_only", name=op.f("ck_journal_horizon_only_one")),
+    )
+
+
+def create_history() -> None:
+    op.create_table(
+        "history",
+        sa.Column("is_only", sa.Boolean(), server_default=sa.text("true"), nullable=False),
+        sa.Column("id", sa.Uuid(), server_default=sa.func.gen_random_uuid(), nullable=False),
+        sa.Column("database", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("is_only", name=op.f("pk_history")),
+        sa.CheckConstraint("is_only", name=op.f("ck_history_only_one")),
+    )
+    op.execute("INSERT INTO history (database) VALUES ('')")
+
+
+def create_reservations() -> None:
+    op.create_table(
+        "reservation",
+        sa.Column("namespace", NAME, nullable=False),
+        sa.Column("name", NAME, nullable=False),
+        sa.Column("uid", sa.Text(), nullable=False),
+        sa.Column("clusters", ARRAY(sa.Text()), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("lease_expires_at", TIME),
+        sa.PrimaryKeyConstraint("namespace", "name", name=op.f("pk_reservation")),
+    )
+    op.create_index(
+        op.f("ix_reservation_lease_expires_at"),
+        "reservation",
+        ["lease_expires_at"],
+        postgresql_where=sa.text("lease_expires_at IS NOT NULL"),
+    )
+
+
+def create_requests() -> None:
+    op.create_table(
+        "request",
+        sa.Column("caller", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("body_hash", sa.LargeBinary(), nullable=False),
+        sa.Column("answer", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", TIME, server_default=sa.func.now(), nullable=False),
+        sa.PrimaryKeyConstraint("caller", "key", name=op.f("pk_request")),
+        sa.CheckConstraint(
+            "octet_length(body_hash) = 32", name=op.f("ck_request_body_hash_sha256")
+        ),
+    )
+    op.create_index(op.f("ix_request_created_at"), "request", ["created_at"])
+
+
+def create_duties() -> None:
+    op.create_table(
+        "duty",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("holder", sa.Text(), nullable=False),
+        sa.Column("token", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", TIME, nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_duty")),
+        sa.CheckConstraint("token >= 1", name=op.f("ck_duty_token_positive")),
+    )
+
+
+def create_presences() -> None:
+    op.create_table(
+        "presence",
+        sa.Column("cluster_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("replica", sa.Text(), nullable=False),
+        sa.Column("epoch", sa.BigInteger(), nullable=False),
+        sa.Column("heard_at", TIME, nullable=False),
+        sa.Column("clock_offset_seconds", sa.Double(), nullable=False),
+        sa.Column("confirmed_sequence", sa.BigInteger(), nullable=False),
+        sa.Column("blind_seconds", sa.Double(), server_default="0", nullable=False),
+        sa.Column("blind_reason", sa.Text(), server_default="", nullable=False),
+        sa.Column("blind_message", sa.Text(), server_default="", nullable=False),
+        sa.Column("skipped_objects", sa.BigInteger(), server_default="0", nullable=False),
+        sa.PrimaryKeyConstraint("cluster_id", name=op.f("pk_presence")),
+        sa.ForeignKeyConstraint(
+            ["cluster_id"],
+            ["cluster.id"],
+            name=op.f("fk_presence_cluster_id_cluster"),
+            ondelete="CASCADE",
+        ),
+        prefixes=["UNLOGGED"],
+    )
+    op.create_table(
+        "replica",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("endpoint", sa.Text(), nullable=False),
+        sa.Column("heard_at", TIME, nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_replica")),
+        prefixes=["UNLOGGED"],
+    )
+
+
 def downgrade() -> None:
+    promised = op.get_bind().scalar(sa.text("SELECT count(*) FROM reservation"))
+    if promised:
+        raise RuntimeError(
+            f"{promised} bindings hold promises, which would be lost: the same capacity would be "
+            "promised again. Release them first (fedctl release)."
+        )
     for table in (
+        "replica",
+        "presence",
+        "duty",
+        "request",
+        "reservation",
+        "history",
+        "journal_horizon",
+        "journal",
+        "preview",
         "binding",
         "node_plan",
         "decision",
