@@ -24,7 +24,7 @@ from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
 from estimator.nodes import Owner, Pod
 from estimator.placing.incoming import IncomingPod
-from estimator.placing.place import MOST_ALLOCATED, NodePlan, PlaceOrder, beside, place_shares
+from estimator.placing.place import MOST_ALLOCATED, beside, place_shares
 from estimator.placing.plans import NOT_FOLLOWED, Plans, Standing, echoes_with
 from estimator.sight import CURRENT, Sight, View
 from estimator.snapshot import Snapshot
@@ -39,6 +39,7 @@ from federation.model.cluster import (
 from federation.model.echoes import InterestUpdate, PodSighting, PodState
 from federation.model.errors import Unavailable
 from federation.model.grades import ResourceModel
+from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.pools.values import DEFAULT_BUDGET
 from federation.model.reported_pools import reported_pools
 from federation.model.shapes import Echo
@@ -190,7 +191,7 @@ class WatchedCluster:
         self.asked(share.requirements.node_claim for share in order.shares)
         if order.planned and self.follows_claims:
             return self._plans.order(snapshot, order, now, self._strategy)
-        self._plans.give_up(order.binding)
+        self._plans.give_up(order.binding_key)
         plan = place_shares(snapshot, self.claims, order, now, self._strategy)
         if order.planned and not plan.message:
             return replace(plan, message=NOT_FOLLOWED)

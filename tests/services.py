@@ -16,6 +16,7 @@ from federation.model.cluster import (
 )
 from federation.model.errors import Unavailable
 from federation.model.grades import DEFAULT_MODEL, model_hash
+from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
@@ -34,9 +35,6 @@ from federation.services.values import (
     Enrollment,
     ExactQuestion,
     IssuedCredential,
-    NodePlan,
-    NodeShare,
-    PlaceOrder,
     Scheduled,
 )
 

@@ -11,7 +11,6 @@ from operator import itemgetter
 from typing import Final
 
 from estimator.agent import Rhythm
-from estimator.placing.place import NodePlan, PlaceOrder, ShareOrder
 from estimator.sight import View
 from federation.codec.models import read_model
 from federation.codec.reports import report_to_message
@@ -20,6 +19,7 @@ from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.cluster import CapacityReport
 from federation.model.grades import ResourceModel
+from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     CredentialStored,
@@ -92,7 +92,8 @@ def heartbeat_message(cluster: str, sent: CapacityReport, view: View) -> Connect
 
 def order_from_message(request: PlaceRequest) -> PlaceOrder:
     return PlaceOrder(
-        binding=request.binding,
+        decision_id=request.decision_id,
+        binding_key=request.binding,
         shares=tuple(
             ShareOrder(
                 component=share.component,

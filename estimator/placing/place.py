@@ -20,61 +20,12 @@ from estimator.cluster.claims import NodeClaim, NodeClaims
 from estimator.estimation.filter import feasible_n
 from estimator.estimation.fit import without_slots
 from estimator.snapshot import BoolArray, Int64Array, Snapshot
+from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder, ShareOrder
 from federation.model.resources import CPU, MEMORY, PODS
-from federation.model.workload import ReplicaRequirements
 
 MOST_ALLOCATED: Final = MostAllocated(
     weights=(ResourceWeight(resource=CPU, weight=1), ResourceWeight(resource=MEMORY, weight=1))
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareOrder:
-    """Replicas of one component; single-template workloads have no component name."""
-
-    component: str = ""
-    replicas: int
-    requirements: ReplicaRequirements
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceOrder:
-    """What to find nodes for. ``binding`` is its namespace/name, by which claims are held.
-
-    ``planned``: every replica is to have a claim, or to be told that it has none.
-    """
-
-    binding: str
-    shares: tuple[ShareOrder, ...]
-    planned: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShare:
-    """Replicas placed on one node, with the node's score for the first of them.
-
-    The ``scale`` is the most that the strategy can score, or the least, with its sign turned.
-    """
-
-    node: str
-    component: str
-    replicas: int
-    score: float
-    scale: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodePlan:
-    """Where the shares go. ``message`` says why, when ``unplaced`` is not 0.
-
-    ``claimed``: every replica that is not bound has a claim, and somebody here follows claims.
-    """
-
-    nodes: tuple[NodeShare, ...] = ()
-    unplaced: int = 0
-    message: str = ""
-    strategy: str = ""
-    claimed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +50,11 @@ def place_shares(
     What the binding claimed before is released first: this order replaces it.
     """
     claims.expire(now)
-    claims.release(order.binding)
+    claims.release(order.binding_key)
     seatings = seat(snapshot, list(claims.all()), order.shares, strategy)
     held = [claim for seating in seatings for claim in seating.claims]
     if held:
-        claims.hold(order.binding, held, now)
+        claims.hold(order.binding_key, held, now)
     return NodePlan(
         nodes=tuple(node for seating in seatings for node in seating.nodes),
         unplaced=sum(seating.unplaced for seating in seatings),

@@ -14,16 +14,10 @@ from estimator.binpack.strategy import Strategy
 from estimator.cluster.claims import EXPIRY_SECONDS, NodeClaim, NodeClaims, first_replicas
 from estimator.cluster.echoes import EchoCount
 from estimator.nodes import PodState
-from estimator.placing.place import (
-    NodePlan,
-    NodeShare,
-    PlaceOrder,
-    ShareOrder,
-    arrays_beside,
-    seat,
-)
+from estimator.placing.place import arrays_beside, seat
 from estimator.snapshot import BoolArray, Snapshot
 from federation.model.echoes import InterestUpdate, SoughtShape
+from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder, ShareOrder
 from federation.model.resources import PODS
 from federation.model.shapes import Echo, ReservationKey, request_shape
 
@@ -52,10 +46,10 @@ class Plans:
     ) -> NodePlan:
         """Claim nodes for every replica that is not bound yet, or leave all claims as they were."""
         self._claims.expire(now)
-        self._claims.release(order.binding)
-        before = {key: self._claims.planned(key) for key in self._of_binding(order.binding)}
+        self._claims.release(order.binding_key)
+        before = {key: self._claims.planned(key) for key in self._of_binding(order.binding_key)}
         others = _without(self._claims.all(), before.values())
-        keys = [_key(order.binding, share) for share in order.shares]
+        keys = [_key(order.binding_key, share) for share in order.shares]
         bound = [
             self._bound(key, share.replicas) for key, share in zip(keys, order.shares, strict=True)
         ]

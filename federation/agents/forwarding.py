@@ -20,9 +20,10 @@ from federation.agents.messages import (
 from federation.agents.sessions import NOT_CONNECTED, Sessions
 from federation.client.failures import error_of
 from federation.model.errors import DeadlineMissed, InvalidRequest, Unavailable
+from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.services.journal_ports import Replica
 from federation.services.ports import Clock
-from federation.services.values import ExactQuestion, NodePlan, PlaceOrder
+from federation.services.values import ExactQuestion
 from federation.v1.peers_pb2 import AskAgentRequest, AskAgentResponse
 from federation.v1.peers_pb2_grpc import PeersStub
 

@@ -17,14 +17,12 @@ from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, Unavailable
+from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder
 from federation.services.values import (
     AgentHello,
     AgentSight,
     ExactQuestion,
     IssuedCredential,
-    NodePlan,
-    NodeShare,
-    PlaceOrder,
     Placer,
     WelcomeFacts,
 )

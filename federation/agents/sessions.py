@@ -29,7 +29,8 @@ from federation.model.errors import (
     LimitExceeded,
     Unavailable,
 )
-from federation.services.values import ExactQuestion, IssuedCredential, NodePlan, PlaceOrder
+from federation.model.node_plans import NodePlan, PlaceOrder
+from federation.services.values import ExactQuestion, IssuedCredential
 from federation.v1.agents_pb2 import (
     ConnectResponse,
     EstimateReply,

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from federation.model.cluster import CapacityReport, Cluster
 from federation.model.errors import FederationError
+from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.placement import Binding
 from federation.services.journal_ports import (
     Duties,
@@ -26,8 +27,6 @@ from federation.services.values import (
     AgentFacts,
     DecisionRecord,
     ExactQuestion,
-    NodePlan,
-    PlaceOrder,
     PrincipalKind,
     Verdict,
 )

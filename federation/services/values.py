@@ -16,6 +16,7 @@ from federation.capacity.cluster_room import Room
 from federation.model.cluster import Blindness, Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.grades import ResourceModel
+from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding, binding_key
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import Component, ReplicaRequirements
@@ -233,54 +234,6 @@ class ExactQuestion:
     shapes: tuple[ReplicaRequirements, ...] = ()
     components: tuple[Component, ...] = ()
     assumed: tuple[tuple[Component, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareOrder:
-    """Replicas of one component for an agent to place; single templates have no component name."""
-
-    component: str = ""
-    replicas: int
-    requirements: ReplicaRequirements
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceOrder:
-    """Choose nodes for one cluster's shares of a decision; ``planned`` ones hang on claims."""
-
-    decision_id: str
-    binding_key: str
-    shares: tuple[ShareOrder, ...]
-    planned: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShare:
-    """Replicas of a component placed on one node, with the node's score.
-
-    The ``scale`` is the most that the agent's strategy can score.
-    """
-
-    node: str
-    component: str = ""
-    replicas: int
-    score: float = 0.0
-    scale: float = 100.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodePlan:
-    """An agent's answer for its cluster's shares. ``message`` says why ``unplaced`` is not 0.
-
-    ``claimed``: the nodes are claimed, and a placer there follows claims.
-    """
-
-    cluster: str
-    nodes: tuple[NodeShare, ...] = ()
-    unplaced: int = 0
-    message: str = ""
-    strategy: str = ""
-    claimed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

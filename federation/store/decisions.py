@@ -15,9 +15,10 @@ from sqlalchemy import LargeBinary, Text, Uuid, bindparam, delete, func, select,
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.model.node_plans import NodePlan
 from federation.model.workload import TargetCluster
 from federation.services.ports import NewDecision, Settled, StoredBinding
-from federation.services.values import DecisionRecord, NodePlan
+from federation.services.values import DecisionRecord
 from federation.store.bindings import groups_of
 from federation.store.rows import (
     binding_spec,

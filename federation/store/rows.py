@@ -14,13 +14,14 @@ from sqlalchemy import Row
 
 from federation.model.cluster import Cluster
 from federation.model.grades import DEFAULT_MODEL
+from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.services.packed_previews import unpacked_preview
 from federation.services.packed_traces import unpacked_trace
 from federation.services.ports import StoredBinding, StoredCluster, StoredPreview
-from federation.services.values import AgentFacts, DecisionRecord, NodePlan
+from federation.services.values import AgentFacts, DecisionRecord
 
 Document = dict[str, Any]
 

@@ -17,6 +17,7 @@ from federation.model.errors import (
     NotFound,
     PreconditionFailed,
 )
+from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.placement import Binding, binding_key
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
@@ -34,11 +35,8 @@ from federation.services.values import (
     BindingView,
     DecisionRecord,
     HeldReservation,
-    NodePlan,
     Once,
-    PlaceOrder,
     Scheduled,
-    ShareOrder,
 )
 
 NOT_CONNECTED = "the agent is not connected"

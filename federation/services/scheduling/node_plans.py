@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from federation.model.node_plans import NodePlan
 from federation.services.ports import Store
-from federation.services.values import NodePlan
 
 # The first of a batch waits a moment so that others can join it.
 BATCH_SECONDS = 0.02

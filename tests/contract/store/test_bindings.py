@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.model.node_plans import NodePlan, NodeShare
 from federation.model.placement import (
     AffinityGroup,
     Binding,
@@ -35,13 +36,7 @@ from federation.model.workload import (
 )
 from federation.scheduler.decision import Decision, Outcome
 from federation.services.ports import Peers, StoredBinding
-from federation.services.values import (
-    DecisionRecord,
-    NodePlan,
-    NodeShare,
-    ReportEvidence,
-    Verdict,
-)
+from federation.services.values import DecisionRecord, ReportEvidence, Verdict
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision
 from tests.stores import add_binding, keep_decision, put_binding

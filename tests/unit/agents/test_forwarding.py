@@ -22,17 +22,12 @@ from federation.agents.forwarding import (
 )
 from federation.agents.sessions import NOT_CONNECTED, Session, Sessions
 from federation.model.errors import DeadlineMissed, Unauthenticated, Unavailable
+from federation.model.node_plans import PlaceOrder, ShareOrder
 from federation.model.workload import ReplicaRequirements
 from federation.rpc.interceptors import Gate
 from federation.rpc.peers import PeersServicer
 from federation.services.journal_ports import Replica
-from federation.services.values import (
-    ExactQuestion,
-    PlaceOrder,
-    Principal,
-    PrincipalKind,
-    ShareOrder,
-)
+from federation.services.values import ExactQuestion, Principal, PrincipalKind
 from federation.v1.agents_pb2 import ConnectResponse, EstimateReply, PlaceReply
 from federation.v1.peers_pb2_grpc import add_PeersServicer_to_server
 from tests.patience import PATIENCE_SECONDS

@@ -14,8 +14,9 @@ from federation.agents.messages import (
 )
 from federation.model.errors import InvalidRequest
 from federation.model.grades import DEFAULT_MODEL, ResourceModel
+from federation.model.node_plans import NodeShare, PlaceOrder, ShareOrder
 from federation.model.workload import ReplicaRequirements
-from federation.services.values import NodeShare, PlaceOrder, Placer, ShareOrder, WelcomeFacts
+from federation.services.values import Placer, WelcomeFacts
 from federation.v1.agents_pb2 import Heartbeat, Hello, PlaceReply
 from federation.v1.agents_pb2 import NodeShare as NodeShareMessage
 from federation.v1.resource_pb2 import ApiEnablement, ApiResource

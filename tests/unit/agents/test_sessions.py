@@ -13,8 +13,8 @@ from federation.model.errors import (
     PermissionRefused,
     Unavailable,
 )
+from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.workload import ReplicaRequirements
-from federation.services.values import NodePlan, PlaceOrder, ShareOrder
 from federation.v1.agents_pb2 import Ack, ConnectResponse, PlaceReply
 
 ORDER = PlaceOrder(

@@ -15,9 +15,9 @@ from estimator.agent import WatchedCluster
 from estimator.control_plane.enrolment import Identity
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.live import LiveSource
-from estimator.placing.place import NodePlan, PlaceOrder, ShareOrder
 from federation.model.errors import PreconditionFailed, Unavailable
 from federation.model.grades import DEFAULT_MODEL
+from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.resources import CPU, PODS
 from federation.model.workload import ReplicaRequirements
 from tests.kubeapi.documents import namespace, node, pod
@@ -106,7 +106,7 @@ async def test_lost_contact_is_dated_and_found_again(server: KubeApiServer, tmp_
 
 def place(member: WatchedCluster) -> NodePlan:
     share = ShareOrder(replicas=1, requirements=ReplicaRequirements(request={CPU: 500}))
-    return member.place(PlaceOrder(binding="shop/web", shares=(share,)), 0.0)
+    return member.place(PlaceOrder(binding_key="shop/web", shares=(share,)), 0.0)
 
 
 async def test_karmadas_node_set_sees_pods_that_ended(

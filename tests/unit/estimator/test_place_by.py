@@ -10,9 +10,10 @@ from estimator.agent import WatchedCluster
 from estimator.app import placing_strategy
 from estimator.binpack.least_allocated import LeastAllocated
 from estimator.binpack.strategy import ResourceWeight
-from estimator.placing.place import MOST_ALLOCATED, NodePlan, PlaceOrder, ShareOrder
+from estimator.placing.place import MOST_ALLOCATED
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
 from federation.model.errors import InvalidRequest
+from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.workload import ReplicaRequirements
 from tests.extenders import pod, two_nodes
 
@@ -29,7 +30,7 @@ def profiles(*names: str) -> ScoringConfiguration:
 
 def placed(cluster: WatchedCluster) -> NodePlan:
     share = ShareOrder(replicas=1, requirements=ReplicaRequirements(request={"cpu": 1000}))
-    return cluster.place(PlaceOrder(binding="shop/web", shares=(share,)), 0.0)
+    return cluster.place(PlaceOrder(binding_key="shop/web", shares=(share,)), 0.0)
 
 
 def test_the_strategy_decides_from_when_it_is_set() -> None:

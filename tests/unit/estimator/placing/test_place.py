@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from estimator.cluster.cache import ClusterCache
 from estimator.cluster.claims import EXPIRY_SECONDS, NodeClaims
 from estimator.nodes import Node, Pod, PodState
-from estimator.placing.place import NodePlan, PlaceOrder, ShareOrder, place_shares
+from estimator.placing.place import place_shares
+from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.resources import CPU, MEMORY, PODS
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
@@ -32,7 +33,7 @@ class World:
     def place(
         self, binding: str, *shares: ShareOrder, now: float = NOW
     ) -> tuple[NodePlan, dict[str, int]]:
-        order = PlaceOrder(binding=binding, shares=shares)
+        order = PlaceOrder(binding_key=binding, shares=shares)
         plan = place_shares(self.cache.snapshot(), self.claims, order, now)
         return plan, {share.node: share.replicas for share in plan.nodes}
 

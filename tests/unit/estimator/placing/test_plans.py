@@ -12,9 +12,9 @@ from estimator.agent import UNGRADED, WatchedCluster
 from estimator.cluster.claims import EXPIRY_SECONDS
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node, Pod, PodState
-from estimator.placing.place import NodePlan, PlaceOrder, ShareOrder
 from estimator.placing.plans import NOT_FOLLOWED
 from federation.model.echoes import Interest, InterestUpdate, Owner, PodOrigin, SoughtShape
+from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.resources import CPU, MEMORY, PODS
 from federation.model.shapes import ReservationKey, request_shape
@@ -52,7 +52,7 @@ class World:
 
     def order(self, replicas: int, *, planned: bool = True, cpu: int = 1000) -> NodePlan:
         share = ShareOrder(replicas=replicas, requirements=requirements(cpu))
-        order = PlaceOrder(binding="shop/web", shares=(share,), planned=planned)
+        order = PlaceOrder(binding_key="shop/web", shares=(share,), planned=planned)
         return self.member.place(order, NOW)
 
     def tell(self, planned: int | None, version: int = 1, *, whole: bool = False) -> None:
