@@ -5,7 +5,6 @@ Must stay empty of imports.
 - ``agent``: what the agent knows and answers: reports in sequence, heartbeats, and places for
   replicas
 - ``app``: builds an agent out of its settings and runs it: source, credential, stream
-- ``backoff``: waiting between tries: exponential, with full jitter, up to a cap
 - ``binder``: binds pending pods that name this scheduler: a queue, gangs, a lease, and the
   Binding API
 - ``binpack``: the binpack scorer: which node of one cluster should take the next replica

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 import time
 import uuid
@@ -17,7 +16,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeVar
 
 from estimator.agent import Agent, WatchedCluster
-from estimator.backoff import Backoff
 from estimator.binder.binder import SCHEDULER_NAME, Binder
 from estimator.binder.election import Election
 from estimator.binpack.strategy import Strategy
@@ -42,6 +40,7 @@ from estimator.scoring_settings import ExtenderSettings
 from estimator.settings import RunSettings
 from estimator.sources import DumpSource, ScriptSource, Source
 from federation.model.errors import InvalidRequest, PreconditionFailed, Unauthenticated, Unavailable
+from federation.runtime.backoff import Backoff, uniform
 
 # So long pods wait for a control plane that is away, when an agent starts.
 PROMISES_SECONDS: Final = 30.0
@@ -49,11 +48,6 @@ PROMISES_SECONDS: Final = 30.0
 Answer = TypeVar("Answer")
 
 logger = logging.getLogger(__name__)
-
-
-def uniform(ceiling: float) -> float:
-    """Anything between 0 and ``ceiling``."""
-    return random.uniform(0.0, ceiling)  # noqa: S311 - jitter, no secret
 
 
 def open_source(settings: RunSettings) -> Source:
@@ -377,7 +371,7 @@ async def _keep_speaking(
         placer=settings.scoring.placer,
     )
     agent = Agent(source.member, epoch=epoch, clock=time.time)
-    await keep_connected(lambda: dialler.open(ca_pem), agent, speaker, stopping, Backoff(uniform))
+    await keep_connected(lambda: dialler.open(ca_pem), agent, speaker, stopping, Backoff())
 
 
 def _joining(settings: RunSettings) -> Joining:
@@ -394,7 +388,7 @@ def _dialler(settings: RunSettings) -> Dialler:
 
 async def _patiently(attempt: Callable[[], Awaitable[Answer]]) -> Answer:
     """Try until it works; what cannot be reached now may be reached later."""
-    backoff = Backoff(uniform)
+    backoff = Backoff()
     while True:
         try:
             return await attempt()

@@ -40,6 +40,7 @@ from federation.rpc.scoring import ScoringServicer
 from federation.rpc.simulation import SimulationServicer, add_simulation_to_server
 from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
+from federation.runtime.backoff import CAP_SECONDS
 from federation.runtime.files import make_private_directory, write_whole
 from federation.runtime.settings import Address, Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
@@ -98,7 +99,7 @@ READY_SECONDS = 2.0
 UPKEEP_SECONDS = 10.0
 DAY_SECONDS = 86_400.0
 # The longest pause between two tries of an agent.
-DIAL_AGAIN_SECONDS = 30.0
+DIAL_AGAIN_SECONDS = CAP_SECONDS
 GRPC_OPTIONS = (
     # Two servers on one port would share its calls by chance: the second is told instead.
     ("grpc.so_reuseport", 0),

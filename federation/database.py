@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
+from federation.runtime.backoff import Backoff
 from federation.runtime.database_url import masked_url
 from federation.runtime.files import make_private_directory
 from federation.runtime.settings import LoadedSettings, Settings
@@ -77,17 +77,17 @@ def pending_migrations(database: Database, loaded: LoadedSettings) -> list[str]:
     """What is missing in the schema, asked until the database answers or the time is up."""
     seconds = loaded.settings.database_wait_seconds
     deadline = time.monotonic() + seconds
-    pause = FIRST_PAUSE_SECONDS
+    backoff = Backoff(first_seconds=FIRST_PAUSE_SECONDS, cap_seconds=LONGEST_PAUSE_SECONDS)
     while True:
         try:
             return pending(database.url)
         except Unavailable as error:
+            pause = backoff.next_seconds()
             if time.monotonic() + pause > deadline:
                 raise _unreachable(database, loaded, error) from error
             fields = {"database": database.description, "reason": _cause(error)}
             logger.warning("waiting for the database", extra={"fields": fields})
-        time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries, no secret
-        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        time.sleep(pause)
 
 
 async def keep_running(embedded: EmbeddedPostgres) -> None:

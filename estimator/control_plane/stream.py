@@ -15,7 +15,6 @@ import grpc
 import grpc.aio
 
 from estimator.agent import Agent
-from estimator.backoff import Backoff
 from estimator.control_plane.enrolment import refusal
 from estimator.control_plane.estimating import Estimating
 from estimator.control_plane.messages import (
@@ -42,6 +41,7 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from federation.runtime.backoff import Backoff
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     ConnectResponse,

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from estimator.backoff import Backoff
 from estimator.kube.reading import Change
 from estimator.sight import Loss
+from federation.runtime.backoff import Backoff
 
 STOP_SECONDS: Final = 5.0
 # A thread that ran so long had not been started in vain.

@@ -15,7 +15,6 @@ from typing import Final, Generic, Protocol, TypeVar
 import urllib3
 from kubernetes.client.exceptions import ApiException
 
-from estimator.backoff import Backoff
 from estimator.kube.reading import (
     DEFAULT_PATIENCE,
     Change,
@@ -27,6 +26,7 @@ from estimator.kube.reading import (
 )
 from estimator.sight import Loss
 from federation.model.errors import FederationError
+from federation.runtime.backoff import Backoff
 
 MAX_RETRY_AFTER_SECONDS: Final = 60.0
 # One agent a cluster makes no herd, and until the next try it is blind.

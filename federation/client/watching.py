@@ -6,7 +6,6 @@ Must not remember objects: callers are told when to forget theirs.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import grpc.aio
 
 from federation.client.failures import error_of
 from federation.model.errors import Conflict, FederationError, InvalidRequest, Unavailable
+from federation.runtime.backoff import Backoff
 
 RELIST: Final = "RELIST"
 # Bookmarks come every 30 s: who hears nothing for three of them hears nobody.
@@ -45,14 +45,16 @@ class WatchMessage(Generic[E]):
 
 async def watched(open_stream: Open, resource_version: str) -> AsyncGenerator[WatchMessage[Any]]:
     """Without end. Raises what cannot be helped by watching again, or fails at the first try."""
-    version, pause, is_heard = resource_version, FIRST_PAUSE_SECONDS, False
+    backoff = Backoff(first_seconds=FIRST_PAUSE_SECONDS, cap_seconds=LONGEST_PAUSE_SECONDS)
+    version, is_heard = resource_version, False
     if not version:
         yield WatchMessage(relist=True)
     while True:
         try:
             async with aclosing(_responses(open_stream(version))) as responses:
                 async for response in responses:
-                    is_heard, pause = True, FIRST_PAUSE_SECONDS
+                    is_heard = True
+                    backoff.reset()
                     version = response.resource_version
                     yield WatchMessage(events=response.events, resource_version=version)
         except Conflict as error:
@@ -67,8 +69,7 @@ async def watched(open_stream: Open, resource_version: str) -> AsyncGenerator[Wa
         except Unavailable:
             if not is_heard:
                 raise
-        await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
-        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        await asyncio.sleep(backoff.next_seconds())
         if not version:
             yield WatchMessage(relist=True)
 

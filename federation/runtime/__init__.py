@@ -1,7 +1,8 @@
-"""TODO.
+"""What both programs need of their process: settings, waiting, files, logs, the terminal.
 
 - ``allocator``: how the C library keeps memory that was freed: it gives back what a burst of big
   calls needed
+- ``backoff``: waiting between tries: exponential, with full jitter, up to a cap
 - ``database_url``: addresses of databases: which are taken, and how they are shown without their
   secrets
 - ``files``: directories of our own, and files that appear whole, with their mode from the first

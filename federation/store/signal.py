@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from contextlib import suppress
 
 import asyncpg
 
+from federation.runtime.backoff import Backoff
 from federation.store.engine import CONNECT_SECONDS, CONNECTION_ERRORS, driver_target
 from federation.store.lost_peers import notice_lost_server
 
@@ -59,17 +59,16 @@ class JournalSignal:
             self._listening = None
 
     async def _listen(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
+        backoff = Backoff(first_seconds=FIRST_PAUSE_SECONDS, cap_seconds=LONGEST_PAUSE_SECONDS)
         while True:
             try:
                 connection = await asyncpg.connect(**self._arguments)
             except (*CONNECTION_ERRORS, TimeoutError) as error:
                 logger.debug("cannot listen for changes", extra={"reason": str(error)})
             else:
-                pause = FIRST_PAUSE_SECONDS
+                backoff.reset()
                 await self._heed(connection)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            await asyncio.sleep(backoff.next_seconds())
 
     async def _heed(self, connection: asyncpg.Connection) -> None:
         """Tell and be told of appends until the connection ends."""

@@ -62,7 +62,7 @@ REFUSED = [
     ("estimator.cluster.claims", "import estimator.placing.place"),
     ("estimator.cluster.claims", "import estimator.cluster.cache"),
     ("estimator.credential", "import estimator.control_plane"),
-    ("estimator.backoff", "import estimator.nodes"),
+    ("federation.runtime.backoff", "import estimator.nodes"),
 ]
 ALLOWED = [
     ("federation.app", "import federation.rpc, federation.store"),

@@ -31,10 +31,10 @@ SERVER = Path(__file__).with_name("big_cluster.py")
 async def follow(url: str) -> None:
     """Be the agent: everything it loads is loaded here and nowhere else."""
     from estimator.agent import Agent, Rhythm
-    from estimator.app import uniform
     from estimator.estimation.capacity import NodeSet
     from estimator.live import LiveSource
     from federation.model.grades import DEFAULT_MODEL, model_hash
+    from federation.runtime.backoff import uniform
 
     with tempfile.TemporaryDirectory() as directory:
         kubeconfig = write_kubeconfig(Path(directory) / "kubeconfig", url)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from federation.model.errors import FederationError, Unavailable
+from federation.runtime.backoff import Backoff
 from federation.services.fleet.histories import WENT_BACK, Continuity
 from federation.services.fleet.own_entries import Appending, OwnEntries
 from federation.services.fleet.registry import FleetOwner
@@ -109,7 +109,8 @@ class Following:
 
     async def run(self) -> None:
         """Until cancelled."""
-        pause, trouble = FIRST_PAUSE_SECONDS, Trouble(logger, "the journal cannot be read")
+        backoff = Backoff(first_seconds=FIRST_PAUSE_SECONDS, cap_seconds=LONGEST_PAUSE_SECONDS)
+        trouble = Trouble(logger, "the journal cannot be read")
         while True:
             try:
                 await self.follow()
@@ -120,11 +121,10 @@ class Following:
                 else:
                     # Without it this control plane would decide on a fleet of the past for ever.
                     logger.exception("the journal is not followed")
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                await asyncio.sleep(backoff.next_seconds())
             else:
                 trouble.over()
-                pause = FIRST_PAUSE_SECONDS
+                backoff.reset()
                 await self._wait()
 
     async def _wait(self) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 
 from federation.model.cluster import CapacityReport
 from federation.model.errors import FederationError
 from federation.model.shapes import ReservationKey
+from federation.runtime.backoff import Backoff
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import Finished
 from federation.services.ports import Store
@@ -45,18 +45,18 @@ class Finishing:
 
     async def run(self) -> None:
         """Until cancelled."""
-        pause, trouble = AGAIN_SECONDS, Trouble(logger, "what finished is not written")
+        backoff = Backoff(first_seconds=AGAIN_SECONDS, cap_seconds=LONGEST_PAUSE_SECONDS)
+        trouble = Trouble(logger, "what finished is not written")
         while True:
             await self._wanted.wait()
             try:
                 await self.write()
                 trouble.over()
-                pause = AGAIN_SECONDS
+                backoff.reset()
             except FederationError as error:
                 trouble.met(error)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             if self._wanted.is_set():
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
+                await asyncio.sleep(backoff.next_seconds())
 
     async def write(self) -> None:
         """Write what can be written now; the rest stays. Raises Unavailable."""

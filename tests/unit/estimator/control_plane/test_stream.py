@@ -13,7 +13,6 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from estimator.agent import Agent, WatchedCluster
-from estimator.backoff import Backoff
 from estimator.control_plane.channel import Dialler, Endpoint, open_channel
 from estimator.control_plane.stream import Speaker, keep_connected
 from estimator.estimation.capacity import NodeSet
@@ -23,6 +22,7 @@ from federation.model.echoes import PodOrigin
 from federation.model.errors import PermissionRefused, PreconditionFailed, Unauthenticated
 from federation.model.grades import DEFAULT_MODEL, ResourceModel, model_hash
 from federation.model.resources import CPU, MEMORY, PODS
+from federation.runtime.backoff import Backoff
 from federation.v1.agents_pb2 import (
     Ack,
     BindingInterest,

@@ -15,9 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from federation.model.echoes import Owner
 from federation.model.reservations import Share
 from federation.model.workload import ReplicaRequirements
+from federation.services.fleet import journal_reader as module
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
-from federation.services.fleet.registry import journal_reader as module
 from federation.services.journal import (
     BindingChanged,
     Change,
@@ -410,16 +410,13 @@ async def test_while_the_database_is_away_it_tries_ever_less_often(
 
     other.fleet.observe(lambda _: known.set())
     monkeypatch.setattr(module.asyncio, "sleep", note)
+    monkeypatch.setattr(random, "uniform", lambda _least, most: most)
     running = asyncio.create_task(Following(store, other.fleet).run())
     async with asyncio.timeout(PATIENCE_SECONDS):
         await known.wait()
     running.cancel()
     assert len(pauses) >= 6
-    first = module.FIRST_PAUSE_SECONDS
-    assert all(
-        first * 2**place / 2 <= pause <= min(first * 2**place, module.LONGEST_PAUSE_SECONDS)
-        for place, pause in enumerate(pauses[:6])
-    )
+    assert pauses[:6] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
     assert other.fleet.holdings("shop/web") == ("a",)
 
 

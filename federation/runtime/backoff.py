@@ -5,11 +5,17 @@ Must not sleep: callers do, so that they can be woken.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Final
 
 FIRST_SECONDS: Final = 1.0
 CAP_SECONDS: Final = 30.0
+
+
+def uniform(ceiling: float) -> float:
+    """Anything between 0 and ``ceiling``."""
+    return random.uniform(0.0, ceiling)  # noqa: S311 - jitter, no secret
 
 
 class Backoff:
@@ -20,7 +26,7 @@ class Backoff:
 
     def __init__(
         self,
-        uniform: Callable[[float], float],
+        uniform: Callable[[float], float] = uniform,
         *,
         first_seconds: float = FIRST_SECONDS,
         cap_seconds: float = CAP_SECONDS,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimator.backoff import CAP_SECONDS, Backoff
+from federation.runtime.backoff import CAP_SECONDS, Backoff
 
 
 def test_the_ceiling_doubles_up_to_the_cap_and_starts_again() -> None:
