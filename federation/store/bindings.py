@@ -1,13 +1,16 @@
-"""Statements over bindings.
+"""Bindings: their rows, and statements over them.
 
-Must not decide what a placement is: it stores the one it is given.
+Must not decide what a placement is: it stores the one it is given. What has a column of its own is
+not repeated in a document.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
+import msgspec
 from sqlalchemy import (
     Row,
     Select,
@@ -25,14 +28,24 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding
+from federation.model.workload import TargetCluster
 from federation.services.ports import Peers, StoredBinding
-from federation.store.rows import (
-    binding_of,
-    targets_of,
-)
 from federation.store.tables import binding as table
+from federation.store.tables import unix_seconds
 
 Key: TypeAlias = tuple[str, str]
+
+COLUMNS = (
+    "namespace",
+    "name",
+    "uid",
+    "generation",
+    "resource_version",
+    "clusters",
+    "fresh",
+    "last_scheduled_time",
+)
+SPEC = tuple(field.name for field in fields(Binding) if field.name not in COLUMNS)
 
 # Groups have no rows of their own. Numbers are locked in ascending order, whatever they stand for.
 LOCK_GROUPS = text("""
@@ -158,3 +171,30 @@ def _group(binding: Binding, key: str) -> str:
 
 def _where(row: Row[Any]) -> frozenset[str]:
     return frozenset(target.name for target in targets_of(row.clusters))
+
+
+def binding_spec(binding: Binding) -> dict[str, Any]:
+    """Its parts are encoded with the whole that it becomes a part of."""
+    return {name: getattr(binding, name) for name in SPEC}
+
+
+def binding_of(row: Row[Any]) -> StoredBinding:
+    named = {**row.spec, "namespace": row.namespace, "name": row.name}
+    binding = replace(
+        msgspec.convert(named, Binding),
+        uid=row.uid,
+        generation=row.generation,
+        resource_version=row.version,
+        clusters=targets_of(row.clusters),
+        last_scheduled_time=unix_seconds(row.last_scheduled_at),
+    )
+    return StoredBinding(
+        id=row.id,
+        binding=binding,
+        decision_id=str(row.decision_id or ""),
+        observed_affinity=row.observed_affinity,
+    )
+
+
+def targets_of(clusters: Any) -> tuple[TargetCluster, ...]:
+    return msgspec.convert(clusters, tuple[TargetCluster, ...])

@@ -1,6 +1,7 @@
-"""Statements over member clusters.
+"""Member clusters: their rows, and statements over them.
 
-Must not touch reports, beyond reading the newest one along with its cluster.
+Must not touch reports, beyond reading the newest one along with its cluster. What has a column of
+its own is not repeated in a document.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from sqlalchemy import Row, Select, Text, any_, bindparam, delete, func, select, update
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.cluster import Cluster
+from federation.model.grades import DEFAULT_MODEL
 from federation.services.ports import StoredCluster
 from federation.services.values import AgentFacts
-from federation.store.report_rows import BODY, ReportReader
-from federation.store.rows import cluster_of, cluster_spec, document_of, unix_seconds
+from federation.store.reports import BODY, ReportReader
 from federation.store.tables import cluster as table
-from federation.store.tables import cluster_capacity, cluster_report, presence
+from federation.store.tables import cluster_capacity, cluster_report, presence, unix_seconds
+
+COLUMNS = ("name", "uid", "generation", "resource_version", "api_enablements", "ready")
 
 
 class ClusterStatements:
@@ -153,4 +157,33 @@ def _without_report(row: Row[Any]) -> StoredCluster:
 
 
 def _facts(facts: AgentFacts) -> dict[str, object]:
-    return {"facts": document_of(facts), "kubernetes_version": facts.kubernetes_version}
+    return {"facts": _document(facts), "kubernetes_version": facts.kubernetes_version}
+
+
+def cluster_spec(cluster: Cluster) -> dict[str, Any]:
+    return {name: part for name, part in _document(cluster).items() if name not in COLUMNS}
+
+
+def cluster_of(row: Row[Any]) -> StoredCluster:
+    """From the columns of ``cluster``, without a report."""
+    facts = msgspec.convert(row.facts, AgentFacts)
+    cluster = msgspec.convert({**row.spec, "name": row.name}, Cluster)
+    return StoredCluster(
+        id=row.id,
+        cluster=replace(
+            cluster,
+            uid=row.uid,
+            generation=row.generation,
+            resource_version=row.version,
+            api_enablements=facts.api_enablements,
+            # One object for nearly all: reading a fleet's models compares identities first.
+            model=DEFAULT_MODEL if cluster.model == DEFAULT_MODEL else cluster.model,
+        ),
+        facts=facts,
+    )
+
+
+def _document(value: object) -> dict[str, Any]:
+    """A value as builtins, for a JSONB column."""
+    document: dict[str, Any] = msgspec.to_builtins(value, str_keys=True)
+    return document

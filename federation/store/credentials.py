@@ -28,9 +28,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.services.ports import StoredCredential
 from federation.services.values import PrincipalKind
-from federation.store.rows import unix_seconds
 from federation.store.tables import cluster as cluster_table
-from federation.store.tables import credential, join_token
+from federation.store.tables import credential, join_token, unix_seconds
 
 # What ended is kept so long, for who looks into the database for why an agent was refused.
 ENDED_FOR = timedelta(days=1)

@@ -1,6 +1,7 @@
-"""Statements over decisions and the node plans that agents answer.
+"""Decisions, the node plans that agents answer, and previews: their rows, and statements over them.
 
-Must not change a decision once it is stored.
+Must not change a decision once it is stored, nor decide whether a preview may still be committed,
+but by its time.
 """
 
 from __future__ import annotations
@@ -11,24 +12,40 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import LargeBinary, Text, Uuid, bindparam, delete, func, select, text
+import msgspec
+from sqlalchemy import (
+    LargeBinary,
+    Row,
+    Text,
+    Uuid,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.node_plans import NodePlan
 from federation.model.workload import TargetCluster
-from federation.services.ports import NewDecision, Settled, StoredBinding
-from federation.services.values import DecisionRecord
-from federation.store.bindings import groups_of
-from federation.store.rows import (
-    binding_spec,
-    json_text,
-    node_plan_of,
-    record_of,
-    unix_seconds,
+from federation.scheduler.decision import Decision, Outcome
+from federation.services.packed_previews import unpacked_preview
+from federation.services.packed_traces import unpacked_trace
+from federation.services.ports import (
+    NewDecision,
+    NewPreview,
+    Settled,
+    StoredBinding,
+    StoredPreview,
 )
-from federation.store.tables import binding, node_plan
+from federation.services.values import DecisionRecord
+from federation.store.bindings import binding_spec, groups_of, targets_of
+from federation.store.tables import binding, node_plan, unix_seconds
 from federation.store.tables import decision as table
+from federation.store.tables import preview as preview_table
 
 # Bindings and decisions name each other: both are there when the statement ends. A new binding has
 # the version that it would have if it had been added before it was decided.
@@ -106,7 +123,7 @@ class DecisionStatements:
         rows = await self._connection.execute(
             ADD,
             {
-                "rows": json_text([_row(each) for each in given.values()]),
+                "rows": _json_text([_row(each) for each in given.values()]),
                 "traces": [each.trace for each in given.values()],
             },
         )
@@ -130,7 +147,7 @@ class DecisionStatements:
             .where(node_plan.c.decision_id == known_id)
             .order_by(node_plan.c.cluster_name)
         )
-        return record_of(row, tuple(map(node_plan_of, plans)))
+        return record_of(row, tuple(map(_node_plan_of, plans)))
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         is_newest = select(binding.c.id).where(binding.c.decision_id == table.c.id).exists()
@@ -155,9 +172,48 @@ class DecisionStatements:
             {
                 "ids": [UUID(decision_id) for decision_id, _ in newest],
                 "clusters": [cluster for _, cluster in newest],
-                "bodies": [json_text(plan) for plan in newest.values()],
+                "bodies": [_json_text(plan) for plan in newest.values()],
             },
         )
+
+
+class PreviewStatements:
+    """Implements ``ports.Previews`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def add(self, preview: NewPreview, ttl_seconds: int) -> float:
+        await self._connection.execute(
+            delete(preview_table).where(preview_table.c.expires_at < func.now())
+        )
+        statement = (
+            insert(preview_table)
+            .values(
+                id=preview.id,
+                secret_hash=preview.secret_hash,
+                binding_id=preview.base.id if preview.base else None,
+                binding_generation=preview.base.binding.generation if preview.base else None,
+                body=preview.body,
+                expires_at=func.now() + timedelta(seconds=ttl_seconds),
+            )
+            .returning(preview_table.c.expires_at)
+        )
+        expires_at = (await self._connection.execute(statement)).scalar_one()
+        return float(expires_at.timestamp())
+
+    async def lock(self, preview_id: str) -> StoredPreview | None:
+        statement = (
+            select(preview_table)
+            .where(preview_table.c.id == preview_id, preview_table.c.expires_at > func.now())
+            .with_for_update()
+        )
+        row = (await self._connection.execute(statement)).one_or_none()
+        return None if row is None else _preview_of(row)
+
+    async def settle(self, preview_id: str, decision_id: str) -> None:
+        statement = update(preview_table).where(preview_table.c.id == preview_id)
+        await self._connection.execute(statement.values(decision_id=UUID(decision_id)))
 
 
 def _row(new: NewDecision) -> dict[str, Any]:
@@ -211,3 +267,46 @@ def _uuid(decision_id: str) -> UUID | None:
         return UUID(decision_id)
     except ValueError:
         return None
+
+
+def record_of(row: Row[Any], plans: tuple[NodePlan, ...]) -> DecisionRecord:
+    trace, evidence, promises = unpacked_trace(row.trace)
+    return DecisionRecord(
+        id=str(row.id),
+        namespace=row.namespace,
+        name=row.name,
+        binding_generation=row.binding_generation,
+        created_at=row.created_at.timestamp(),
+        decision=Decision(
+            outcome=Outcome(row.outcome),
+            clusters=targets_of(row.clusters),
+            remainder=row.remainder,
+            reason=row.reason,
+            trace=trace,
+        ),
+        evidence=evidence,
+        promises=promises,
+        node_plans=plans,
+    )
+
+
+def _preview_of(row: Row[Any]) -> StoredPreview:
+    binding, verdict = unpacked_preview(row.body)
+    return StoredPreview(
+        id=row.id,
+        secret_hash=row.secret_hash,
+        binding_id=row.binding_id,
+        binding_generation=row.binding_generation,
+        binding=binding,
+        verdict=verdict,
+        decision_id=str(row.decision_id or ""),
+    )
+
+
+def _node_plan_of(body: Any) -> NodePlan:
+    return msgspec.convert(body, NodePlan)
+
+
+def _json_text(value: object) -> str:
+    """For an array of JSON documents, which travel as texts."""
+    return msgspec.json.encode(value).decode()

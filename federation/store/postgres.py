@@ -16,13 +16,12 @@ from federation.model.errors import Unavailable
 from federation.store.bindings import BindingStatements
 from federation.store.clusters import ClusterStatements
 from federation.store.credentials import CredentialStatements
-from federation.store.decisions import DecisionStatements
+from federation.store.decisions import DecisionStatements, PreviewStatements
 from federation.store.duties import DutyStatements
 from federation.store.engine import IMPAIRED, OUTCOME_UNKNOWN, translated
 from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
 from federation.store.presences import PresenceStatements, ReplicaStatements
-from federation.store.previews import PreviewStatements
 from federation.store.reports import ReportStatements
 from federation.store.requests import RequestStatements
 from federation.store.reservations import ReservationStatements

@@ -6,6 +6,8 @@ Check constraints stand on the table, not on a column: migrations lose the latte
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -40,6 +42,11 @@ metadata = MetaData(naming_convention=NAMING)
 # Names are ordered by their bytes, as Python orders them: pages follow the fleet's order.
 NAME = Text(collation="C")
 TIME = DateTime(timezone=True)
+
+
+def unix_seconds(time: datetime | None) -> float | None:
+    """What ``TIME`` holds, as the model counts time."""
+    return None if time is None else time.timestamp()
 
 
 def _created_at() -> Column[object]:

@@ -16,9 +16,9 @@ import asyncpg
 
 from federation.capacity.cluster_room import ReportId
 from federation.services.journal import BindingChanged, Change, StoredReservations
-from federation.store.journal_rows import change_of
-from federation.store.reservation_rows import reservations_of
-from federation.store.rows import record_of
+from federation.store.decisions import record_of
+from federation.store.journal import change_of
+from federation.store.reservations import reservations_of
 from tests.databases import connect
 
 # Entries are not committed in the order of their ids: those of this many before may come late.

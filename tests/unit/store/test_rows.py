@@ -31,8 +31,8 @@ from federation.services.journal import (
     UnknownChange,
 )
 from federation.store.columns import factored, lengthened, multiplied, shortened
-from federation.store.journal_rows import change_of, packed_change
-from federation.store.reservation_rows import clusters_of, packed_reservations, reservations_of
+from federation.store.journal import change_of, packed_change
+from federation.store.reservations import clusters_of, packed_reservations, reservations_of
 
 names = st.text("abc-", min_size=1, max_size=4)
 counts = st.integers(0, 2**62)
