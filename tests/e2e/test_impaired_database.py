@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from federation.services.fleet.registry import journal_reader as following
+from federation.services.fleet import journal_reader as following
 from federation.services.members import presences
 from federation.v1.clusters_pb2 import ListClustersRequest
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED

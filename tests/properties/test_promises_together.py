@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.reserve import (
     FleetRooms,
     Promised,
     certificate_for,
     packable_c,
-    packable_sets_c,
     promise,
 )
 from federation.model.placement import Certificate

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from federation.capacity.cluster_room import ReportId, Room
-from federation.capacity.reserve import FleetRooms, packable_c, packable_sets_c
+from federation.capacity.component_sets import packable_sets_c
+from federation.capacity.reserve import FleetRooms, packable_c
 from federation.model.cluster import Cluster
 from federation.model.estimate import Bound, Estimates, Source
 from federation.model.placement import Binding, ClusterAffinity, ClusterLimit, Placement

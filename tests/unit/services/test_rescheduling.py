@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
-from tests.unit.services.test_scheduling import rows
 
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import (
@@ -30,6 +29,7 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
 from tests.services import DYNAMIC, WEB, apply, decided, make_report, shares
 from tests.unit.services.conftest import StillClock
+from tests.unit.services.scheduling.test_bindings import rows
 
 LOST = Taint(key="unreachable", effect=TaintEffect.NO_EXECUTE)
 

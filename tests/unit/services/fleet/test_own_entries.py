@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import pytest
 
+from federation.services.fleet import own_entries as module
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.own_entries import Appending, OwnEntries
 from federation.services.fleet.registry import FleetOwner
-from federation.services.fleet.registry import own_entries as module
 from federation.services.journal import BindingChanged, Change
 from federation.store.postgres import PostgresStore
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
-from tests.unit.services.test_scheduling import rows
 
 from federation.model.errors import (
     FederationError,
@@ -21,13 +20,14 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles, Score
 from federation.scheduler.state import CycleState
 from federation.services.fleet.registry import FleetOwner
+from federation.services.scheduling import queue as waiting
 from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.bindings import queue as waiting
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
 from tests.services import WEB, Agents, UnsteadyStore, make_scheduling
 from tests.unit.services.conftest import StillClock
+from tests.unit.services.scheduling.test_bindings import rows
 
 
 def item(name: str, **change: object) -> BatchItem:

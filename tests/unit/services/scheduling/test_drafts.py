@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.services.test_promising import fleet_of, pooled
-
 from federation.model.placement import Binding
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Outcome
@@ -15,6 +13,7 @@ from federation.services.ports import Peers
 from federation.services.scheduling.drafts import Decided, Draft, decide_all, decide_rest
 from federation.services.scheduling.working_copy import Working
 from tests.services import WEB
+from tests.unit.services.scheduling.test_working_copy import fleet_of, pooled
 
 NOW = 1.0
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
-from tests.unit.services.test_scheduling import rows
 
 from federation.model.cluster import API_SERVER_UNREACHABLE, Blindness
 from federation.model.errors import FederationError, InvalidRequest, PreconditionFailed
@@ -22,6 +21,7 @@ from federation.services.values import Previewed
 from federation.store.postgres import PostgresStore
 from tests.services import WEB, Agents, Deciders, apply, decided, make_deciders, make_report, shares
 from tests.unit.services.conftest import StillClock
+from tests.unit.services.scheduling.test_bindings import rows
 
 
 @pytest.fixture

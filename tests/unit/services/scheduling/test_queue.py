@@ -9,7 +9,7 @@ import pytest
 
 from federation.model.errors import Conflict, LimitExceeded
 from federation.model.placement import Binding
-from federation.services.scheduling.bindings import queue as rules
+from federation.services.scheduling import queue as rules
 from federation.services.scheduling.queue import Request, Waiting, marks_of
 from federation.services.values import Scheduled
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.model.test_ledger import BINDINGS, COUNTS, SHARES, STEPS, Life
 
 from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import LedgerInWork
+from tests.unit.capacity.test_ledger import BINDINGS, COUNTS, SHARES, STEPS, Life
 
 CHANGES = st.lists(
     st.tuples(BINDINGS, SHARES | st.none(), st.none() | COUNTS.map(lambda ran: {"": ran})),
