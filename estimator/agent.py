@@ -14,19 +14,19 @@ from typing import Final, Protocol
 from estimator.binpack.strategy import Strategy
 from estimator.cluster.cache import ClusterCache
 from estimator.cluster.change import changed_much
-from estimator.cluster.claims import NodeClaim, NodeClaims
+from estimator.cluster.claims import Claim, Claims
 from estimator.cluster.echoes import EchoCount
 from estimator.cluster.label_use import LabelUse
-from estimator.cluster.quotas import Quotas
+from estimator.cluster.quotas import ResourceQuotas
 from estimator.cluster.unschedulable import unschedulable_replicas
 from estimator.estimation.capacity import Capacity, NodeSet, capacity_of, counted_nodes
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
-from estimator.nodes import Owner, Pod
+from estimator.nodes import Pod, WorkloadRef
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.place import MOST_ALLOCATED, beside, place_shares
-from estimator.placing.plans import NOT_FOLLOWED, Plans, Standing, echoes_with
-from estimator.sight import CURRENT, Sight, View
+from estimator.placing.plans import NOT_FOLLOWED, ClaimedSnapshot, Plans, echoes_with
+from estimator.sight import CURRENT, Sight, Visibility
 from estimator.snapshot import Snapshot
 from federation.codec.echoes import fitting
 from federation.codec.reports import content_hash
@@ -36,14 +36,14 @@ from federation.model.cluster import (
     ReportedPools,
     ResourceSummary,
 )
-from federation.model.echoes import InterestUpdate, PodSighting, PodState
+from federation.model.echoes import InterestUpdate, PodSighting, SightingState
 from federation.model.errors import Unavailable
 from federation.model.grades import ResourceModel
 from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.pools.values import DEFAULT_BUDGET
 from federation.model.reported_pools import reported_pools
 from federation.model.shapes import Echo
-from federation.model.workload import NodeClaim as ClaimOfRequest
+from federation.model.workload import NodeClaim
 
 UNGRADED: Final = ResourceModel()
 # So many steps of counting anew do not hold up the loop.
@@ -54,7 +54,7 @@ _NO_NODES: Final = "there are no nodes: this agent sends scripted reports"
 class MemberCluster(Protocol):
     """The cluster an agent speaks for, read from the API server, a dump or a script."""
 
-    def view(self) -> View:
+    def view(self) -> Visibility:
         """How good the picture is now."""
         ...
 
@@ -100,11 +100,11 @@ class MemberCluster(Protocol):
         """What fits beside all claims, for callers who know of no promise."""
         ...
 
-    def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
+    def asked(self, claims: Iterable[NodeClaim | None]) -> None:
         """Requests with these node claims came in: pools are told apart by what is asked for."""
         ...
 
-    def unschedulable(self, owner: Owner, *, since: float) -> int:
+    def unschedulable(self, owner: WorkloadRef, *, since: float) -> int:
         """Pods of the owner that no node was found for since then."""
         ...
 
@@ -118,14 +118,14 @@ class WatchedCluster:
 
     def __init__(self, node_set: NodeSet, sight: Sight | None = None) -> None:
         self.sight = sight or Sight(time.monotonic)
-        self.claims = NodeClaims()
+        self.claims = Claims()
         self.follows_claims = False
         self.told = asyncio.Event()
         self._node_set = node_set
         self.cache = ClusterCache(on_bound=self._settle, on_change=self._follow)
         self._echoes = EchoCount(self.cache.pod)
         self._plans = Plans(self.claims, self._echoes)
-        self.quotas = Quotas()
+        self.quotas = ResourceQuotas()
         self._totalled: tuple[Snapshot, Capacity] | None = None
         self._pooling = Pooling(DEFAULT_BUDGET)
         self._label_use = LabelUse()
@@ -140,7 +140,7 @@ class WatchedCluster:
         """Choose nodes by this strategy's scores from now on."""
         self._strategy = strategy
 
-    def view(self) -> View:
+    def view(self) -> Visibility:
         return self.sight.view()
 
     def capacity(self, model: ResourceModel) -> Capacity:
@@ -197,12 +197,10 @@ class WatchedCluster:
             return replace(plan, message=NOT_FOLLOWED)
         return plan
 
-    def claims_for(
-        self, pod: IncomingPod, now: float
-    ) -> tuple[Sequence[NodeClaim], Sequence[NodeClaim]]:
+    def claims_for(self, pod: IncomingPod, now: float) -> tuple[Sequence[Claim], Sequence[Claim]]:
         """Room that is claimed for a pod, and room that is claimed for others."""
         self.claims.expire(now)
-        sighting = PodSighting(state=PodState.UNBOUND, request=pod.amounts, origin=pod.origin)
+        sighting = PodSighting(state=SightingState.UNBOUND, request=pod.amounts, origin=pod.origin)
         return self.claims.split(pod.namespace, pod.amounts, self._echoes.key_for(sighting))
 
     def exact(self) -> ExactEstimates:
@@ -215,14 +213,14 @@ class WatchedCluster:
         snapshot = beside(self.cache.snapshot(), tuple(self.claims.all()))
         return ExactEstimates(snapshot=snapshot, quotas=self.quotas.all())
 
-    def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
+    def asked(self, claims: Iterable[NodeClaim | None]) -> None:
         self._label_use.asked(claims)
 
-    def unschedulable(self, owner: Owner, *, since: float) -> int:
+    def unschedulable(self, owner: WorkloadRef, *, since: float) -> int:
         self.view().check()
         return unschedulable_replicas(self.cache.pods(), owner, since=since)
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> ClaimedSnapshot:
         """The cluster now, with claims taken for pods."""
         snapshot = self.cache.snapshot()
         return self._plans.standing(snapshot, counted_nodes(snapshot, self._node_set))
@@ -245,7 +243,7 @@ class ScriptedCluster:
         """Go on with another script, from its start."""
         self._script = list(script)
 
-    def view(self) -> View:
+    def view(self) -> Visibility:
         return CURRENT
 
     def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
@@ -276,10 +274,10 @@ class ScriptedCluster:
     def unclaimed(self, now: float) -> ExactEstimates:  # noqa: ARG002 - there are no nodes
         raise Unavailable(_NO_NODES)
 
-    def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
+    def asked(self, claims: Iterable[NodeClaim | None]) -> None:
         """Scripted pools are as they are."""
 
-    def unschedulable(self, owner: Owner, *, since: float) -> int:  # noqa: ARG002 - there are no pods
+    def unschedulable(self, owner: WorkloadRef, *, since: float) -> int:  # noqa: ARG002 - there are no pods
         raise Unavailable(_NO_NODES)
 
 
@@ -366,7 +364,7 @@ class Agent:
             return None
         return replace(self._sent, snapshot_time=self._clock() - self.view().age_seconds)
 
-    def view(self) -> View:
+    def view(self) -> Visibility:
         """How good the picture is now."""
         return self._member.view()
 
@@ -374,7 +372,7 @@ class Agent:
         """What fits now. Raises Unavailable when what is known may be out of date."""
         return self._member.exact()
 
-    def asked(self, claims: Iterable[ClaimOfRequest | None]) -> None:
+    def asked(self, claims: Iterable[NodeClaim | None]) -> None:
         """Requests with these node claims came in."""
         self._member.asked(claims)
 

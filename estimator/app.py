@@ -20,7 +20,7 @@ from estimator.binder.binder import SCHEDULER_NAME, Binder
 from estimator.binder.election import Election
 from estimator.binpack.strategy import Strategy
 from estimator.control_plane.channel import Dialler, Endpoint
-from estimator.control_plane.enrolment import Identity
+from estimator.control_plane.enrolment import ClusterIdentity
 from estimator.control_plane.stream import Speaker, keep_connected, wait_until
 from estimator.credential import CredentialFile, CredentialStore, KeptCredential
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
@@ -38,7 +38,7 @@ from estimator.scoring_config.choice import strategy_for
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
 from estimator.scoring_settings import ExtenderSettings
 from estimator.settings import RunSettings
-from estimator.sources import DumpSource, ScriptSource, Source
+from estimator.sources import ClusterSource, DumpSource, ScriptSource
 from federation.model.errors import InvalidRequest, PreconditionFailed, Unauthenticated, Unavailable
 from federation.runtime.backoff import Backoff, uniform
 
@@ -50,7 +50,7 @@ Answer = TypeVar("Answer")
 logger = logging.getLogger(__name__)
 
 
-def open_source(settings: RunSettings) -> Source:
+def open_source(settings: RunSettings) -> ClusterSource:
     """Where the picture comes from. Raises PreconditionFailed or InvalidRequest."""
     if settings.report is not None:
         return ScriptSource(settings.report, settings.cluster)
@@ -112,7 +112,7 @@ async def join(settings: RunSettings) -> str:
     return await _while_following(source, enrolled())
 
 
-async def _while_following(source: Source, work: Coroutine[Any, Any, Answer]) -> Answer:
+async def _while_following(source: ClusterSource, work: Coroutine[Any, Any, Answer]) -> Answer:
     """Do ``work`` with the picture kept current; a source that fails fails the work."""
     following = asyncio.create_task(source.follow())
     working = asyncio.create_task(work)
@@ -155,7 +155,7 @@ async def _unless_stopped(
 
 
 async def _serve_karmada(
-    cluster: str, settings: KarmadaSettings, source: Source, stopping: asyncio.Event
+    cluster: str, settings: KarmadaSettings, source: ClusterSource, stopping: asyncio.Event
 ) -> None:
     """Get ready, and then answer Karmada: half a picture looks like a small cluster."""
 
@@ -168,7 +168,7 @@ async def _serve_karmada(
         await serve_karmada(settings, estimator, stopping)
 
 
-async def _tell_health(listen: Endpoint, source: Source, stopping: asyncio.Event) -> None:
+async def _tell_health(listen: Endpoint, source: ClusterSource, stopping: asyncio.Event) -> None:
     """Be alive at once, and ready once the first picture is whole and while it is seen."""
     ready = asyncio.Event()
     server = HealthServer(
@@ -191,7 +191,7 @@ async def _serve_extender(
     settings: RunSettings,
     extending: ExtenderSettings,
     configuration: ScoringConfiguration,
-    source: Source,
+    source: ClusterSource,
     stopping: asyncio.Event,
 ) -> None:
     """Get ready, and then answer kube-scheduler until told to stop."""
@@ -239,7 +239,7 @@ def _binding(settings: RunSettings, extending: ExtenderSettings) -> tuple[KubeWr
 async def _bind_pods(
     settings: RunSettings,
     configuration: ScoringConfiguration,
-    source: Source,
+    source: ClusterSource,
     stopping: asyncio.Event,
 ) -> None:
     """Get ready, and then bind pods until told to stop."""
@@ -262,12 +262,12 @@ async def _bind_pods(
         writes.close()
 
 
-async def _is_ready(source: Source) -> bool:
+async def _is_ready(source: ClusterSource) -> bool:
     await _patiently(source.ready)
     return True
 
 
-async def _may_place(source: Source, placer: str) -> bool:
+async def _may_place(source: ClusterSource, placer: str) -> bool:
     """Whose picture is whole, and who knows what is promised in it: others' pods would take that.
 
     An agent that starts knows of no promise until the control plane has told it.
@@ -319,18 +319,18 @@ def _writes(settings: RunSettings) -> KubeWrites:
     return KubeWrites(settings.kubeconfig, namespace=namespace, clock=time.time)
 
 
-def _watched(source: Source) -> WatchedCluster:
+def _watched(source: ClusterSource) -> WatchedCluster:
     """The cluster of nodes and pods; the settings leave no other here."""
     if not isinstance(source.member, WatchedCluster):
         raise PreconditionFailed("scoring needs nodes, which scripted reports have not")
     return source.member
 
 
-async def _speak(settings: RunSettings, source: Source, stopping: asyncio.Event) -> None:
+async def _speak(settings: RunSettings, source: ClusterSource, stopping: asyncio.Event) -> None:
     """Get ready, and then speak, which a stop lets drain."""
     joining = _joining(settings)
 
-    async def ready() -> tuple[Identity, KeptCredential]:
+    async def ready() -> tuple[ClusterIdentity, KeptCredential]:
         await _patiently(source.ready)
         identity = await _patiently(source.identity)
         return identity, await _patiently(lambda: joining.credential(identity))
@@ -353,8 +353,8 @@ async def _speak(settings: RunSettings, source: Source, stopping: asyncio.Event)
 
 async def _keep_speaking(
     settings: RunSettings,
-    source: Source,
-    identity: Identity,
+    source: ClusterSource,
+    identity: ClusterIdentity,
     kept: KeptCredential,
     stopping: asyncio.Event,
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from estimator.control_plane.channel import Dialler
-from estimator.control_plane.enrolment import Identity, enrol
+from estimator.control_plane.enrolment import ClusterIdentity, enrol
 from estimator.control_plane.trust import fetch_pinned_ca
 from estimator.credential import (
     Credential,
@@ -58,7 +58,7 @@ class Joining:
             return False
         return bool(token) and token != self._spent
 
-    async def credential(self, identity: Identity) -> KeptCredential:
+    async def credential(self, identity: ClusterIdentity) -> KeptCredential:
         """The stored credential, or a new one for the join token.
 
         Raises PreconditionFailed without either, PermissionRefused, and Unavailable.
@@ -79,7 +79,7 @@ class Joining:
             )
         return await self.enrol(identity)
 
-    async def enrol(self, identity: Identity) -> KeptCredential:
+    async def enrol(self, identity: ClusterIdentity) -> KeptCredential:
         """A new credential for the join token, stored. Raises as ``credential`` does."""
         settings = self._settings
         token = await self._token()

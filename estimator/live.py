@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from estimator.agent import WatchedCluster
-from estimator.control_plane.enrolment import Identity, identity_of
+from estimator.control_plane.enrolment import ClusterIdentity, identity_of
 from estimator.estimation.capacity import NodeSet
 from estimator.kube.access import cluster_facts, connect
 from estimator.kube.discovery import served_apis
@@ -46,7 +46,7 @@ class LiveSource:
     def member(self) -> WatchedCluster:
         return self._live.member
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ClusterIdentity:
         """What the API server and the nodes say; ask when ready."""
         nodes = self.member.cache.snapshot().table.nodes
         return identity_of(nodes, uid=self._uid, kubernetes_version=self._version)

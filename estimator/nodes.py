@@ -59,7 +59,7 @@ _SUCCEEDED: Final = PodState.SUCCEEDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class WorkloadRef:
     """Who a pod runs for: a Deployment rather than its ReplicaSet, else the pod's controller."""
 
     kind: str
@@ -101,7 +101,7 @@ class Pod(NamedTuple):
     node: str = ""
     request: Mapping[str, int] = _NOTHING
     nonzero: Mapping[str, int] = _NOTHING
-    owner: Owner | None = None
+    owner: WorkloadRef | None = None
     revision: str = ""
     created_at: float = 0.0
     unschedulable_since: float | None = None

@@ -24,7 +24,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class Visibility:
     """How good the picture of a cluster is now.
 
     ``age_seconds`` is for how long nothing has shown that it is current, and ``why``: empty when
@@ -52,7 +52,7 @@ class View:
             )
 
 
-CURRENT: Final = View()
+CURRENT: Final = Visibility()
 
 
 class Sight:
@@ -77,13 +77,13 @@ class Sight:
         """So many objects of the resource cannot be read."""
         self._skipped[resource] = objects
 
-    def view(self) -> View:
+    def view(self) -> Visibility:
         """As of now."""
         skipped = sum(self._skipped.values())
         if not self._losses:
-            return View(skipped_objects=skipped) if skipped else CURRENT
+            return Visibility(skipped_objects=skipped) if skipped else CURRENT
         since = min(loss.since for loss in self._losses.values())
-        return View(
+        return Visibility(
             age_seconds=max(0.0, self._clock() - since),
             why="; ".join(f"{name}: {loss.why}" for name, loss in sorted(self._losses.items())),
             skipped_objects=skipped,

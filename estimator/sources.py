@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 from estimator.agent import MemberCluster, ScriptedCluster, WatchedCluster
-from estimator.control_plane.enrolment import Identity, identity_of
+from estimator.control_plane.enrolment import ClusterIdentity, identity_of
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.kube.dump import Dump, DumpError, read_dump
 from estimator.reports import read_script
@@ -26,13 +26,13 @@ _FileState: TypeAlias = tuple[int, int, int]
 logger = logging.getLogger(__name__)
 
 
-class Source(Protocol):
+class ClusterSource(Protocol):
     """Feeds the picture of one cluster."""
 
     @property
     def member(self) -> MemberCluster: ...
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ClusterIdentity:
         """What the cluster says of itself, once ready."""
         ...
 
@@ -66,7 +66,7 @@ class DumpSource:
         self._seen = _state(path)
         self._take(_read(path))
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ClusterIdentity:
         return identity_of(self._dump.nodes, uid=self._dump.cluster_uid or nodes_uid(self._dump))
 
     async def ready(self) -> None:
@@ -97,9 +97,9 @@ class ScriptSource:
         self._seen = _state(path)
         self.member = ScriptedCluster(self._script(_read(path)))
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> ClusterIdentity:
         """A script has no nodes to ask: the uid stands for the cluster's name."""
-        return Identity(uid=_uid("script", self._cluster))
+        return ClusterIdentity(uid=_uid("script", self._cluster))
 
     async def ready(self) -> None:
         """It was read when it was opened."""

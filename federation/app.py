@@ -59,7 +59,7 @@ from federation.services.members.lifecycle import Membership
 from federation.services.members.presences import Presences
 from federation.services.members.renewal import Renewal
 from federation.services.members.replicas import Replicas
-from federation.services.members.reports import MISSED_BEATS, Beat, Reporting
+from federation.services.members.reports import MISSED_BEATS, Reporting, ReportTimes
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.commit import Committing
 from federation.services.scheduling.label_discovery import Learning
@@ -67,7 +67,7 @@ from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import EXPIRED_AT_ONCE, Amending
 from federation.services.watching.subjects import BindingSubject, ClusterSubject
 from federation.services.watching.watches import Watches, WatchPace
-from federation.services.workers import Limits
+from federation.services.workers import WorkerLimits
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.store.signal import JournalSignal
@@ -186,7 +186,7 @@ class ControlPlane:
             self._store,
             self._fleet,
             self._clock,
-            Beat(
+            ReportTimes(
                 heartbeat_seconds=self._settings.heartbeat_seconds,
                 report_seconds=self._settings.report_seconds,
             ),
@@ -237,7 +237,9 @@ class ControlPlane:
             log_format=settings.log_format,
             log_level=settings.log_level,
         )
-        limits = Limits(count=settings.simulation_workers, seconds=settings.simulation_seconds)
+        limits = WorkerLimits(
+            count=settings.simulation_workers, seconds=settings.simulation_seconds
+        )
         return SimulationServicer(setup, limits, self._clock)
 
     @property

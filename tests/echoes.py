@@ -12,7 +12,7 @@ from federation.model.echoes import (
     Lookout,
     Owner,
     PodSighting,
-    PodState,
+    SightingState,
     reservation_of,
 )
 from federation.model.shapes import Echo, ReservationKey
@@ -45,11 +45,11 @@ def echoes_of(interests: Iterable[Interest], pods: Iterable[PodSighting]) -> tup
     return tuple(counted.values())
 
 
-def _with_one(echo: Echo, state: PodState) -> Echo:
+def _with_one(echo: Echo, state: SightingState) -> Echo:
     match state:
-        case PodState.BOUND:
+        case SightingState.BOUND:
             return replace(echo, bound=echo.bound + 1)
-        case PodState.UNBOUND:
+        case SightingState.UNBOUND:
             return replace(echo, unbound=echo.unbound + 1)
-        case PodState.FINISHED:
+        case SightingState.FINISHED:
             return replace(echo, finished=echo.finished + 1)

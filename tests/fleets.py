@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.pools.values import Column, NodeColumns
+from federation.model.pools.values import NodeColumn, NodeColumns
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -178,15 +178,15 @@ def allocatable_of(plan: ClusterPlan) -> Int64Array:
 def node_columns(free_rn: Int64Array, zones: int = 0) -> NodeColumns:
     """Free amounts as an agent hands them to the pools, over ``zones`` zones if there are any."""
     size = free_rn.shape[1]
-    labels: dict[str, Column[str | None]] = {}
+    labels: dict[str, NodeColumn[str | None]] = {}
     if zones:
         code_n = (np.arange(size) % zones).astype(np.int32)
-        labels["topology.kubernetes.io/zone"] = Column(
+        labels["topology.kubernetes.io/zone"] = NodeColumn(
             values=[f"zone-{zone}" for zone in range(zones)], code_n=code_n
         )
     return NodeColumns(
         free=dict(zip(RESOURCES, free_rn, strict=True)),
-        taints=Column(values=[()], code_n=np.zeros(size, dtype=np.int32)),
+        taints=NodeColumn(values=[()], code_n=np.zeros(size, dtype=np.int32)),
         labels=labels,
     )
 

@@ -20,7 +20,7 @@ from federation.model.echoes import (
     Interest,
     PodOrigin,
     PodSighting,
-    PodState,
+    SightingState,
 )
 from federation.model.pools.building import every_node, grouped, partition_nodes, resources_of
 from federation.model.pools.grouping import group_nodes
@@ -306,7 +306,7 @@ def amounts_of(request: Mapping[str, int]) -> Int64Array:
 def _sighting(pod: Pod) -> PodSighting:
     is_kept = pod.node is not None or pod.claim is not None
     return PodSighting(
-        state=PodState.BOUND if is_kept else PodState.UNBOUND,
+        state=SightingState.BOUND if is_kept else SightingState.UNBOUND,
         request=pod.requirements.request,
         origin=PodOrigin.of({BINDING_LABEL: pod.binding, DECISION_LABEL: pod.decision}),
     )

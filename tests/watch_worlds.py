@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 from federation.services.fleet.journal_reader import JournalObserver
 from federation.services.journal import BindingChanged, Change, Entry, Position
 from federation.services.ports import Store
-from federation.services.watching.watches import Told, Watches, WatchPace
+from federation.services.watching.watches import Watches, WatchPace, WatchUpdate
 from tests.patience import PATIENCE_SECONDS
 
 # Every wait for something new ends with a bookmark at once.
@@ -168,9 +168,9 @@ class Follower:
         self.version = ""
         self._watches = watches
         self._scope = scope
-        self._stream: AsyncGenerator[Told[Seen]] | None = None
+        self._stream: AsyncGenerator[WatchUpdate[Seen]] | None = None
 
-    async def hear(self) -> Told[Seen]:
+    async def hear(self) -> WatchUpdate[Seen]:
         if self._stream is None:
             if not self.version:
                 self.known.clear()

@@ -15,7 +15,7 @@ from typing import Any
 from estimator.kube.access import connect, lister
 from estimator.kube.live import NOT_FAILED
 from estimator.kube.objects import RawPod
-from estimator.kube.reading import Change, Watched
+from estimator.kube.reading import ObjectChange, Watched
 from estimator.kube.translate import pod_from_raw
 from estimator.kube.watch import Watcher
 from estimator.nodes import Pod
@@ -37,7 +37,7 @@ class Seen:
     def replace(self, values: list[Pod]) -> None:
         self._put("replace", [value.name for value in values])
 
-    def apply(self, changes: list[Change[Pod]]) -> None:
+    def apply(self, changes: list[ObjectChange[Pod]]) -> None:
         for change in changes:
             if change.value is None:
                 continue

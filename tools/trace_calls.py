@@ -103,7 +103,7 @@ async def smallest(tracer: Tracer, ask: Callable[[int], Awaitable[object]]) -> C
     return min(counted, key=lambda each: (len(each.functions), each.crossings))
 
 
-class Agent:
+class AnsweringAgent:
     """Takes what it is asked to place, and waits for what is said of its reports."""
 
     def __init__(self, stream: AgentStream) -> None:
@@ -136,7 +136,7 @@ async def traced(tracer: Tracer, url: str, folder: Path) -> dict[str, Calls]:
         running_control_plane(url, folder) as running,
         running.connected("member1", report=report()) as stream,
     ):
-        admin, agent = running.admin, Agent(stream)
+        admin, agent = running.admin, AnsweringAgent(stream)
         listening = asyncio.create_task(agent.listen())
         counted = {
             "Schedule of one replica": await smallest(tracer, lambda n: scheduled(admin, n)),

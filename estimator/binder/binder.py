@@ -15,7 +15,7 @@ from estimator.binder.choice import best_row
 from estimator.binder.election import RENEW_SECONDS, Election
 from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
 from estimator.binder.ports import ClusterWrites
-from estimator.binder.queue import Place, SchedulingQueue
+from estimator.binder.queue import QueueState, SchedulingQueue
 from estimator.binder.telling import Telling
 from estimator.binpack.strategy import Strategy
 from estimator.nodes import Pod, PodState
@@ -229,7 +229,7 @@ class Binder:
             self._warn(each.pod, why)
 
     def _forget(self, uid: str) -> None:
-        if self._queue.place_of(uid) is Place.IN_HAND:
+        if self._queue.place_of(uid) is QueueState.IN_HAND:
             self._cluster.cache.remove_pod(uid)
         self._known.discard(uid)
         self._queue.remove(uid)

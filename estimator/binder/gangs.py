@@ -23,7 +23,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class GangMembership:
     """The group a pod says it belongs to, and how many it asks for. ``minimum`` is at least 1."""
 
     group: str
@@ -58,14 +58,14 @@ class _Group:
     deadline: float = 0.0
 
 
-def membership(pod: IncomingPod) -> Membership | None:
+def membership(pod: IncomingPod) -> GangMembership | None:
     """None for an ordinary pod: one of the labels is missing. Raises UnreadableGroup."""
     name, minimum = pod.labels.get(NAME_LABEL), pod.labels.get(MINIMUM_LABEL)
     if not name or not minimum:
         return None
     if not _NUMBER.fullmatch(minimum):
         raise UnreadableGroup(f"label {MINIMUM_LABEL} is {minimum!r}, not a number")
-    return Membership(group=f"{pod.namespace}/{name}", minimum=max(1, int(minimum)))
+    return GangMembership(group=f"{pod.namespace}/{name}", minimum=max(1, int(minimum)))
 
 
 class Gangs:

@@ -24,7 +24,7 @@ MAX_BACKOFF_SECONDS: Final = 10.0
 UNSCHEDULABLE_SECONDS: Final = 300.0
 
 
-class Place(Enum):
+class QueueState(Enum):
     """Where a pod stands."""
 
     ACTIVE = auto()
@@ -37,7 +37,7 @@ class Place(Enum):
 class _Entry:
     pod: IncomingPod
     order: Order
-    place: Place = Place.ACTIVE
+    place: QueueState = QueueState.ACTIVE
     attempts: int = 0
     backoff_until: float = 0.0
     since: float = 0.0
@@ -64,7 +64,7 @@ class SchedulingQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def place_of(self, uid: str) -> Place | None:
+    def place_of(self, uid: str) -> QueueState | None:
         entry = self._entries.get(uid)
         return None if entry is None else entry.place
 
@@ -77,7 +77,7 @@ class SchedulingQueue:
             self._activate(entry)
         elif entry.pod != pod or entry.order != order:
             entry.pod, entry.order = pod, order
-            if entry.place is not Place.IN_HAND:
+            if entry.place is not QueueState.IN_HAND:
                 self._activate(entry)
 
     def remove(self, uid: str) -> None:
@@ -93,7 +93,7 @@ class SchedulingQueue:
             return None
         _, _, uid = heapq.heappop(self._active)
         entry = self._entries[uid]
-        entry.place = Place.IN_HAND
+        entry.place = QueueState.IN_HAND
         entry.attempts += 1
         entry.changes_seen = self._changes
         return entry.pod
@@ -107,7 +107,7 @@ class SchedulingQueue:
         entry.backoff_until = now + min(doubled, MAX_BACKOFF_SECONDS)
         entry.since = now
         if entry.changes_seen == self._changes:
-            entry.place = Place.UNSCHEDULABLE
+            entry.place = QueueState.UNSCHEDULABLE
             self._unschedulable[uid] = entry
         else:
             self._back_off(entry)
@@ -164,12 +164,12 @@ class SchedulingQueue:
             self._activate(oldest)
 
     def _activate(self, entry: _Entry) -> None:
-        entry.place = Place.ACTIVE
+        entry.place = QueueState.ACTIVE
         self._unschedulable.pop(entry.pod.uid, None)
         heapq.heappush(self._active, (entry.order, self._ticket(entry), entry.pod.uid))
 
     def _back_off(self, entry: _Entry) -> None:
-        entry.place = Place.BACKING_OFF
+        entry.place = QueueState.BACKING_OFF
         self._unschedulable.pop(entry.pod.uid, None)
         item = (entry.backoff_until, self._ticket(entry), entry.pod.uid)
         heapq.heappush(self._backing_off, item)
@@ -184,6 +184,10 @@ class SchedulingQueue:
         while heap:
             _, ticket, uid = heap[0]
             entry = self._entries.get(uid)
-            if entry is not None and entry.ticket == ticket and entry.place is not Place.IN_HAND:
+            if (
+                entry is not None
+                and entry.ticket == ticket
+                and entry.place is not QueueState.IN_HAND
+            ):
                 return
             heapq.heappop(heap)

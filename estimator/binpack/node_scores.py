@@ -16,7 +16,7 @@ from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.breakdown import ResourceScore, breakdown
 from estimator.binpack.fit import insufficient, unresolvable
 from estimator.binpack.node_load import NodeLoad, tabulate
-from estimator.binpack.profile import Profile, WeightedPlugin
+from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.requests import replica_request
 from estimator.binpack.strategy import ScoreArray, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
@@ -128,7 +128,7 @@ def _parts(
     strategy: Strategy, nodes: NodeArrays, request: ReplicaRequest, total_n: ScoreArray
 ) -> tuple[ScoreArray | None, ScoreArray | None]:
     """The plugins that look at fit, and those that look at balance; None where there is none."""
-    if not isinstance(strategy, Profile):
+    if not isinstance(strategy, ScoringProfile):
         return total_n, None
     fit = [each for each in strategy.plugins if not isinstance(each.strategy, BalancedAllocation)]
     balanced = [each for each in strategy.plugins if each not in fit and each.has_a_say(request)]
@@ -150,7 +150,7 @@ def _average(
 
 def _filtered(strategy: Strategy, short: dict[str, BoolArray]) -> dict[str, BoolArray]:
     """Without the resources that the profile's filter overlooks."""
-    if not isinstance(strategy, Profile):
+    if not isinstance(strategy, ScoringProfile):
         return short
     return {name: short_n for name, short_n in short.items() if not strategy.ignores(name)}
 

@@ -18,7 +18,7 @@ from estimator.binpack.strategy import Float64Array, ResourceColumn, ScoreArray,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class PlacementRequest:
     """``replicas`` of one shape; unless ``minimum`` of them find a node, none is placed."""
 
     request: ReplicaRequest
@@ -37,7 +37,7 @@ class NodePlacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class NodePlacements:
     """How many replicas every node takes, and why.
 
     ``fitting`` is how many could be placed, at most the number asked for; it exceeds the sum of
@@ -67,8 +67,8 @@ class Placement:
 
 
 def place(
-    nodes: NodeArrays, demand: Demand, strategy: Strategy, feasible_n: BoolArray
-) -> Placement:
+    nodes: NodeArrays, demand: PlacementRequest, strategy: Strategy, feasible_n: BoolArray
+) -> NodePlacements:
     """Each replica in turn to the feasible node that scores highest; equals by node order."""
     request = demand.request
     capacity_n = np.where(feasible_n, room_n(nodes, request, demand.replicas), 0)
@@ -80,7 +80,7 @@ def place(
         replicas_n = seating.replicas_n(fitting)
     touched_m = np.flatnonzero(replicas_n)
     last = nodes.after(touched_m, replicas_n[touched_m] - 1, request, strategy.resources)
-    return Placement(
+    return NodePlacements(
         replicas_n=replicas_n,
         fitting=fitting,
         touched_m=touched_m,

@@ -35,7 +35,7 @@ class WeightedPlugin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class ScoringProfile:
     """What pods that name ``scheduler_name`` are scored by."""
 
     scheduler_name: str

@@ -2,7 +2,7 @@
 
 - ``cache``: the cluster as it is now, kept current event by event; hands out snapshots
 - ``change``: whether a cluster changed so much that its next report should not wait for its time
-- ``claims``: node claims: room that was promised to a binding on nodes where its pods are not yet
+- ``claims``: room that was promised to a binding on nodes where its pods are not yet
   bound
 - ``echoes``: how many pods stand for each promise, counted pod event by pod event
 - ``label_use``: which node labels are asked for, and how much: what the pools of a report are

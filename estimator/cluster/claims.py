@@ -1,4 +1,4 @@
-"""Node claims: room that was promised to a binding on nodes where its pods are not yet bound.
+"""Room that was promised to a binding on nodes where its pods are not yet bound.
 
 Must not choose nodes: ``estimator.placing.place`` does. Times are in Unix seconds and passed in.
 
@@ -22,7 +22,7 @@ EXPIRY_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeClaim:
+class Claim:
     """Room for replicas of one shape on one node. ``request`` is without the pod slot."""
 
     node: str
@@ -32,14 +32,14 @@ class NodeClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Claims:
+class _ClaimsUntil:
     """What one binding, or one promise, holds, until then."""
 
-    claims: tuple[NodeClaim, ...]
+    claims: tuple[Claim, ...]
     expires_at: float
 
 
-class NodeClaims:
+class Claims:
     """All claims on the nodes of one cluster: by binding, and by promise where planned.
 
     ``version`` grows with every change of what is planned.
@@ -47,28 +47,30 @@ class NodeClaims:
 
     def __init__(self) -> None:
         self.version = 0
-        self._by_binding: dict[str, _Claims] = {}
-        self._planned: dict[ReservationKey, _Claims] = {}
+        self._by_binding: dict[str, _ClaimsUntil] = {}
+        self._planned: dict[ReservationKey, _ClaimsUntil] = {}
 
-    def hold(self, binding: str, claims: Iterable[NodeClaim], now: float) -> None:
+    def hold(self, binding: str, claims: Iterable[Claim], now: float) -> None:
         """Replace what the binding holds; ``binding`` is namespace/name, or the name alone."""
-        self._by_binding[binding] = _Claims(claims=tuple(claims), expires_at=now + EXPIRY_SECONDS)
+        self._by_binding[binding] = _ClaimsUntil(
+            claims=tuple(claims), expires_at=now + EXPIRY_SECONDS
+        )
 
     def release(self, binding: str) -> None:
         self._by_binding.pop(binding, None)
 
     def plan(
-        self, key: ReservationKey, claims: Iterable[NodeClaim], expires_at: float = math.inf
+        self, key: ReservationKey, claims: Iterable[Claim], expires_at: float = math.inf
     ) -> None:
         """Replace what a promise holds, for good unless it expires."""
         self.version += 1
         held = tuple(claims)
         if held:
-            self._planned[key] = _Claims(claims=held, expires_at=expires_at)
+            self._planned[key] = _ClaimsUntil(claims=held, expires_at=expires_at)
         else:
             self._planned.pop(key, None)
 
-    def planned(self, key: ReservationKey) -> tuple[NodeClaim, ...]:
+    def planned(self, key: ReservationKey) -> tuple[Claim, ...]:
         """What a promise holds."""
         held = self._planned.get(key)
         return held.claims if held is not None else ()
@@ -114,19 +116,19 @@ class NodeClaims:
         if found is not None:
             self._take_one(*found)
 
-    def all(self) -> Iterator[NodeClaim]:
+    def all(self) -> Iterator[Claim]:
         for held in (*self._by_binding.values(), *self._planned.values()):
             yield from held.claims
 
     def split(
         self, namespace: str, request: Mapping[str, int], key: ReservationKey | None = None
-    ) -> tuple[list[NodeClaim], list[NodeClaim]]:
+    ) -> tuple[list[Claim], list[Claim]]:
         """(room that waits for such pods, room that is others').
 
         Such pods are those of this namespace and request, and of this promise.
         """
-        own: list[NodeClaim] = []
-        others: list[NodeClaim] = []
+        own: list[Claim] = []
+        others: list[Claim] = []
         for binding, held in self._by_binding.items():
             for claim in held.claims:
                 is_own = _namespace(binding) == namespace and claim.request == request
@@ -144,7 +146,7 @@ class NodeClaims:
             del self._by_binding[binding]
 
 
-def first_replicas(claims: Sequence[NodeClaim], replicas: int) -> tuple[NodeClaim, ...]:
+def first_replicas(claims: Sequence[Claim], replicas: int) -> tuple[Claim, ...]:
     """The claims for the first so many replicas."""
     kept = []
     for claim in claims:
@@ -159,7 +161,7 @@ def _namespace(binding: str) -> str:
     return binding.rpartition("/")[0]
 
 
-def _without_one(claims: tuple[NodeClaim, ...], position: int) -> tuple[NodeClaim, ...]:
+def _without_one(claims: tuple[Claim, ...], position: int) -> tuple[Claim, ...]:
     claim = claims[position]
     left = (replace(claim, replicas=claim.replicas - 1),) if claim.replicas > 1 else ()
     return (*claims[:position], *left, *claims[position + 1 :])

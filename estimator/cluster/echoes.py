@@ -42,13 +42,13 @@ class _Tally:
         self.finished = 0
         self.known = 0
 
-    def add(self, state: echoes.PodState, sign: int) -> None:
+    def add(self, state: echoes.SightingState, sign: int) -> None:
         match state:
-            case echoes.PodState.BOUND:
+            case echoes.SightingState.BOUND:
                 self.bound += sign
-            case echoes.PodState.UNBOUND:
+            case echoes.SightingState.UNBOUND:
                 self.unbound += sign
-            case echoes.PodState.FINISHED:
+            case echoes.SightingState.FINISHED:
                 self.finished += sign
 
     @property
@@ -238,16 +238,16 @@ class EchoCount:
             put(self._owned, owner, uid)
 
 
-def state_of(pod: Pod) -> echoes.PodState | None:
+def state_of(pod: Pod) -> echoes.SightingState | None:
     """What the pod is to a promise; None: nothing."""
     match pod.state:
         case PodState.BOUND:
-            return echoes.PodState.BOUND
+            return echoes.SightingState.BOUND
         case PodState.WAITING:
-            return echoes.PodState.UNBOUND
+            return echoes.SightingState.UNBOUND
         case PodState.SUCCEEDED:
             is_replaced = pod.origin.owners and pod.origin.owners[0].kind in _REPLACING
-            return None if is_replaced else echoes.PodState.FINISHED
+            return None if is_replaced else echoes.SightingState.FINISHED
         case PodState.DONE | PodState.DROPPED:
             return None
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from estimator.estimation.quota import Quota
 
 
-class Quotas:
+class ResourceQuotas:
     """Quotas by namespace and name; none where they are not watched."""
 
     def __init__(self) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from estimator.nodes import Owner, Pod
+from estimator.nodes import Pod, WorkloadRef
 
 
-def unschedulable_replicas(pods: Iterable[Pod], owner: Owner, *, since: float) -> int:
+def unschedulable_replicas(pods: Iterable[Pod], owner: WorkloadRef, *, since: float) -> int:
     """Pods of the owner that have been unschedulable since ``since`` (Unix seconds) or longer.
 
     Of a Deployment those of its newest ReplicaSet, which its newest pod belongs to: the pods of

@@ -42,7 +42,7 @@ _CREDENTIAL_GONE: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.Statu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class ClusterIdentity:
     """What a cluster says of itself when it joins. ``uid`` is its kube-system namespace's."""
 
     uid: str
@@ -52,7 +52,9 @@ class Identity:
     zones: tuple[str, ...] = ()
 
 
-def identity_of(nodes: Iterable[Node], *, uid: str, kubernetes_version: str = "") -> Identity:
+def identity_of(
+    nodes: Iterable[Node], *, uid: str, kubernetes_version: str = ""
+) -> ClusterIdentity:
     """An identity with what the nodes say: where they are, who provides them, what they run.
 
     A region or provider is named when all nodes that name one agree; the version, when the API
@@ -63,7 +65,7 @@ def identity_of(nodes: Iterable[Node], *, uid: str, kubernetes_version: str = ""
     providers = {scheme for node in nodes if (scheme := node.provider_id.partition("://")[0])}
     versions = Counter(node.kubelet_version for node in nodes if node.kubelet_version)
     most_common = max(versions, key=lambda version: (versions[version], version), default="")
-    return Identity(
+    return ClusterIdentity(
         uid=uid,
         kubernetes_version=kubernetes_version or most_common,
         provider=providers.pop() if len(providers) == 1 else "",
@@ -87,7 +89,7 @@ class Enrolled:
 
 
 async def enrol(
-    channel: grpc.aio.Channel, identity: Identity, *, cluster: str, token: str, version: str
+    channel: grpc.aio.Channel, identity: ClusterIdentity, *, cluster: str, token: str, version: str
 ) -> Enrolled:
     """Join. Raises Unavailable when trying again may help, else Unauthenticated for the token's
     sake and PermissionRefused for any other.

@@ -75,14 +75,14 @@ class Estimating:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ExactAnswer:
     """One number a shape, or the one number of sets; and which nodes were asked about."""
 
     replicas: list[int]
     claims: list[NodeClaim | None]
 
 
-def estimates(exact: ExactEstimates, request: EstimateRequest) -> Answer:
+def estimates(exact: ExactEstimates, request: EstimateRequest) -> ExactAnswer:
     """The answer to a question; safe in any thread. Raises InvalidRequest."""
     found = Violations()
     assumed = [
@@ -100,4 +100,4 @@ def estimates(exact: ExactEstimates, request: EstimateRequest) -> Answer:
         shapes = [component.requirements for component in components]
     else:
         replicas = exact.replicas_of_each(shapes, assumed)
-    return Answer(replicas=replicas, claims=[shape.node_claim for shape in shapes])
+    return ExactAnswer(replicas=replicas, claims=[shape.node_claim for shape in shapes])

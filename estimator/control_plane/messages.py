@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Final
 
 from estimator.agent import Rhythm
-from estimator.sight import View
+from estimator.sight import Visibility
 from federation.codec.models import read_model
 from federation.codec.reports import report_to_message
 from federation.codec.requirements import requirements_from_message
@@ -62,7 +62,7 @@ def hello_message(cluster: str, hello: Hello) -> ConnectRequest:
     return ConnectRequest(cluster=cluster, hello=hello)
 
 
-def sight_message(view: View) -> Sight:
+def sight_message(view: Visibility) -> Sight:
     return Sight(
         picture_age_seconds=view.age_seconds,
         blind=view.is_blind,
@@ -71,13 +71,13 @@ def sight_message(view: View) -> Sight:
     )
 
 
-def report_message(cluster: str, report: CapacityReport, view: View) -> ConnectRequest:
+def report_message(cluster: str, report: CapacityReport, view: Visibility) -> ConnectRequest:
     message = report_to_message(report)
     message.sight.CopyFrom(sight_message(view))
     return ConnectRequest(cluster=cluster, report=message)
 
 
-def heartbeat_message(cluster: str, sent: CapacityReport, view: View) -> ConnectRequest:
+def heartbeat_message(cluster: str, sent: CapacityReport, view: Visibility) -> ConnectRequest:
     """``sent`` is the newest report, as of the time it was last known to be true."""
     return ConnectRequest(
         cluster=cluster,

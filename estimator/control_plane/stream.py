@@ -30,7 +30,7 @@ from estimator.control_plane.messages import (
     stored_message,
 )
 from estimator.control_plane.outbox import Outbox
-from estimator.sight import View
+from estimator.sight import Visibility
 from federation.codec.interests import interests_from_message
 from federation.codec.timestamps import seconds_from_timestamp, timestamp_from_seconds
 from federation.model.errors import (
@@ -338,7 +338,7 @@ class Stream:
             if self._agent.has_changed_much():
                 self._report_now.set()
 
-    def _tell_blindness(self, view: View) -> None:
+    def _tell_blindness(self, view: Visibility) -> None:
         if view.is_blind:
             logger.warning("blind for %.0f s: %s", view.age_seconds, view.why)
         else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from estimator.estimation.fit import replicas_n
 from estimator.estimation.quota import Quota, sets_allowed
-from estimator.estimation.sets import Room, Workload
+from estimator.estimation.sets import FreeAmounts, Workload
 from estimator.nodes import Node
 from estimator.snapshot import NodeTable, Snapshot
 from federation.model.estimate import MAX_REPLICAS
@@ -41,7 +41,7 @@ class ExactEstimates:
         self, shapes: Sequence[ReplicaRequirements], assumed: Sequence[Workload] = ()
     ) -> list[int]:
         """The same for each shape by itself, with the assumed workloads placed only once."""
-        room = Room(self.snapshot, assumed) if assumed else None
+        room = FreeAmounts(self.snapshot, assumed) if assumed else None
         answers = []
         for requirements in shapes:
             one = Component(name="", replicas=1, requirements=requirements)
@@ -55,4 +55,4 @@ class ExactEstimates:
     def sets(self, workload: Workload, assumed: Sequence[Workload] = ()) -> int:
         """How many whole sets fit, first fit on the nodes in their order."""
         allowed = sets_allowed(self.quotas, workload, assumed)
-        return min(Room(self.snapshot, assumed).sets(workload), allowed, MAX_REPLICAS)
+        return min(FreeAmounts(self.snapshot, assumed).sets(workload), allowed, MAX_REPLICAS)

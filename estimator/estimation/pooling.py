@@ -11,7 +11,7 @@ from typing import Final
 from estimator.snapshot import BoolArray, Interned, Snapshot, Value
 from federation.model.pools.building import BuiltPools, partition_nodes
 from federation.model.pools.refreshing import refresh_pools
-from federation.model.pools.values import Column, NodeColumns, Pools
+from federation.model.pools.values import NodeColumn, NodeColumns, Pools
 
 # What workloads select nodes by most, the most telling first.
 USUAL_LABEL_KEYS: Final = (
@@ -58,5 +58,5 @@ def node_columns(
     )
 
 
-def _counted(column: Interned[Value], counted_n: BoolArray) -> Column[Value]:
-    return Column(values=column.values, code_n=column.code_n[counted_n])
+def _counted(column: Interned[Value], counted_n: BoolArray) -> NodeColumn[Value]:
+    return NodeColumn(values=column.values, code_n=column.code_n[counted_n])

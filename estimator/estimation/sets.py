@@ -20,7 +20,7 @@ from federation.model.workload import Component
 Workload = Sequence[Component]
 
 
-class Room:
+class FreeAmounts:
     """Free amounts that replicas are taken from, one component after the other.
 
     Starts from a snapshot with the ``assumed`` workloads placed, one set each; of one that does

@@ -33,7 +33,7 @@ THREAD_BYTES: Final = 256 * 1024
 T = TypeVar("T")
 
 
-class Binding(Protocol):
+class PodBinder(Protocol):
     """Binds pods to nodes."""
 
     async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> None:
@@ -55,7 +55,7 @@ class Extender:
         read_pod: Callable[[bytes], IncomingPod],
         *,
         clock: Callable[[], float],
-        binding: Binding | None,
+        binding: PodBinder | None,
         unbound: str = "",
     ) -> None:
         self._cluster = cluster

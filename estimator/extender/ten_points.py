@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from estimator.binpack.arrays import Int64Array, ReplicaRequest
-from estimator.binpack.profile import Profile
+from estimator.binpack.profile import ScoringProfile
 from estimator.binpack.strategy import MAX_NODE_SCORE, ScoreArray, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
 
@@ -34,7 +34,7 @@ def _range(strategy: Strategy, request: ReplicaRequest) -> tuple[int, int]:
     if isinstance(strategy, VolcanoBinpack):
         most = MAX_NODE_SCORE * strategy.weight
         return min(0, most), max(0, most)
-    if isinstance(strategy, Profile):
+    if isinstance(strategy, ScoringProfile):
         weights = (plugin.weight for plugin in strategy.plugins if plugin.has_a_say(request))
         return 0, MAX_NODE_SCORE * sum(weights)
     return 0, MAX_NODE_SCORE

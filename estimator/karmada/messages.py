@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from estimator.karmada import estimator_pb2 as karmada
-from estimator.nodes import Owner
+from estimator.nodes import WorkloadRef
 from federation.codec.ranges import MAX_REPLICAS
 from federation.codec.requirements import read_requirements
 from federation.codec.violations import Violations
@@ -47,7 +47,7 @@ class SetsQuestion:
 class UnschedulableQuestion:
     """How many of an owner's pods have been found unschedulable for so long."""
 
-    owner: Owner
+    owner: WorkloadRef
     threshold_seconds: float
 
 
@@ -91,7 +91,7 @@ def unschedulable_question(content: bytes, cluster: str) -> UnschedulableQuestio
             found.add(f"resource.{field}", "is required")
     found.check()
     return UnschedulableQuestion(
-        owner=Owner(kind=resource.kind, namespace=resource.namespace, name=resource.name),
+        owner=WorkloadRef(kind=resource.kind, namespace=resource.namespace, name=resource.name),
         threshold_seconds=message.unschedulableThreshold / NANOS_PER_SECOND,
     )
 

@@ -35,7 +35,7 @@ STOP_SECONDS: Final = 2.0
 MAX_MESSAGE_CHARACTERS: Final = 1000
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-Answer: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+MethodHandler: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class KarmadaEstimator:
         self._clock = clock
 
     def handler(self) -> grpc.GenericRpcHandler:
-        answers: dict[str, Answer] = {
+        answers: dict[str, MethodHandler] = {
             "MaxAvailableReplicas": self.max_available_replicas,
             "MaxAvailableComponentSets": self.max_available_component_sets,
             "GetUnschedulableReplicas": self.unschedulable_replicas,
@@ -104,7 +104,7 @@ class KarmadaEstimator:
         return answer.SerializeToString()
 
 
-def _guarded(answer: Answer) -> Callable[[bytes, Context], Awaitable[bytes]]:
+def _guarded(answer: MethodHandler) -> Callable[[bytes, Context], Awaitable[bytes]]:
     """The same with errors as statuses; what nobody expected is logged and not told."""
 
     async def answered(content: bytes, context: Context) -> bytes:

@@ -53,7 +53,7 @@ class RawToleration(RawObject, frozen=True):
     effect: str | None = None
 
 
-class SpreadConstraint(RawObject, frozen=True):
+class TopologySpread(RawObject, frozen=True):
     when_unsatisfiable: str = ""
 
 
@@ -72,7 +72,7 @@ class IncomingSpec(PodSpec, frozen=True):
     priority: int | None = None
     tolerations: list[RawToleration] | None = None
     scheduling_gates: list[msgspec.Raw] | None = None
-    topology_spread_constraints: list[SpreadConstraint] | None = None
+    topology_spread_constraints: list[TopologySpread] | None = None
     resource_claims: list[msgspec.Raw] | None = None
     volumes: list[dict[str, msgspec.Raw]] | None = None
 

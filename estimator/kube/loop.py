@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from estimator.kube.reading import Change
+from estimator.kube.reading import ObjectChange
 from estimator.sight import Loss
 from federation.runtime.backoff import Backoff
 
@@ -46,7 +46,7 @@ class LoopSink(Generic[Value]):
     def replace(self, values: list[Value]) -> None:
         self.loop.call_soon_threadsafe(self.on_replace, values)
 
-    def apply(self, changes: list[Change[Value]]) -> None:
+    def apply(self, changes: list[ObjectChange[Value]]) -> None:
         self.loop.call_soon_threadsafe(self._apply, changes)
 
     def find(self) -> None:
@@ -58,7 +58,7 @@ class LoopSink(Generic[Value]):
     def skip(self, objects: int) -> None:
         self.loop.call_soon_threadsafe(self.on_skip, objects)
 
-    def _apply(self, changes: list[Change[Value]]) -> None:
+    def _apply(self, changes: list[ObjectChange[Value]]) -> None:
         for change in changes:
             if change.value is None:
                 continue

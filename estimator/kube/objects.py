@@ -196,7 +196,7 @@ class BookmarkMetadata(RawObject, frozen=True):
     annotations: dict[str, str] | None = None
 
 
-class Bookmark(RawObject, frozen=True):
+class WatchBookmark(RawObject, frozen=True):
     """A version without an object: required fields of its kind may be null."""
 
     metadata: BookmarkMetadata

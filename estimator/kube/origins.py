@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from estimator.kube.objects import PodMetadata
-from estimator.nodes import Owner
+from estimator.nodes import WorkloadRef
 from federation.model import echoes
 from federation.model.echoes import BINDING_LABEL, COMPONENT_LABEL, DECISION_LABEL, PodOrigin
 
@@ -35,7 +35,7 @@ class Belonging(NamedTuple):
     is. ``origin`` is what promises find the pod by.
     """
 
-    owner: Owner | None
+    owner: WorkloadRef | None
     revision: str
     origin: PodOrigin
 
@@ -69,9 +69,9 @@ def _belonging(
     _, kind, namespace, name = owner
     deployment = _deployment(kind, name, template_hash)
     if deployment:
-        nearest = Owner(kind="Deployment", namespace=namespace, name=deployment)
+        nearest = WorkloadRef(kind="Deployment", namespace=namespace, name=deployment)
     else:
-        nearest = Owner(kind=kind, namespace=namespace, name=name)
+        nearest = WorkloadRef(kind=kind, namespace=namespace, name=name)
     owners = tuple(_owners(echoes.Owner(*owner), template_hash))
     return Belonging(
         nearest,

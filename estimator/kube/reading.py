@@ -17,7 +17,6 @@ import urllib3
 from kubernetes.client.exceptions import ApiException
 
 from estimator.kube.objects import (
-    Bookmark,
     Event,
     Kinded,
     ListMetadata,
@@ -25,6 +24,7 @@ from estimator.kube.objects import (
     RawObject,
     RawStored,
     Status,
+    WatchBookmark,
 )
 from estimator.unreadable import UNREADABLE
 
@@ -82,7 +82,7 @@ class Listed(Generic[Value]):
     version: str
 
 
-class Change(NamedTuple, Generic[Value]):
+class ObjectChange(NamedTuple, Generic[Value]):
     """One event of a watch. ``value`` is None when only the version has moved.
 
     ``ends_list`` marks the end of a streamed list: what came before was all there is. A tuple:
@@ -189,7 +189,7 @@ class ResourceReader(Generic[Value]):
         """The server's version now; asks for one object."""
         return self._page(limit=1).metadata.resource_version
 
-    def changes(self, version: str) -> Iterator[list[Change[Value]]]:
+    def changes(self, version: str) -> Iterator[list[ObjectChange[Value]]]:
         """Changes after ``version`` until the watch ends, as many at once as have come.
 
         Begins with none, once the watch is open. Raises Expired.
@@ -237,7 +237,7 @@ class ResourceReader(Generic[Value]):
         return _decoded(answer.data, _List)
 
     @contextmanager
-    def _stream(self, seconds: int, **query: Any) -> Iterator[Iterator[list[Change[Value]]]]:
+    def _stream(self, seconds: int, **query: Any) -> Iterator[Iterator[list[ObjectChange[Value]]]]:
         answer = self._call(
             seconds + self._patience.grace,
             watch="true",
@@ -266,7 +266,7 @@ class ResourceReader(Generic[Value]):
                 raise Expired(error.reason) from error
             raise
 
-    def _batches(self, answer: Any) -> Iterator[list[Change[Value]]]:
+    def _batches(self, answer: Any) -> Iterator[list[ObjectChange[Value]]]:
         for lines in _lines(answer):
             batch = []
             broken: Expired | Garbled | None = None
@@ -282,7 +282,7 @@ class ResourceReader(Generic[Value]):
             if broken is not None:
                 raise broken
 
-    def _change(self, line: bytes) -> Change[Value]:
+    def _change(self, line: bytes) -> ObjectChange[Value]:
         try:
             event = self._decode_event(line)
         except UNREADABLE:
@@ -293,9 +293,9 @@ class ResourceReader(Generic[Value]):
         is_removal = event.type == "DELETED"
         if is_removal:
             self._skipped.discard(event.object.metadata)
-        return Change(version, self._translated(event.object), is_removal)
+        return ObjectChange(version, self._translated(event.object), is_removal)
 
-    def _unusual(self, line: bytes) -> Change[Value]:
+    def _unusual(self, line: bytes) -> ObjectChange[Value]:
         """An event without an object of this kind: an error, a bookmark, or what none can read."""
         event = _decoded(line, Event)
         if event.type == "ERROR":
@@ -303,12 +303,12 @@ class ResourceReader(Generic[Value]):
             if status.code in (410, 504):
                 raise Expired(status.message)
             raise Garbled(f"{status.code} {status.message}")
-        metadata = _decoded(event.object, Bookmark).metadata
+        metadata = _decoded(event.object, WatchBookmark).metadata
         if not metadata.resource_version:
             raise Garbled(f"an event of type {event.type!r} without a version")
         if event.type in _CHANGES and self._raw(event.object) is None and event.type == "DELETED":
             raise Expired("an object that cannot be read is gone")
-        return Change(
+        return ObjectChange(
             version=metadata.resource_version,
             ends_list=INITIAL_EVENTS_END in (metadata.annotations or {}),
         )

@@ -17,9 +17,9 @@ from kubernetes.client.exceptions import ApiException
 
 from estimator.kube.reading import (
     DEFAULT_PATIENCE,
-    Change,
     Expired,
     Garbled,
+    ObjectChange,
     Patience,
     ResourceReader,
     Watched,
@@ -44,7 +44,7 @@ class Sink(Protocol[Value]):
         """These are all there are."""
         ...
 
-    def apply(self, changes: list[Change[Value]]) -> None:
+    def apply(self, changes: list[ObjectChange[Value]]) -> None:
         """These came, in this order."""
         ...
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from estimator.binpack.arrays import BoolArray, NodeArrays
 from estimator.binpack.fit import insufficient, unresolvable
-from estimator.binpack.profile import Profile
+from estimator.binpack.profile import ScoringProfile
 from estimator.binpack.strategy import ScoreArray, Strategy
-from estimator.cluster.claims import NodeClaim
+from estimator.cluster.claims import Claim
 from estimator.estimation.filter import feasible_n
 from estimator.nodes import Pod
 from estimator.placing.incoming import IncomingPod
@@ -53,7 +53,7 @@ class Judgement:
         pod: IncomingPod,
         snapshot: Snapshot,
         positions: Mapping[str, int],
-        claims: tuple[Sequence[NodeClaim], Sequence[NodeClaim]],
+        claims: tuple[Sequence[Claim], Sequence[Claim]],
         strategy: Strategy,
     ) -> Judgement:
         """``positions`` are the nodes' rows by name; ``claims`` those of such pods, and others."""
@@ -153,4 +153,4 @@ def _filtered(strategy: Strategy, short: Mapping[str, BoolArray]) -> dict[str, B
 
 def _overlooks(strategy: Strategy, resource: str) -> bool:
     """Whether the profile's filter takes no notice of a shortage."""
-    return isinstance(strategy, Profile) and strategy.ignores(resource)
+    return isinstance(strategy, ScoringProfile) and strategy.ignores(resource)

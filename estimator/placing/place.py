@@ -14,9 +14,9 @@ import numpy as np
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.fit import insufficient
 from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.place import Demand, Placement, place
+from estimator.binpack.place import NodePlacements, PlacementRequest, place
 from estimator.binpack.strategy import ResourceWeight, Strategy
-from estimator.cluster.claims import NodeClaim, NodeClaims
+from estimator.cluster.claims import Claim, Claims
 from estimator.estimation.filter import feasible_n
 from estimator.estimation.fit import without_slots
 from estimator.snapshot import BoolArray, Int64Array, Snapshot
@@ -32,7 +32,7 @@ MOST_ALLOCATED: Final = MostAllocated(
 class Seating:
     """Nodes for one share: the claims to make, and why some of it found none."""
 
-    claims: tuple[NodeClaim, ...]
+    claims: tuple[Claim, ...]
     nodes: tuple[NodeShare, ...]
     unplaced: int
     why: str
@@ -40,7 +40,7 @@ class Seating:
 
 def place_shares(
     snapshot: Snapshot,
-    claims: NodeClaims,
+    claims: Claims,
     order: PlaceOrder,
     now: float,
     strategy: Strategy = MOST_ALLOCATED,
@@ -65,7 +65,7 @@ def place_shares(
 
 def seat(
     snapshot: Snapshot,
-    taken: Sequence[NodeClaim],
+    taken: Sequence[Claim],
     shares: Sequence[ShareOrder],
     strategy: Strategy,
 ) -> list[Seating]:
@@ -77,7 +77,7 @@ def seat(
         arrays = arrays_beside(taken, snapshot, rows)
         request = ReplicaRequest.of(without_slots(share.requirements.request))
         feasible = feasible_n(snapshot.table, share.requirements.node_claim)
-        demand = Demand(request=request, replicas=share.replicas)
+        demand = PlacementRequest(request=request, replicas=share.replicas)
         placement = place(arrays, demand, strategy, feasible)
         claims = _claims(snapshot, placement, request)
         taken += claims
@@ -93,7 +93,7 @@ def seat(
     return seatings
 
 
-def beside(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Snapshot:
+def beside(snapshot: Snapshot, claims: Sequence[Claim]) -> Snapshot:
     """The snapshot with claimed room counted as requested."""
     if not claims:
         return snapshot
@@ -102,7 +102,7 @@ def beside(snapshot: Snapshot, claims: Sequence[NodeClaim]) -> Snapshot:
 
 
 def arrays_beside(
-    claims: Sequence[NodeClaim], snapshot: Snapshot, rows: Mapping[str, int]
+    claims: Sequence[Claim], snapshot: Snapshot, rows: Mapping[str, int]
 ) -> NodeArrays:
     """The snapshot's columns with claimed room counted as requested; ``rows`` is row by name."""
     # A node that is gone took the claim's room with it.
@@ -137,10 +137,10 @@ def _added(
     return added
 
 
-def _claims(snapshot: Snapshot, placement: Placement, request: ReplicaRequest) -> list[NodeClaim]:
+def _claims(snapshot: Snapshot, placement: NodePlacements, request: ReplicaRequest) -> list[Claim]:
     amounts = without_slots(request.amounts)
     return [
-        NodeClaim(
+        Claim(
             node=snapshot.table.nodes[each.node].name,
             replicas=each.replicas,
             request=amounts,
@@ -151,7 +151,7 @@ def _claims(snapshot: Snapshot, placement: Placement, request: ReplicaRequest) -
 
 
 def _node_shares(
-    snapshot: Snapshot, component: str, placement: Placement, score_n: np.ndarray, scale: float
+    snapshot: Snapshot, component: str, placement: NodePlacements, score_n: np.ndarray, scale: float
 ) -> list[NodeShare]:
     return [
         NodeShare(

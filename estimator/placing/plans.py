@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from estimator.binpack.strategy import Strategy
-from estimator.cluster.claims import EXPIRY_SECONDS, NodeClaim, NodeClaims, first_replicas
+from estimator.cluster.claims import EXPIRY_SECONDS, Claim, Claims, first_replicas
 from estimator.cluster.echoes import EchoCount
 from estimator.nodes import PodState
 from estimator.placing.place import arrays_beside, seat
@@ -25,7 +25,7 @@ NOT_FOLLOWED: Final = "nobody here follows claims"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ClaimedSnapshot:
     """A snapshot on which claims are taken for pods, and how many of each promise's are."""
 
     snapshot: Snapshot
@@ -35,11 +35,11 @@ class Standing:
 class Plans:
     """What is planned in one cluster."""
 
-    def __init__(self, claims: NodeClaims, echoes: EchoCount) -> None:
+    def __init__(self, claims: Claims, echoes: EchoCount) -> None:
         self._claims = claims
         self._echoes = echoes
         self._told: set[str] = set()
-        self._standing: tuple[Snapshot, int, Standing] | None = None
+        self._standing: tuple[Snapshot, int, ClaimedSnapshot] | None = None
 
     def order(
         self, snapshot: Snapshot, order: PlaceOrder, now: float, strategy: Strategy
@@ -104,7 +104,7 @@ class Plans:
                            snapshot, strategy)  # fmt: skip
             yield
 
-    def standing(self, snapshot: Snapshot, counted_n: BoolArray) -> Standing:
+    def standing(self, snapshot: Snapshot, counted_n: BoolArray) -> ClaimedSnapshot:
         """What claims leave; those count that are on counted nodes with room for them."""
         known = self._standing
         if known is None or known[0] is not snapshot or known[1] != self._claims.version:
@@ -112,13 +112,13 @@ class Plans:
             self._standing = known
         return known[2]
 
-    def _stand(self, snapshot: Snapshot, counted_n: BoolArray) -> Standing:
+    def _stand(self, snapshot: Snapshot, counted_n: BoolArray) -> ClaimedSnapshot:
         promises = self._claims.promises()
         if not promises:
-            return Standing(snapshot=snapshot, replicas={})
+            return ClaimedSnapshot(snapshot=snapshot, replicas={})
         rows = {node.name: row for row, node in enumerate(snapshot.table.nodes)}
         free = _Free(snapshot)
-        standing: list[NodeClaim] = []
+        standing: list[Claim] = []
         replicas: Counter[ReservationKey] = Counter()
         covered: Counter[str] = Counter()
         for key in promises:
@@ -136,7 +136,7 @@ class Plans:
             covered[PODS] += waiting
         arrays = arrays_beside(standing, snapshot, rows)
         left = {name: amount - covered[name] for name, amount in snapshot.waiting.items()}
-        return Standing(
+        return ClaimedSnapshot(
             snapshot=replace(
                 snapshot,
                 requested=arrays.requested,
@@ -200,7 +200,7 @@ class _Free:
         self._snapshot = snapshot
         self._left: dict[tuple[int, str], int] = {}
 
-    def take(self, row: int, claim: NodeClaim) -> int:
+    def take(self, row: int, claim: Claim) -> int:
         """Take as many of the claim's replicas as fit; how many."""
         asked = {**claim.request, PODS: 1}
         left = {name: self._left_of(row, name) for name in asked}
@@ -222,9 +222,7 @@ def _key(binding: str, share: ShareOrder) -> ReservationKey:
     return ReservationKey(binding, share.component, request_shape(share.requirements.request))
 
 
-def _without(
-    claims: Iterable[NodeClaim], dropped: Iterable[tuple[NodeClaim, ...]]
-) -> list[NodeClaim]:
+def _without(claims: Iterable[Claim], dropped: Iterable[tuple[Claim, ...]]) -> list[Claim]:
     gone = {id(claim) for held in dropped for claim in held}
     return [claim for claim in claims if id(claim) not in gone]
 

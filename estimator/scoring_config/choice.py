@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from estimator.binpack.profile import Profile
+from estimator.binpack.profile import ScoringProfile
 from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio, Scale
 from estimator.binpack.strategy import Strategy
 from estimator.scoring_config.reader import ScoringConfiguration
@@ -39,7 +39,7 @@ def on_documented_scale(strategy: Strategy) -> Strategy:
     """
     shaped = [
         plugin.strategy
-        for plugin in (strategy.plugins if isinstance(strategy, Profile) else ())
+        for plugin in (strategy.plugins if isinstance(strategy, ScoringProfile) else ())
         if isinstance(plugin.strategy, RequestedToCapacityRatio)
     ]
     if len(shaped) != 1:

@@ -12,7 +12,7 @@ from typing import Any
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.least_allocated import LeastAllocated
 from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.profile import FitStrategy, Profile, WeightedPlugin
+from estimator.binpack.profile import FitStrategy, ScoringProfile, WeightedPlugin
 from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.scoring_config.documents import load_strict_document
 from estimator.scoring_config.faults import Fault, FaultType, InvalidConfiguration, Stage
@@ -42,7 +42,7 @@ _SHAPED = "RequestedToCapacityRatio"
 _TYPES = ("LeastAllocated", "MostAllocated", _SHAPED)
 
 
-def read_kube_scheduler(text: str) -> tuple[Profile, ...]:
+def read_kube_scheduler(text: str) -> tuple[ScoringProfile, ...]:
     """The profiles of the document, in order.
 
     Raises InvalidConfiguration with every fault of the first stage that has any: decode,
@@ -51,7 +51,7 @@ def read_kube_scheduler(text: str) -> tuple[Profile, ...]:
     return kube_scheduler_profiles(load_strict_document(text))
 
 
-def kube_scheduler_profiles(document: _Object) -> tuple[Profile, ...]:
+def kube_scheduler_profiles(document: _Object) -> tuple[ScoringProfile, ...]:
     """The profiles of a document that is parsed already."""
     configuration = _with_defaults(_decoded(document))
     _raise_any(Stage.VALIDATE, configuration_faults(configuration))
@@ -169,7 +169,7 @@ def _invalid(field: str, rule: str) -> Fault:
     return Fault(field=field, rule=rule, type=FaultType.INVALID)
 
 
-def _profile(profile: _Object) -> Profile:
+def _profile(profile: _Object) -> ScoringProfile:
     arguments = {config["name"]: config["args"] for config in _configs(profile)}
     fit, balanced = arguments.get(FIT, {}), arguments.get(BALANCED, {})
     plugins: list[WeightedPlugin] = []
@@ -180,7 +180,7 @@ def _profile(profile: _Object) -> Profile:
     if weight := _score_weight(profile.get("plugins", {}), BALANCED):
         strategy = BalancedAllocation(weights=weights_of(balanced.get("resources", [])))
         plugins.append(WeightedPlugin(strategy=strategy, weight=weight))
-    return Profile(
+    return ScoringProfile(
         scheduler_name=profile["schedulerName"],
         plugins=tuple(plugins),
         ignored_resources=frozenset(fit.get("ignoredResources", [])),

@@ -13,7 +13,7 @@ from typing import Any
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.least_allocated import LeastAllocated
 from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.profile import FitStrategy, Profile, WeightedPlugin
+from estimator.binpack.profile import FitStrategy, ScoringProfile, WeightedPlugin
 from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight
@@ -95,7 +95,7 @@ _DEFAULT_PRIORITIES: Sequence[_Object] = (
 class TranslatedPolicy:
     """The profile a Policy amounts to, and what of it could not be carried over."""
 
-    profile: Profile
+    profile: ScoringProfile
     warnings: tuple[str, ...]
 
 
@@ -124,7 +124,7 @@ def translate_policy(document: _Object) -> TranslatedPolicy:
         strategy = _strategy(priority, _path(at), warnings)
         if strategy is not None:
             plugins.append(WeightedPlugin(strategy=strategy, weight=priority["weight"]))
-    profile = Profile(scheduler_name="default-scheduler", plugins=tuple(plugins))
+    profile = ScoringProfile(scheduler_name="default-scheduler", plugins=tuple(plugins))
     return TranslatedPolicy(profile=profile, warnings=tuple(warnings))
 
 

@@ -63,7 +63,7 @@ class Whereabouts(Protocol):
     def holder(self, cluster: str) -> Replica | None: ...
 
 
-class Credentials(Protocol):
+class PeerCredentials(Protocol):
     """What peers let us in with, and where they are."""
 
     @property
@@ -76,7 +76,7 @@ class Credentials(Protocol):
 class PeerChannels:
     """One kept connection for every peer that was asked. ``dial`` makes the channel to one."""
 
-    def __init__(self, dial: Dial, credentials: Credentials, clock: Clock) -> None:
+    def __init__(self, dial: Dial, credentials: PeerCredentials, clock: Clock) -> None:
         self._dial = dial
         self._credentials = credentials
         self._clock = clock

@@ -25,7 +25,7 @@ PAUSE_SECONDS = 0.1
 THREAD_BINDINGS = 100
 
 
-class Ledgers(Protocol):
+class PromiseLedgers(Protocol):
     """What is promised, and who the promises are for: owners and uids by binding, where known."""
 
     def ledger(self, name: str) -> ClusterLedger:
@@ -68,7 +68,7 @@ class _Feed:
 class Interests:
     """What the agents of this process are told. ``changed`` is to be called of every change."""
 
-    def __init__(self, ledgers: Ledgers) -> None:
+    def __init__(self, ledgers: PromiseLedgers) -> None:
         self._ledgers = ledgers
         self._feeds: dict[str, _Feed] = {}
 

@@ -120,7 +120,7 @@ def _check_enablements(message: Hello, found: Violations) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class HeartbeatFacts:
     """A heartbeat: the newest report's sequence and hash, and the agent's time in Unix seconds."""
 
     sequence: int
@@ -129,7 +129,7 @@ class Beat:
     sight: AgentSight | None = None
 
 
-def beat_from_message(message: Heartbeat) -> Beat:
+def beat_from_message(message: Heartbeat) -> HeartbeatFacts:
     """Raises InvalidRequest."""
     found = Violations()
     agent_time = ranges.seconds(message.agent_time, "heartbeat.agentTime", found)
@@ -137,7 +137,7 @@ def beat_from_message(message: Heartbeat) -> Beat:
         found.add("heartbeat.sequence", "must not be negative")
     sight = sight_of(message, "heartbeat", found)
     found.check()
-    return Beat(
+    return HeartbeatFacts(
         sequence=message.sequence,
         content_hash=message.content_hash,
         agent_time=agent_time,

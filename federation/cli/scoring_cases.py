@@ -13,7 +13,7 @@ from estimator.binpack.least_allocated import LeastAllocated
 from estimator.binpack.most_allocated import MostAllocated
 from estimator.binpack.node_load import NodeLoad
 from estimator.binpack.node_scores import NodeScore, NodeWithPods, score_loads, score_nodes
-from estimator.binpack.profile import FitStrategy, Profile, WeightedPlugin
+from estimator.binpack.profile import FitStrategy, ScoringProfile, WeightedPlugin
 from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.requests import replica_request
 from estimator.binpack.strategy import ResourceWeight
@@ -132,7 +132,7 @@ def _volcano(case: Case) -> Sequence[NodeScore]:
     return score_nodes(binpack or VolcanoBinpack(weight=0, weights=()), pod, nodes)
 
 
-def _profile(case: Case, balanced: Sequence[str] | None, found: Violations) -> Profile:
+def _profile(case: Case, balanced: Sequence[str] | None, found: Violations) -> ScoringProfile:
     """Both plugins; None: BalancedAllocation goes by the strategy's resources."""
     weights = weights_of(_weighted(case, found))
     found.extend(weight_faults(weights, "resources"))
@@ -142,7 +142,7 @@ def _profile(case: Case, balanced: Sequence[str] | None, found: Violations) -> P
         WeightedPlugin(strategy=_fit_strategy(case, weights, found), weight=1),
         WeightedPlugin(strategy=BalancedAllocation(weights=alike), weight=1),
     )
-    return Profile(scheduler_name="", plugins=plugins)
+    return ScoringProfile(scheduler_name="", plugins=plugins)
 
 
 def _fit_strategy(

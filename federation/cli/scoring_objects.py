@@ -21,7 +21,7 @@ _DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncomingPod:
+class PendingPod:
     """The pod that has no node yet. ``name`` is namespace/name."""
 
     name: str
@@ -33,12 +33,12 @@ class IncomingPod:
 class _Objects:
     allocatable: dict[str, dict[str, str]] = field(default_factory=dict)
     placed: defaultdict[str, list[PodResources]] = field(default_factory=lambda: defaultdict(list))
-    pending: list[IncomingPod] = field(default_factory=list)
+    pending: list[PendingPod] = field(default_factory=list)
 
 
 def nodes_and_pod(
     documents: Iterable[Document], pod_name: str | None
-) -> tuple[tuple[NodeWithPods, ...], IncomingPod]:
+) -> tuple[tuple[NodeWithPods, ...], PendingPod]:
     """The nodes in the order given, with the pods bound to them, and the pod to score.
 
     ``pod_name`` (name or namespace/name) says which, where several have no node. Pods that have
@@ -92,12 +92,12 @@ def _sort_pod(document: Document, name: str, objects: _Objects, found: Violation
         objects.placed[str(node)].append(resources)
         return
     scheduler_name = str(spec.get("schedulerName") or _DEFAULT_SCHEDULER)
-    pod = IncomingPod(name=name, scheduler_name=scheduler_name, resources=resources)
+    pod = PendingPod(name=name, scheduler_name=scheduler_name, resources=resources)
     objects.pending.append(pod)
 
 
-def _chosen(pending: list[IncomingPod], name: str | None, found: Violations) -> IncomingPod:
-    nobody = IncomingPod(name="", scheduler_name="", resources=PodResources())
+def _chosen(pending: list[PendingPod], name: str | None, found: Violations) -> PendingPod:
+    nobody = PendingPod(name="", scheduler_name="", resources=PodResources())
     named = [pod for pod in pending if name is None or name in (pod.name, _short(pod.name))]
     if len(named) == 1:
         return named[0]

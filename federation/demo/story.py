@@ -74,7 +74,7 @@ DOCUMENTED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class DemoStage:
     """Where everything is while the demo runs."""
 
     folder: Path
@@ -120,7 +120,9 @@ def run_demo(
             _discard_database(stage)
 
 
-def _play(stage: Stage, programs: Programs, interruptions: Interruptions, *, stay: bool) -> None:
+def _play(
+    stage: DemoStage, programs: Programs, interruptions: Interruptions, *, stay: bool
+) -> None:
     try:
         with interruptions.allowed():
             _tell(stage, programs)
@@ -133,7 +135,7 @@ def _play(stage: Stage, programs: Programs, interruptions: Interruptions, *, sta
         raise
 
 
-def _kept_logs(stage: Stage, error: FederationError) -> str:
+def _kept_logs(stage: DemoStage, error: FederationError) -> str:
     """Where the logs are kept; and the control plane's last words, when no others are told."""
     kept = keep_logs(stage.folder)
     words = ""
@@ -142,7 +144,7 @@ def _kept_logs(stage: Stage, error: FederationError) -> str:
     return f"{words}\nEvery log is kept in {kept}"
 
 
-def _tell(stage: Stage, programs: Programs) -> None:
+def _tell(stage: DemoStage, programs: Programs) -> None:
     _start_control_plane(stage, programs)
     with BlockingClient(_target(stage)) as client:
         _join(stage, programs, client, MEMBERS)
@@ -162,9 +164,9 @@ def _require_examples(examples: Path) -> None:
 
 def _set_up(
     folder: Path, examples: Path, environment: Mapping[str, str], *, port: int, web_port: int
-) -> Stage:
+) -> DemoStage:
     endpoint = f"{LOOPBACK}:{port}"
-    stage = Stage(
+    stage = DemoStage(
         folder=folder,
         examples=examples,
         endpoint=endpoint,
@@ -181,7 +183,7 @@ def _set_up(
     return stage
 
 
-def _start_control_plane(stage: Stage, programs: Programs) -> None:
+def _start_control_plane(stage: DemoStage, programs: Programs) -> None:
     with _step("a certificate authority and a server certificate"):
         make_certificates(stage.certificates, [LOOPBACK, "localhost"])
     with _step("embedded PostgreSQL and one control plane, TLS on"):
@@ -202,7 +204,7 @@ def _start_control_plane(stage: Stage, programs: Programs) -> None:
 
 
 def _join(
-    stage: Stage, programs: Programs, client: BlockingClient, clusters: Sequence[str]
+    stage: DemoStage, programs: Programs, client: BlockingClient, clusters: Sequence[str]
 ) -> None:
     """Enrols one agent per cluster by token over TLS and waits for each one's first report."""
     fingerprint = ca_fingerprint((stage.certificates / "ca.pem").read_bytes())
@@ -224,7 +226,7 @@ def _join(
         _await_reports(programs, client, clusters)
 
 
-def _source(stage: Stage, cluster: str) -> str:
+def _source(stage: DemoStage, cluster: str) -> str:
     recorded = stage.examples / "clusters" / f"{cluster}.json"
     if recorded.exists():
         return f"--from={recorded}"
@@ -245,7 +247,7 @@ def _await_reports(programs: Programs, client: BlockingClient, clusters: Sequenc
         sleep(0.1)
 
 
-def _show_main_job(stage: Stage, programs: Programs) -> None:
+def _show_main_job(stage: DemoStage, programs: Programs) -> None:
     deployment, policy = (
         _shown(stage.examples / name) for name in ("deployment.yaml", "policy.yaml")
     )
@@ -255,7 +257,7 @@ def _show_main_job(stage: Stage, programs: Programs) -> None:
     _fedctl(programs, "explain", "shop/checkout-deployment")
 
 
-def _show_promises(stage: Stage, programs: Programs, client: BlockingClient) -> None:
+def _show_promises(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
     _join(stage, programs, client, SMALL)
     _say("\nTwenty workloads of one core at once, on two clusters with two free cores each:")
     script = stage.examples / "twenty_at_once.py"
@@ -268,7 +270,7 @@ def _shown(path: Path) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
-def _show_documentation(stage: Stage, programs: Programs, client: BlockingClient) -> None:
+def _show_documentation(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
     kinds = ("doc-summary", "doc-models")
     documented = [f"{kind}-{number}" for kind in kinds for number in (1, 2, 3)]
     _join(stage, programs, client, documented)
@@ -295,7 +297,7 @@ def _run(programs: Programs, shown: str, command: Sequence[str], arguments: Sequ
         raise DemoFailed(f"{shown} {arguments[0]} ended with exit code {status}")
 
 
-def _stay(stage: Stage, programs: Programs) -> None:
+def _stay(stage: DemoStage, programs: Programs) -> None:
     _say("\nEverything keeps running until Ctrl-C. In another terminal:\n")
     for name in ("FEDCTL_ENDPOINT", "FEDCTL_CA", "FEDCTL_TOKEN_FILE"):
         _say(f"  export {name}={stage.environment[name]}")
@@ -305,7 +307,7 @@ def _stay(stage: Stage, programs: Programs) -> None:
         sleep(0.5)
 
 
-def _target(stage: Stage) -> Target:
+def _target(stage: DemoStage) -> Target:
     return Target(
         endpoint=stage.endpoint,
         token=stage.token_file.read_text().strip(),
@@ -313,7 +315,7 @@ def _target(stage: Stage) -> Target:
     )
 
 
-def _discard_database(stage: Stage) -> None:
+def _discard_database(stage: DemoStage) -> None:
     """What the control plane's PostgreSQL kept, also outside the demo's folder."""
     explicit = stage.environment.get(BINARIES)
     binaries = find_binaries(

@@ -55,7 +55,7 @@ class PodOrigin(NamedTuple):
 UNKNOWN_ORIGIN: Final = PodOrigin()
 
 
-class PodState(StrEnum):
+class SightingState(StrEnum):
     """BOUND: on a node and not over, being deleted included. UNBOUND: waits for a node.
 
     FINISHED: succeeded. Failed pods stand for nothing.
@@ -70,7 +70,7 @@ class PodState(StrEnum):
 class PodSighting:
     """A pod as far as it can stand for a reservation: ``request`` in base units, rounded up."""
 
-    state: PodState
+    state: SightingState
     request: Mapping[str, int]
     origin: PodOrigin = UNKNOWN_ORIGIN
 

@@ -16,13 +16,13 @@ from federation.v1.peers_pb2_grpc import PeersServicer as Servicer
 MOST_SECONDS = 10.0
 
 # Asks the agent within so many seconds; raises Unavailable and DeadlineMissed.
-Ask: TypeAlias = Callable[[AskAgentRequest, float], Awaitable[AskAgentResponse]]
+AskAgent: TypeAlias = Callable[[AskAgentRequest, float], Awaitable[AskAgentResponse]]
 
 
 class PeersServicer(Servicer):
     """Implements federation.v1.Peers."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: AskAgent) -> None:
         self._ask = ask
 
     async def AskAgent(self, request: AskAgentRequest, context: Context) -> AskAgentResponse:

@@ -19,7 +19,7 @@ from federation.model.errors import PreconditionFailed
 from federation.rpc.interceptors import Context, Handler
 from federation.rpc.simulation_worker import NOW, Setup
 from federation.services.ports import Clock
-from federation.services.workers import AnswerKind, Limits, Workers
+from federation.services.workers import AnswerKind, WorkerLimits, Workers
 from federation.v1.simulation_pb2 import DESCRIPTOR
 
 # Others need the processor more, from the start: also while it is loaded.
@@ -31,7 +31,7 @@ PROGRAM: Final = (sys.executable, "-c", _START)
 class SimulationServicer:
     """Implements federation.v1.Simulation, from bytes to bytes."""
 
-    def __init__(self, setup: Setup, limits: Limits, clock: Clock) -> None:
+    def __init__(self, setup: Setup, limits: WorkerLimits, clock: Clock) -> None:
         self._workers = Workers("simulation", PROGRAM, partial(_sendable, setup), limits)
         self._clock = clock
 

@@ -27,7 +27,7 @@ NETWORK_BITS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CallLimits:
     """Of all addresses together, or of one.
 
     ``reads`` are requests on their way at once. ``mistakes`` are wrong credentials: so many at
@@ -40,14 +40,14 @@ class Limits:
     mistakes_per_second: float
 
 
-IN_ALL = Limits(calls=1_000, reads=16, mistakes=1_000, mistakes_per_second=200.0)
-PER_ADDRESS = Limits(calls=250, reads=4, mistakes=100, mistakes_per_second=20.0)
+IN_ALL = CallLimits(calls=1_000, reads=16, mistakes=1_000, mistakes_per_second=200.0)
+PER_ADDRESS = CallLimits(calls=250, reads=4, mistakes=100, mistakes_per_second=20.0)
 
 
 class Allowance:
     """How many calls are under way, and how many mistakes may still be made."""
 
-    def __init__(self, limits: Limits, now: float) -> None:
+    def __init__(self, limits: CallLimits, now: float) -> None:
         self.calls = 0
         self.reads = asyncio.Semaphore(limits.reads)
         self._limits = limits
@@ -122,8 +122,8 @@ class Strangers:
     def __init__(
         self,
         *,
-        in_all: Limits = IN_ALL,
-        per_address: Limits = PER_ADDRESS,
+        in_all: CallLimits = IN_ALL,
+        per_address: CallLimits = PER_ADDRESS,
         pause_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

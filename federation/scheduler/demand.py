@@ -12,7 +12,7 @@ import numpy as np
 from federation.model.arrays import BoolArray, IntArray, read_only
 from federation.model.placement import Binding, SpreadConstraint, SpreadField
 from federation.model.workload import ReplicaRequirements
-from federation.scheduler.division.strategies import DivisionRule, Strategy
+from federation.scheduler.division.strategies import DivisionRule, DivisionStrategy
 from federation.scheduler.selection.spread import Need
 
 _ONE_CLUSTER = SpreadConstraint(by=SpreadField.CLUSTER, min_groups=1, max_groups=1)
@@ -38,7 +38,7 @@ class Demand:
     def of(cls, binding: Binding) -> Demand:
         placement = binding.placement
         constraints = placement.spread_constraints
-        whole = DivisionRule(strategy=Strategy.DUPLICATED)
+        whole = DivisionRule(strategy=DivisionStrategy.DUPLICATED)
         if binding.components:
             if all(constraint.by is not SpreadField.CLUSTER for constraint in constraints):
                 constraints = (*constraints, _ONE_CLUSTER)
@@ -61,7 +61,7 @@ class Demand:
                 keeps_empty=True,
             )
         rule = DivisionRule.of(placement.replica_scheduling, fresh=binding.fresh)
-        if rule.strategy is Strategy.STATIC_WEIGHT:
+        if rule.strategy is DivisionStrategy.STATIC_WEIGHT:
             # Static weights name their clusters themselves: Karmada's rule.
             constraints = ()
         return cls(
@@ -83,8 +83,8 @@ class Demand:
     def is_ranked(self) -> bool:
         """Whether the order of the candidates can change the answer."""
         return bool(self.constraints) or self.rule.strategy in {
-            Strategy.AGGREGATED,
-            Strategy.FILL_FIRST,
+            DivisionStrategy.AGGREGATED,
+            DivisionStrategy.FILL_FIRST,
         }
 
     def prior_units(self, prior_c: IntArray, placed_c: BoolArray) -> IntArray:

@@ -218,7 +218,7 @@ class Requests(Protocol):
         ...
 
 
-class Duties(Protocol):
+class StoredDuties(Protocol):
     """Background work that one replica does at a time."""
 
     async def hold(self, duty: str, replica: str, seconds: float) -> int | None:
@@ -235,7 +235,7 @@ class Duties(Protocol):
     async def leave(self, duty: str, replica: str) -> None: ...
 
 
-class Presences(Protocol):
+class StoredPresences(Protocol):
     """Who heard which agent last."""
 
     async def put(self, presences: Sequence[StoredPresence]) -> None:
@@ -251,7 +251,7 @@ class Presences(Protocol):
         ...
 
 
-class Replicas(Protocol):
+class StoredReplicas(Protocol):
     """The control planes that run now."""
 
     async def put(self, replica: Replica) -> None:

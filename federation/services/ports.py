@@ -15,13 +15,13 @@ from federation.model.errors import FederationError
 from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.placement import Binding
 from federation.services.journal_ports import (
-    Duties,
     Histories,
     Journal,
-    Presences,
-    Replicas,
     Requests,
     Reservations,
+    StoredDuties,
+    StoredPresences,
+    StoredReplicas,
 )
 from federation.services.values import (
     AgentFacts,
@@ -401,7 +401,7 @@ class Decisions(Protocol):
         ...
 
 
-class Previews(Protocol):
+class StoredPreviews(Protocol):
     """Decisions that were shown and may be committed for a while. Times are the store's own."""
 
     async def add(self, preview: NewPreview, ttl_seconds: int) -> float:
@@ -436,7 +436,7 @@ class Transaction(Protocol):
     def decisions(self) -> Decisions: ...
 
     @property
-    def previews(self) -> Previews: ...
+    def previews(self) -> StoredPreviews: ...
 
     @property
     def journal(self) -> Journal: ...
@@ -448,13 +448,13 @@ class Transaction(Protocol):
     def requests(self) -> Requests: ...
 
     @property
-    def duties(self) -> Duties: ...
+    def duties(self) -> StoredDuties: ...
 
     @property
-    def presences(self) -> Presences: ...
+    def presences(self) -> StoredPresences: ...
 
     @property
-    def replicas(self) -> Replicas: ...
+    def replicas(self) -> StoredReplicas: ...
 
     @property
     def histories(self) -> Histories: ...

@@ -39,7 +39,7 @@ class AnswerKind(IntEnum):
     REFUSAL = 1
 
 
-class Answer(NamedTuple):
+class WorkerAnswer(NamedTuple):
     """What a worker said; its bytes are read by who asked."""
 
     kind: AnswerKind
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class WorkerLimits:
     """``count`` processes work at once, ``most_waiting`` questions wait for one; one takes
     ``seconds`` at most, waiting included.
     """
@@ -65,7 +65,7 @@ class Workers:
     """
 
     def __init__(
-        self, kind: str, command: Sequence[str], greeting: Callable[[], bytes], limits: Limits
+        self, kind: str, command: Sequence[str], greeting: Callable[[], bytes], limits: WorkerLimits
     ) -> None:
         self._kind = kind
         self._command = command
@@ -77,7 +77,7 @@ class Workers:
         self._replacing: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    async def ask(self, question: bytes) -> Answer:
+    async def ask(self, question: bytes) -> WorkerAnswer:
         """Raises LimitExceeded when too many wait, or it takes too much memory; DeadlineMissed,
         Unavailable, and what the greeting raises.
         """
@@ -104,7 +104,7 @@ class Workers:
         idle, self._idle = self._idle, []
         await asyncio.gather(*(worker.end() for worker in idle))
 
-    async def _answered(self, question: bytes) -> Answer:
+    async def _answered(self, question: bytes) -> WorkerAnswer:
         while True:
             is_new = not self._idle
             worker = await self._started() if is_new else self._idle.pop()
@@ -179,10 +179,10 @@ class _Worker:
         await self.send(question)
         await self._out.readexactly(len(TAKEN))
 
-    async def answer(self) -> tuple[Answer, bool]:
+    async def answer(self) -> tuple[WorkerAnswer, bool]:
         """The answer, and whether it was the process's last."""
         kind, is_last, size = HEADER.unpack(await self._out.readexactly(HEADER.size))
-        return Answer(AnswerKind(kind), await self._out.readexactly(size)), is_last
+        return WorkerAnswer(AnswerKind(kind), await self._out.readexactly(size)), is_last
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):

@@ -15,7 +15,7 @@ from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.least_allocated import LeastAllocated
 from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.place import Demand, place
+from estimator.binpack.place import PlacementRequest, place
 from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight, Strategy
@@ -66,7 +66,7 @@ def median_millis(work: Callable[[], object], rounds: int = 15) -> float:
 
 def main() -> None:
     feasible_n = np.ones(NODES, dtype=np.bool_)
-    demand = Demand(request=REQUEST, replicas=REPLICAS)
+    demand = PlacementRequest(request=REQUEST, replicas=REPLICAS)
     for alike in (True, False):
         arrays = nodes(alike=alike)
         print(f"{NODES} {'alike' if alike else 'different'} nodes x {len(WEIGHTS)} resources:")

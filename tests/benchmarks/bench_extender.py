@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import aiohttp
 
 from estimator.agent import WatchedCluster
-from estimator.cluster.claims import NodeClaim
+from estimator.cluster.claims import Claim
 from estimator.estimation.capacity import NodeSet
 from estimator.extender.server import ExtenderServer
 from estimator.nodes import Node, Pod, PodState
@@ -48,7 +48,7 @@ def cluster() -> WatchedCluster:
         for row, name in enumerate(names)
     )
     claims = [
-        NodeClaim(node=name, replicas=1, request={"cpu": 500}, nonzero={"cpu": 500})
+        Claim(node=name, replicas=1, request={"cpu": 500}, nonzero={"cpu": 500})
         for name in names[::10]
     ]
     made.claims.hold("shop/web", claims, now=0.0)

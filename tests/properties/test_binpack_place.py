@@ -14,8 +14,8 @@ from estimator.binpack.arrays import BoolArray, NodeArrays, ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.least_allocated import LeastAllocated
 from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.place import Demand, place
-from estimator.binpack.profile import Profile, WeightedPlugin
+from estimator.binpack.place import PlacementRequest, place
+from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight, Strategy
@@ -40,7 +40,7 @@ STRATEGIES: list[Strategy] = [
     LeastAllocated(weights=WEIGHTS),
     SHAPED,
     BALANCED,
-    Profile(
+    ScoringProfile(
         scheduler_name="hill",
         plugins=(
             WeightedPlugin(strategy=SHAPED, weight=2),
@@ -144,7 +144,7 @@ def test_placing_in_closed_form_is_placing_one_at_a_time(
     )
     expected = one_at_a_time(nodes, request, replicas, strategy, feasible_n)
 
-    demand = Demand(request=request, replicas=replicas, minimum=minimum)
+    demand = PlacementRequest(request=request, replicas=replicas, minimum=minimum)
     placement = place(nodes, demand, strategy, feasible_n)
 
     assert placement.fitting == sum(expected)
@@ -162,7 +162,7 @@ def test_placing_in_closed_form_is_placing_one_at_a_time(
 def test_no_node_takes_more_than_it_has_room_for(
     strategy: Strategy, nodes: NodeArrays, request: ReplicaRequest, replicas: int
 ) -> None:
-    demand = Demand(request=request, replicas=replicas)
+    demand = PlacementRequest(request=request, replicas=replicas)
     placement = place(nodes, demand, strategy, np.ones(nodes.size, dtype=np.bool_))
     for node in placement.nodes():
         assert node.replicas > 0

@@ -35,7 +35,7 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
-from federation.services.members.reports import Beat, Reporting
+from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.scheduling.commit import Committing
 from federation.services.scheduling.release import Amending
 from federation.services.values import AgentHello, Placer, Scheduled
@@ -87,7 +87,7 @@ class Replica:
     def __init__(self, store: PostgresStore) -> None:
         self.fleet = FleetOwner(store)
         self.following = Following(store, self.fleet)
-        beat = Beat(batch_seconds=0.0)
+        beat = ReportTimes(batch_seconds=0.0)
         self.reporting = Reporting(store, self.fleet, Clock(), beat, following=self.following)
         self.committing = Committing(store, self.fleet, self.following, Clock(), DEFAULT_PROFILES)
         self.amending = Amending(store, self.fleet, self.following)

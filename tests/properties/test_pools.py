@@ -20,7 +20,7 @@ from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.matching import NAME_FIELD
 from federation.model.pools.refreshing import refresh_pools
-from federation.model.pools.values import Cells, Column, NodeColumns, Pools
+from federation.model.pools.values import Cells, NodeColumn, NodeColumns, Pools
 from federation.model.resources import MAX_AMOUNT, PODS
 from federation.model.selectors import matches_labels, matches_requirement
 from federation.model.workload import (
@@ -57,9 +57,9 @@ def columns(nodes: Sequence[PlainNode]) -> NodeColumns:
     rows = np.arange(len(nodes), dtype=np.int32)
     return NodeColumns(
         free={name: np.array([n.free.get(name, 0) for n in nodes], np.int64) for name in NAMES},
-        taints=Column(values=[node.taints for node in nodes], code_n=rows),
+        taints=NodeColumn(values=[node.taints for node in nodes], code_n=rows),
         labels={
-            key: Column(values=[node.labels.get(key) for node in nodes], code_n=rows)
+            key: NodeColumn(values=[node.labels.get(key) for node in nodes], code_n=rows)
             for key in KEYS
         },
     )

@@ -15,7 +15,7 @@ from federation.codec.violations import Violations
 from federation.model.cluster import ReportedPools, Taint, TaintEffect
 from federation.model.errors import InvalidRequest
 from federation.model.pools.building import build_pools
-from federation.model.pools.values import Column, NodeColumns, Pools
+from federation.model.pools.values import NodeColumn, NodeColumns, Pools
 from federation.model.reported_pools import pools_of, reported_pools
 from federation.model.resources import MAX_AMOUNT
 from federation.v1.agents_pb2 import NodePools
@@ -37,11 +37,11 @@ def pools_from(rows: list[tuple[Any, ...]]) -> Pools:
             name: np.array([row[place] for row in rows], dtype=np.int64)
             for place, name in enumerate(names)
         },
-        taints=Column(
+        taints=NodeColumn(
             values=[(), (DEDICATED,)], code_n=np.array([row[4] for row in rows], dtype=np.int32)
         ),
         labels={
-            "disk": Column(
+            "disk": NodeColumn(
                 values=[None, "ssd"], code_n=np.array([row[5] for row in rows], dtype=np.int32)
             )
         },

@@ -18,7 +18,7 @@ from federation.scheduler.division.strategies import (
     Candidates,
     Division,
     DivisionRule,
-    Strategy,
+    DivisionStrategy,
     divide,
 )
 from federation.scheduler.division.ties import TieOrder
@@ -81,7 +81,7 @@ def divided(case: dict[str, Any]) -> tuple[Division, tuple[str, ...]]:
         listed_k=np.array([listed.get(n, len(listed)) for n in names], dtype=np.int64),
         tie_keys=lambda position_k: ties.keys(order_k[position_k]),
     )
-    rule = DivisionRule(strategy=Strategy(case["strategy"]), fresh=case["mode"] == "Fresh")
+    rule = DivisionRule(strategy=DivisionStrategy(case["strategy"]), fresh=case["mode"] == "Fresh")
     tier_k = np.array([by_name[n].get("tier", 0) for n in names], dtype=np.int64)
     return divide(rule, candidates, tier_k, case["replicas"]), names
 

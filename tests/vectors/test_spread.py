@@ -13,7 +13,12 @@ import pytest
 from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster
 from federation.model.placement import SpreadConstraint, SpreadField, TieBreak
-from federation.scheduler.division.strategies import Candidates, DivisionRule, Strategy, divide
+from federation.scheduler.division.strategies import (
+    Candidates,
+    DivisionRule,
+    DivisionStrategy,
+    divide,
+)
 from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.selection.spread import Need, Selection, Shortlist, select
@@ -65,11 +70,11 @@ class Line:
 
     def __init__(self, case: dict[str, Any]) -> None:
         prior = {entry["name"]: entry["replicas"] for entry in case["prior"]}
-        self.strategy = Strategy(case["strategy"])
+        self.strategy = DivisionStrategy(case["strategy"])
         self.constraints = tuple(
             SpreadConstraint(by=SpreadField(c["by"]), min_groups=c["min"], max_groups=c["max"])
             for c in case["constraints"]
-            if self.strategy is not Strategy.STATIC_WEIGHT
+            if self.strategy is not DivisionStrategy.STATIC_WEIGHT
         )
         fields = {KEYS[c.by] for c in self.constraints if c.by is not SpreadField.CLUSTER}
         self.clusters = sorted(

@@ -28,7 +28,7 @@ _LEADING: Final = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Column(Generic[ValueT]):
+class NodeColumn(Generic[ValueT]):
     """One property of many nodes (axis n): ``values[code_n[i]]`` is node i's."""
 
     values: Sequence[ValueT]
@@ -46,8 +46,8 @@ class NodeColumns:
     """
 
     free: Mapping[str, Int64Array]
-    taints: Column[tuple[Taint, ...]]
-    labels: Mapping[str, Column[str | None]] = field(default_factory=dict)
+    taints: NodeColumn[tuple[Taint, ...]]
+    labels: Mapping[str, NodeColumn[str | None]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.taints.code_n)

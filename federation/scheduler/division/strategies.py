@@ -17,7 +17,7 @@ from federation.scheduler.division.apportion import Apportionment, TieKeys, appo
 from federation.scheduler.trace import TierFacts
 
 
-class Strategy(StrEnum):
+class DivisionStrategy(StrEnum):
     """The five ways to divide; FillFirst is ours."""
 
     DUPLICATED = "Duplicated"
@@ -60,7 +60,7 @@ class Mode(StrEnum):
 class DivisionRule:
     """How to divide; ``capacity_bounded`` gives static weights no more than fits."""
 
-    strategy: Strategy
+    strategy: DivisionStrategy
     fresh: bool = False
     capacity_bounded: bool = False
 
@@ -76,19 +76,19 @@ class DivisionRule:
     @property
     def heeds_capacity(self) -> bool:
         """Whether a share may not exceed what fits."""
-        if self.strategy is Strategy.STATIC_WEIGHT:
+        if self.strategy is DivisionStrategy.STATIC_WEIGHT:
             return self.capacity_bounded
-        return self.strategy is not Strategy.DUPLICATED
+        return self.strategy is not DivisionStrategy.DUPLICATED
 
 
-def _strategy_of(scheduling: ReplicaScheduling) -> Strategy:
+def _strategy_of(scheduling: ReplicaScheduling) -> DivisionStrategy:
     if scheduling.type is SchedulingType.DUPLICATED:
-        return Strategy.DUPLICATED
+        return DivisionStrategy.DUPLICATED
     if scheduling.preference is DivisionPreference.AGGREGATED:
-        return Strategy.AGGREGATED
+        return DivisionStrategy.AGGREGATED
     if scheduling.preference is DivisionPreference.FILL_FIRST:
-        return Strategy.FILL_FIRST
-    return Strategy.DYNAMIC_WEIGHT if scheduling.dynamic else Strategy.STATIC_WEIGHT
+        return DivisionStrategy.FILL_FIRST
+    return DivisionStrategy.DYNAMIC_WEIGHT if scheduling.dynamic else DivisionStrategy.STATIC_WEIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -171,7 +171,7 @@ def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replica
     if len(tier_k) and (tier_k == tier_k[0]).all():
         return _divide_tier(rule, candidates, replicas)
     tiers = np.unique(tier_k).tolist()
-    if rule.strategy is Strategy.DUPLICATED:
+    if rule.strategy is DivisionStrategy.DUPLICATED:
         # Every candidate of the first tier gets all replicas, so that nothing is left to spill.
         tiers = tiers[:1]
     whole = _nothing(candidates, missing=replicas)
@@ -179,7 +179,7 @@ def divide(rule: DivisionRule, candidates: Candidates, tier_k: IntArray, replica
         mask_k = tier_k == tier
         inside = candidates.only(mask_k)
         wanted = whole.missing
-        if rule.strategy is not Strategy.DUPLICATED:
+        if rule.strategy is not DivisionStrategy.DUPLICATED:
             wanted = min(wanted, int(inside.capacity_k.sum()))
         if wanted:
             whole = _with_tier(whole, mask_k, _divide_tier(rule, inside, wanted), wanted)
@@ -227,7 +227,7 @@ def _divide_tier(rule: DivisionRule, candidates: Candidates, replicas: int) -> D
 
 
 def _limit_conflict(rule: DivisionRule, candidates: Candidates, replicas: int) -> str:
-    if rule.strategy is Strategy.DUPLICATED or not candidates.floor_k.any():
+    if rule.strategy is DivisionStrategy.DUPLICATED or not candidates.floor_k.any():
         return ""
     least = int(candidates.floor_k.sum())
     if least > replicas:
@@ -441,10 +441,10 @@ def _facts(task: _Task, candidates: Candidates, replicas: int) -> TierFacts:
     )
 
 
-_DIVISIONS: Mapping[Strategy, Callable[[DivisionRule, Candidates, int], Division]] = {
-    Strategy.DUPLICATED: _duplicate,
-    Strategy.STATIC_WEIGHT: _divide_by_static_weight,
-    Strategy.DYNAMIC_WEIGHT: _divide_by_dynamic_weight,
-    Strategy.AGGREGATED: _aggregate,
-    Strategy.FILL_FIRST: _fill_first,
+_DIVISIONS: Mapping[DivisionStrategy, Callable[[DivisionRule, Candidates, int], Division]] = {
+    DivisionStrategy.DUPLICATED: _duplicate,
+    DivisionStrategy.STATIC_WEIGHT: _divide_by_static_weight,
+    DivisionStrategy.DYNAMIC_WEIGHT: _divide_by_dynamic_weight,
+    DivisionStrategy.AGGREGATED: _aggregate,
+    DivisionStrategy.FILL_FIRST: _fill_first,
 }

@@ -49,7 +49,7 @@ class ClusterPicture:
         return f"cannot be seen since {self.blindness.since_text}: {self.blindness.reason}"
 
 
-class Waiting(Mapping[int, tuple[Outstanding, ...]]):
+class OutstandingByCluster(Mapping[int, tuple[Outstanding, ...]]):
     """What is outstanding by ledgers, by position, where anything is; found when asked for.
 
     Decisions do not ask: it is for levels that cannot see nodes.
@@ -117,7 +117,7 @@ class FleetSnapshot:
             capacity=FleetCapacity.of(states, modeling_enabled=modeling_enabled),
             rooms=FleetRooms.of(each.room for each in every),
             ledgers=tuple(each.ledger for each in every),
-            outstanding=Waiting([each.ledger for each in every]),
+            outstanding=OutstandingByCluster([each.ledger for each in every]),
             silent_after_c=np.array([each.silent_after for each in every], dtype=np.float64),
             unseen=Column.of(each.unseen for each in every),
         )
@@ -183,7 +183,7 @@ class FleetSnapshot:
     ) -> Mapping[int, tuple[Outstanding, ...]]:
         """The very same where nothing was and is outstanding: estimates are known by it."""
         if any(self.ledgers[c].is_open or ledgers[c].is_open for c in changed):
-            return Waiting(ledgers)
+            return OutstandingByCluster(ledgers)
         return self.outstanding
 
     def fleet_at(self, now: float) -> Fleet:

@@ -19,7 +19,7 @@ MAX_REMEMBERED = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class TrustedCredential:
     """A credential that was found valid, and when (Unix seconds)."""
 
     credential: StoredCredential
@@ -41,7 +41,7 @@ class Identity:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._remembered: dict[str, Remembered] = {}
+        self._remembered: dict[str, TrustedCredential] = {}
 
     async def identify(self, bearer: str) -> Principal:
         """Raises Unauthenticated, saying the same whatever was wrong with the token."""
@@ -110,4 +110,4 @@ class Identity:
             return
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.pop(next(iter(self._remembered)))  # The one looked up longest ago.
-        self._remembered[credential_id] = Remembered(credential=found, seen_at=now)
+        self._remembered[credential_id] = TrustedCredential(credential=found, seen_at=now)

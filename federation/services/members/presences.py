@@ -56,7 +56,7 @@ class HeldStreams(Protocol):
         ...
 
 
-class Told(NamedTuple):
+class LastHeard(NamedTuple):
     """What was last written of a stream of ours: its session, and when it was heard, our time."""
 
     epoch: int
@@ -81,7 +81,7 @@ class Presences:
         self._replicas = replicas
         self._reporting = reporting
         self._clock = clock
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, LastHeard] = {}
         self._seen: dict[str, StoredPresence] = {}
         self._since = 0.0
         self._has_begun = False
@@ -153,7 +153,7 @@ class Presences:
         if peers_changed:
             await self._follow_all([*self._seen.values()], heard=frozenset())
 
-    async def _news(self, sessions: Mapping[str, int]) -> dict[str, Told]:
+    async def _news(self, sessions: Mapping[str, int]) -> dict[str, LastHeard]:
         """Of these, whose agents were heard here since they were last told of."""
         found = {}
         every = [*sessions.items()]
@@ -162,7 +162,7 @@ class Presences:
                 presence = self._fleet.presence(cluster)
                 if presence is None or presence.last_heartbeat_at is None or presence.peer:
                     continue
-                told = Told(epoch, presence.last_heartbeat_at)
+                told = LastHeard(epoch, presence.last_heartbeat_at)
                 if told != self._told.get(cluster):
                     found[cluster] = told
             await asyncio.sleep(0)
@@ -172,7 +172,7 @@ class Presences:
         held = self._streams.epochs()
         return sorted(cluster for cluster in {*self._told, *news} if cluster not in held)
 
-    def _row(self, cluster: str, told: Told) -> StoredPresence:
+    def _row(self, cluster: str, told: LastHeard) -> StoredPresence:
         presence = self._fleet.presence(cluster) or AgentPresence()
         blindness = presence.blindness
         return StoredPresence(

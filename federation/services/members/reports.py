@@ -47,7 +47,7 @@ BEATS_PER_SECOND = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class ReportTimes:
     """How often agents speak at least, and how long reports are collected before being written."""
 
     heartbeat_seconds: float = 10.0
@@ -56,7 +56,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Waiting:
+class PendingReport:
     """A report that is not committed yet, and who waits for that."""
 
     named: NamedReport
@@ -71,7 +71,7 @@ class Reporting:
         store: Store,
         fleet: FleetOwner,
         clock: Clock,
-        beat: Beat | None = None,
+        beat: ReportTimes | None = None,
         *,
         following: Following | None = None,
         finishing: Finishing | None = None,
@@ -79,10 +79,10 @@ class Reporting:
         self._store = store
         self._fleet = fleet
         self._clock = clock
-        self._beat = beat or Beat()
+        self._beat = beat or ReportTimes()
         self._following = following or Following(store, fleet)
         self._finishing = finishing or Finishing(store, fleet)
-        self._waiting: list[Waiting] = []
+        self._waiting: list[PendingReport] = []
         self._writer: asyncio.Task[None] | None = None
 
     async def connected(self, cluster: str, hello: AgentHello, credential_id: str) -> WelcomeFacts:
@@ -163,7 +163,7 @@ class Reporting:
             raise LimitExceeded("Too many reports wait to be written; send it again later.")
         verdict: asyncio.Future[ReportVerdict] = asyncio.get_running_loop().create_future()
         named = NamedReport(cluster=cluster, cluster_uid=uid, report=report, nonce=new_nonce())
-        self._waiting.append(Waiting(named=named, verdict=verdict))
+        self._waiting.append(PendingReport(named=named, verdict=verdict))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_all())
         reached = await verdict
@@ -305,9 +305,9 @@ class Reporting:
         finally:
             self._writer = None
 
-    def _take_batch(self) -> list[Waiting]:
+    def _take_batch(self) -> list[PendingReport]:
         """One report of every cluster, in order of arrival; further ones stay for the next."""
-        batch: dict[str, Waiting] = {}
+        batch: dict[str, PendingReport] = {}
         self._waiting = [
             waiting
             for waiting in self._waiting
@@ -315,7 +315,7 @@ class Reporting:
         ]
         return list(batch.values())
 
-    async def _write_together(self, batch: Sequence[Waiting]) -> None:
+    async def _write_together(self, batch: Sequence[PendingReport]) -> None:
         try:
             verdicts = await self._advance([waiting.named for waiting in batch])
         except Unavailable as error:
@@ -339,7 +339,7 @@ class Reporting:
         async with self._store.transaction() as tx:
             return await tx.reports.advance(reports)
 
-    def _answer(self, batch: Sequence[Waiting], verdicts: Sequence[ReportVerdict]) -> None:
+    def _answer(self, batch: Sequence[PendingReport], verdicts: Sequence[ReportVerdict]) -> None:
         verdict_of = {verdict.cluster: verdict for verdict in verdicts}
         for waiting in batch:
             cluster = waiting.named.cluster
@@ -405,6 +405,6 @@ def _echo_violations(report: CapacityReport, ledger_version: int) -> list[Violat
     return violations
 
 
-def _fail(waiting: Waiting, error: Exception) -> None:
+def _fail(waiting: PendingReport, error: Exception) -> None:
     if not waiting.verdict.done():
         waiting.verdict.set_exception(error)

@@ -91,7 +91,7 @@ class WatchPace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told(Generic[E]):
+class WatchUpdate(Generic[E]):
     """One message: a bookmark when it has no events.
 
     Resuming from ``resource_version`` misses nothing that comes after this message.
@@ -143,7 +143,7 @@ class Watches(Generic[K, E]):
         """The least time between two messages to one watcher."""
         return self._pace.interval_seconds
 
-    async def watch(self, scope: str, resource_version: str) -> AsyncGenerator[Told[E]]:
+    async def watch(self, scope: str, resource_version: str) -> AsyncGenerator[WatchUpdate[E]]:
         """What is there now, when no version is given, and every change from there on.
 
         Raises InvalidRequest for a version that was never given out, Conflict with reason RELIST
@@ -202,7 +202,7 @@ class Watches(Generic[K, E]):
         self._watchers.add(watcher)
         return watcher
 
-    async def _present(self, watcher: _Watcher[K, E]) -> AsyncGenerator[Told[E]]:
+    async def _present(self, watcher: _Watcher[K, E]) -> AsyncGenerator[WatchUpdate[E]]:
         """All objects, without a version to resume from, then a bookmark that has one."""
         async with self._store.reading() as read:
             since = await read.journal.position()
@@ -213,9 +213,9 @@ class Watches(Generic[K, E]):
                     dict.fromkeys(keys[first : first + self._pace.events])
                 )
                 if found:
-                    yield Told(events=tuple(found.values()), resource_version="")
+                    yield WatchUpdate(events=tuple(found.values()), resource_version="")
         watcher.version = since
-        yield Told(resource_version=self.resource_version(since))
+        yield WatchUpdate(resource_version=self.resource_version(since))
 
     async def _catch_up(self, watcher: _Watcher[K, E], since: Position) -> None:
         """What can be read by now; what this process reads from now on the watcher is told of."""
@@ -239,7 +239,7 @@ class Watches(Generic[K, E]):
             watcher.note(key, change)
             self._wake.set()
 
-    async def _next(self, watcher: _Watcher[K, E]) -> Told[E]:
+    async def _next(self, watcher: _Watcher[K, E]) -> WatchUpdate[E]:
         watcher.check()
         watcher.waiter = asyncio.get_running_loop().create_future()
         self._wake.set()
@@ -295,7 +295,7 @@ class _Watcher(Generic[K, E]):
     def __init__(self, scope: str, pace: WatchPace) -> None:
         self.scope = scope
         self.version = Position()
-        self.waiter: asyncio.Future[Told[E]] | None = None
+        self.waiter: asyncio.Future[WatchUpdate[E]] | None = None
         self.pending_at_take = False
         self.bookmark_at = asyncio.get_running_loop().time() + pace.bookmark_seconds
         self._pace = pace
@@ -323,7 +323,7 @@ class _Watcher(Generic[K, E]):
 
     def tell(self, events: tuple[E, ...], resource_version: str) -> None:
         if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(Told(events=events, resource_version=resource_version))
+            self.waiter.set_result(WatchUpdate(events=events, resource_version=resource_version))
             self.bookmark_at = asyncio.get_running_loop().time() + self._pace.bookmark_seconds
 
     def fail(self, error: Exception) -> None:

@@ -20,7 +20,7 @@ from federation.model.estimate import (
 )
 from federation.model.pools.building import build_pools
 from federation.model.pools.matching import Verdict, pool_verdict
-from federation.model.pools.values import Cells, Column, NodeColumns, NodePool, Pools
+from federation.model.pools.values import Cells, NodeColumn, NodeColumns, NodePool, Pools
 from federation.model.workload import (
     NodeClaim,
     NodeSelectorTerm,
@@ -45,11 +45,11 @@ def pools_of(
     size = len(cpu_millis)
     rows = np.arange(size, dtype=np.int32)
     free = {"cpu": cpu_millis, "memory": [64 * GIB] * size, "pods": [110] * size}
-    labels = {"zone": Column(values=zones, code_n=rows)} if zones else {}
+    labels = {"zone": NodeColumn(values=zones, code_n=rows)} if zones else {}
     return build_pools(
         NodeColumns(
             free={name: np.array(column, np.int64) for name, column in free.items()},
-            taints=Column(
+            taints=NodeColumn(
                 values=[(CORDONED,) if each else () for each in tainted or [False] * size],
                 code_n=rows,
             ),

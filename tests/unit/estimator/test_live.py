@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from estimator.agent import WatchedCluster
-from estimator.control_plane.enrolment import Identity
+from estimator.control_plane.enrolment import ClusterIdentity
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.live import LiveSource
 from federation.model.errors import PreconditionFailed, Unavailable
@@ -69,7 +69,7 @@ async def test_a_cluster_is_followed(server: KubeApiServer, tmp_path: Path) -> N
     server.cluster.put(node("a", labels=labels))
     server.cluster.put(pod("p", on="a"))
     async with followed(server.kubeconfig(tmp_path / "kubeconfig")) as source:
-        assert await source.identity() == Identity(
+        assert await source.identity() == ClusterIdentity(
             uid="the-uid",
             kubernetes_version="v1.36.2",
             provider="aws",

@@ -11,7 +11,7 @@ from federation.model.echoes import (
     Owner,
     PodOrigin,
     PodSighting,
-    PodState,
+    SightingState,
     SoughtShape,
 )
 from federation.model.reservations import PromiseCertificate, Share
@@ -37,7 +37,7 @@ INTEREST = Interest(
 
 def pod(
     request: Mapping[str, int],
-    state: PodState = PodState.BOUND,
+    state: SightingState = SightingState.BOUND,
     owner: Owner | None = WEB,
     **labels: str,
 ) -> PodSighting:
@@ -52,7 +52,12 @@ def counted(*pods: PodSighting, interest: Interest = INTEREST) -> dict[str, int]
 
 
 def test_pods_are_counted_by_what_they_do() -> None:
-    states = [PodState.BOUND, PodState.UNBOUND, PodState.FINISHED, PodState.BOUND]
+    states = [
+        SightingState.BOUND,
+        SightingState.UNBOUND,
+        SightingState.FINISHED,
+        SightingState.BOUND,
+    ]
     (echo,) = echoes_of([INTEREST], [pod(NEW, state) for state in states])
     assert echo == Echo(
         binding="default/web", shape=request_shape(NEW), bound=2, unbound=1, finished=1

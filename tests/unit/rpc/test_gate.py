@@ -29,7 +29,7 @@ from federation.rpc.interceptors import (
 from federation.rpc.peers import PeersServicer
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.simulation import SimulationServicer
-from federation.rpc.strangers import PER_ADDRESS, Limits, Strangers
+from federation.rpc.strangers import PER_ADDRESS, CallLimits, Strangers
 from federation.services.members.identity import Identity
 from federation.services.members.replicas import Replicas
 from federation.store.postgres import PostgresStore
@@ -373,7 +373,7 @@ class CountingStore:
 async def test_a_flood_of_wrong_credentials_is_not_looked_up(store: PostgresStore) -> None:
     counting: Any = CountingStore(store)
     mistakes = 5
-    few = Limits(calls=100, reads=1, mistakes=mistakes, mistakes_per_second=0.0)
+    few = CallLimits(calls=100, reads=1, mistakes=mistakes, mistakes_per_second=0.0)
     gate = Gate(
         Identity(counting, SystemClock()),
         strangers=partial(Strangers, in_all=few, per_address=few, pause_seconds=0.0),

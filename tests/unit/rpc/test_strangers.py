@@ -7,11 +7,11 @@ import pytest
 
 from federation.model.errors import DeadlineMissed, LimitExceeded, Unauthenticated
 from federation.rpc import strangers as module
-from federation.rpc.strangers import Limits, Strangers, address_of
+from federation.rpc.strangers import CallLimits, Strangers, address_of
 
 HERE, THERE = "ipv4:10.0.0.1:4711", "ipv4:10.0.0.2:4711"
-MANY = Limits(calls=100, reads=100, mistakes=100, mistakes_per_second=100.0)
-FEW = Limits(calls=2, reads=1, mistakes=2, mistakes_per_second=1.0)
+MANY = CallLimits(calls=100, reads=100, mistakes=100, mistakes_per_second=100.0)
+FEW = CallLimits(calls=2, reads=1, mistakes=2, mistakes_per_second=1.0)
 
 
 class Watch:
@@ -23,7 +23,9 @@ class Watch:
         return self.now
 
 
-def strangers(watch: Watch, *, in_all: Limits = MANY, per_address: Limits = FEW) -> Strangers:
+def strangers(
+    watch: Watch, *, in_all: CallLimits = MANY, per_address: CallLimits = FEW
+) -> Strangers:
     return Strangers(in_all=in_all, per_address=per_address, pause_seconds=0.0, clock=watch)
 
 
@@ -37,7 +39,7 @@ async def err(bounds: Strangers, peer: str = HERE) -> None:
     ("in_all", "per_address", "other"), [(MANY, FEW, HERE), (FEW, MANY, THERE)]
 )
 async def test_so_many_calls_at_once_and_no_more(
-    in_all: Limits, per_address: Limits, other: str
+    in_all: CallLimits, per_address: CallLimits, other: str
 ) -> None:
     bounds = strangers(Watch(), in_all=in_all, per_address=per_address)
     async with AsyncExitStack() as stack:

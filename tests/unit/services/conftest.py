@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from federation.model.placement import Binding, ClusterAffinity, Placement
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
-from federation.services.members.reports import Beat, Reporting
+from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.bindings import Scheduling
 from federation.store.postgres import PostgresStore
@@ -58,7 +58,7 @@ def registration(store: PostgresStore, fleet: FleetOwner) -> Registration:
 
 @pytest.fixture
 def reporting(store: PostgresStore, fleet: FleetOwner, clock: StillClock) -> Reporting:
-    return Reporting(store, fleet, clock, Beat(batch_seconds=0.0))
+    return Reporting(store, fleet, clock, ReportTimes(batch_seconds=0.0))
 
 
 @pytest.fixture

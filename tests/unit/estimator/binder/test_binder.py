@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from estimator.cluster.claims import NodeClaim
+from estimator.cluster.claims import Claim
 from tests.binders import cluster_of, in_gang, nodes_of, pending, running_binder, told, until
 from tests.kubeapi.documents import node, pod
 from tests.kubeapi.faults import Drop, First, bad_gateway
@@ -176,9 +176,9 @@ async def test_unreadable_group_is_left_alone(kubeconfig: Path) -> None:
 async def test_room_promised_to_others_is_left_free(kubeconfig: Path) -> None:
     with serving(node("a", cpu="2"), node("b", cpu="2")) as server:
         async with running_binder(server, kubeconfig) as live:
-            promised = NodeClaim(node="a", replicas=1, request={"cpu": 2000}, nonzero={})
+            promised = Claim(node="a", replicas=1, request={"cpu": 2000}, nonzero={})
             live.member.claims.hold("elsewhere/web", [promised], now=1e12)
-            own = NodeClaim(node="b", replicas=1, request={"cpu": 1500}, nonzero={})
+            own = Claim(node="b", replicas=1, request={"cpu": 1500}, nonzero={})
             live.member.claims.hold("shop/web", [own], now=1e12)
             server.cluster.put(pending("promised", cpu="1500m"))
             server.cluster.put(pending("small", cpu="500m"))

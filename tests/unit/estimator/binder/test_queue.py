@@ -10,7 +10,7 @@ from estimator.binder.queue import (
     MAX_BACKOFF_SECONDS,
     UNSCHEDULABLE_SECONDS,
     Order,
-    Place,
+    QueueState,
     SchedulingQueue,
 )
 from estimator.placing.incoming import IncomingPod
@@ -50,7 +50,7 @@ def test_failed_pod_waits_until_something_changes() -> None:
     queue = queue_of(incoming("a"))
     assert popped(queue, 0.0) == ["a"]
     queue.failed("a-uid", 0.0)
-    assert queue.place_of("a-uid") is Place.UNSCHEDULABLE
+    assert queue.place_of("a-uid") is QueueState.UNSCHEDULABLE
     assert popped(queue, 60.0) == []
 
     queue.cluster_changed(60.0)
@@ -62,7 +62,7 @@ def test_change_before_the_backoff_is_over_makes_it_back_off() -> None:
     popped(queue, 0.0)
     queue.failed("a-uid", 0.0)
     queue.cluster_changed(0.5)
-    assert queue.place_of("a-uid") is Place.BACKING_OFF
+    assert queue.place_of("a-uid") is QueueState.BACKING_OFF
     assert queue.next_time(0.5) == 1.0
     assert popped(queue, 0.9) == []
     assert popped(queue, 1.0) == ["a"]
@@ -73,7 +73,7 @@ def test_change_while_in_hand_is_not_lost() -> None:
     popped(queue, 0.0)
     queue.cluster_changed(0.0)
     queue.failed("a-uid", 0.0)
-    assert queue.place_of("a-uid") is Place.BACKING_OFF
+    assert queue.place_of("a-uid") is QueueState.BACKING_OFF
 
 
 def test_backoff_doubles_up_to_its_cap() -> None:
@@ -198,7 +198,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def every_pod_is_somewhere(self) -> None:
         assert len(self.queue) == len(self.present)
-        in_hand = {uid for uid in self.present if self.queue.place_of(uid) is Place.IN_HAND}
+        in_hand = {uid for uid in self.present if self.queue.place_of(uid) is QueueState.IN_HAND}
         assert in_hand == self.in_hand
 
 

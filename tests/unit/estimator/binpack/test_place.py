@@ -9,7 +9,7 @@ from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
 from estimator.binpack.breakdown import ResourceScore
 from estimator.binpack.least_allocated import LeastAllocated
 from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.place import Demand, Placement, place
+from estimator.binpack.place import NodePlacements, PlacementRequest, place
 from estimator.binpack.strategy import ResourceColumn, ResourceWeight, Skip, Strategy
 
 WEIGHTS = (
@@ -32,8 +32,10 @@ def alike(size: int, **requested: int) -> NodeArrays:
     )
 
 
-def placed(nodes: NodeArrays, replicas: int, strategy: Strategy, minimum: int = 0) -> Placement:
-    demand = Demand(request=REQUEST, replicas=replicas, minimum=minimum)
+def placed(
+    nodes: NodeArrays, replicas: int, strategy: Strategy, minimum: int = 0
+) -> NodePlacements:
+    demand = PlacementRequest(request=REQUEST, replicas=replicas, minimum=minimum)
     return place(nodes, demand, strategy, np.ones(nodes.size, dtype=np.bool_))
 
 
@@ -56,13 +58,13 @@ def test_pod_slots_are_a_limit_like_any_other() -> None:
 
 
 def test_a_node_masked_out_takes_nothing() -> None:
-    demand = Demand(request=REQUEST, replicas=12)
+    demand = PlacementRequest(request=REQUEST, replicas=12)
     placement = place(alike(3), demand, MOST, np.array([False, True, True]))
     assert placement.replicas_n.tolist() == [0, 10, 2]
 
 
 def test_a_requested_resource_the_nodes_lack_leaves_no_room() -> None:
-    demand = Demand(request=ReplicaRequest.of({"nvidia.com/gpu": 1}), replicas=1)
+    demand = PlacementRequest(request=ReplicaRequest.of({"nvidia.com/gpu": 1}), replicas=1)
     placement = place(alike(3), demand, MOST, np.ones(3, dtype=np.bool_))
     assert (placement.placed, placement.fitting) == (0, 0)
 

@@ -9,7 +9,7 @@ from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.breakdown import breakdown
 from estimator.binpack.most_allocated import MostAllocated
 from estimator.binpack.node_load import NodeLoad, tabulate
-from estimator.binpack.profile import Profile, WeightedPlugin
+from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight, Skip, Strategy
@@ -97,7 +97,7 @@ def test_a_profile_adds_weighted_plugins_that_have_a_say() -> None:
     nodes = one_node({"cpu": 1000, "memory": 1000 * 2**20}, {})
     most = WeightedPlugin(strategy=MostAllocated(weights=weights(cpu=1)), weight=3)
     balanced = BalancedAllocation(weights=weights(cpu=1, memory=1))
-    profile = Profile(
+    profile = ScoringProfile(
         scheduler_name="dense",
         plugins=(most, WeightedPlugin(strategy=balanced, weight=2)),
     )
@@ -113,7 +113,7 @@ def test_a_profile_adds_weighted_plugins_that_have_a_say() -> None:
 
 
 def test_a_profile_ignores_extended_resources_only() -> None:
-    profile = Profile(
+    profile = ScoringProfile(
         scheduler_name="a",
         plugins=(),
         ignored_resources=frozenset({"cpu", "a.example/foo"}),

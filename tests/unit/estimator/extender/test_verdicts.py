@@ -14,17 +14,17 @@ from estimator.agent import WatchedCluster
 from estimator.binpack.arrays import ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.profile import Profile, WeightedPlugin
+from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
-from estimator.cluster.claims import NodeClaim
+from estimator.cluster.claims import Claim
 from estimator.extender.ten_points import ten_points
 from estimator.extender.verdicts import Verdicts, fits_without, points, verdicts
 from estimator.nodes import Node, Pod
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import RULED_OUT, Judgement
 from estimator.placing.place import MOST_ALLOCATED
-from federation.model.workload import NodeClaim as PodsNodeClaim
+from federation.model.workload import NodeClaim
 from tests.extenders import CAPACITY, pod, two_nodes
 
 ROWS = {"n0": 0, "n1": 1}
@@ -37,7 +37,7 @@ def incoming(request: Mapping[str, int], namespace: str = "d") -> IncomingPod:
         namespace=namespace,
         name="p",
         request=ReplicaRequest.of(request),
-        node_claim=PodsNodeClaim(),
+        node_claim=NodeClaim(),
     )
 
 
@@ -65,8 +65,8 @@ def judged(
     return Judged(Judgement.of(asking, snapshot, ROWS, claims, strategy))
 
 
-def claim(node: str, replicas: int, cpu: int) -> NodeClaim:
-    return NodeClaim(node=node, replicas=replicas, request={"cpu": cpu}, nonzero={"cpu": cpu})
+def claim(node: str, replicas: int, cpu: int) -> Claim:
+    return Claim(node=node, replicas=replicas, request={"cpu": cpu}, nonzero={"cpu": cpu})
 
 
 def test_room_that_others_were_promised_is_taken() -> None:
@@ -107,7 +107,7 @@ def test_node_that_no_leaving_pod_can_help_is_unresolvable() -> None:
         namespace="d",
         name="p",
         request=ReplicaRequest.of({"cpu": 1000}),
-        node_claim=PodsNodeClaim(node_selector={"disk": "ssd"}),
+        node_claim=NodeClaim(node_selector={"disk": "ssd"}),
     )
     verdicts = judged(cluster, picky).verdicts(["n0", "n1"])
     assert verdicts.kept == ["n1"]
@@ -117,7 +117,7 @@ def test_node_that_no_leaving_pod_can_help_is_unresolvable() -> None:
 def test_profile_may_overlook_a_resource() -> None:
     plugin = WeightedPlugin(strategy=MostAllocated(weights=CPU_ALONE), weight=1)
     ignored = frozenset({"intel.com/foo"})
-    profile = Profile(scheduler_name="s", plugins=(plugin,), ignored_resources=ignored)
+    profile = ScoringProfile(scheduler_name="s", plugins=(plugin,), ignored_resources=ignored)
     asking = incoming({"intel.com/foo": 1})
     judgement = judged(two_nodes(), asking, profile)
     assert judgement.verdicts(["n0"]).kept == ["n0"]
@@ -146,7 +146,7 @@ def test_points_of_other_scales() -> None:
     assert ten_points(volcano, request, np.array([0.0, 437.5, 500.0])).tolist() == [0, 9, 10]
     repelling = VolcanoBinpack(weight=-5, weights=CPU_ALONE)
     assert ten_points(repelling, request, np.array([0.0, -500.0])).tolist() == [10, 0]
-    nothing = Profile(scheduler_name="s", plugins=())
+    nothing = ScoringProfile(scheduler_name="s", plugins=())
     assert ten_points(nothing, request, np.array([0, 0])).tolist() == [0, 0]
 
 
@@ -160,7 +160,7 @@ def test_points_stay_in_range_and_in_order(fit: int, balanced: int, scores: list
         WeightedPlugin(strategy=MostAllocated(weights=CPU_ALONE), weight=fit),
         WeightedPlugin(strategy=BalancedAllocation(weights=CPU_ALONE), weight=balanced),
     )
-    profile = Profile(scheduler_name="s", plugins=plugins)
+    profile = ScoringProfile(scheduler_name="s", plugins=plugins)
     score_n = np.array(sorted(scores)) * (fit + balanced)
     points = ten_points(profile, ReplicaRequest.of({"cpu": 1}), score_n).tolist()
     assert points == sorted(points)

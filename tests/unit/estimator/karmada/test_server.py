@@ -9,11 +9,11 @@ import grpc.aio
 import pytest
 
 from estimator.agent import ScriptedCluster, WatchedCluster
-from estimator.cluster.claims import EXPIRY_SECONDS, NodeClaim
+from estimator.cluster.claims import EXPIRY_SECONDS, Claim
 from estimator.estimation.capacity import Capacity, NodeSet
 from estimator.estimation.quota import Quota
 from estimator.karmada.server import KarmadaEstimator
-from estimator.nodes import Node, Owner, Pod, PodState
+from estimator.nodes import Node, Pod, PodState, WorkloadRef
 from federation.model.cluster import NodeSummary, ResourceSummary, Taint, TaintEffect
 from tests.patience import PATIENCE_SECONDS
 
@@ -310,7 +310,7 @@ async def test_quotas_of_the_namespace_count(wire: Wire, member: WatchedCluster)
 
 async def test_claimed_room_is_not_free(wire: Wire, member: WatchedCluster) -> None:
     """Whoever asks over this wire knows nothing of what was promised here."""
-    claim = NodeClaim(node="n1", replicas=3, request={"cpu": 1000}, nonzero={"cpu": 1000})
+    claim = Claim(node="n1", replicas=3, request={"cpu": 1000}, nonzero={"cpu": 1000})
     asked, sets = request({"cpu": "1"}), field(2, component(2, {"cpu": "1"}))
     assert await wire.ask("MaxAvailableComponentSets", sets) == 6
     member.claims.hold("shop/web", [claim], NOW)
@@ -327,7 +327,7 @@ def pending(name: str, owner: str, since: float | None, revision: str = "", at: 
         namespace="shop",
         name=name,
         state=PodState.WAITING,
-        owner=Owner(kind="Deployment", namespace="shop", name=owner),
+        owner=WorkloadRef(kind="Deployment", namespace="shop", name=owner),
         revision=revision,
         created_at=at,
         unschedulable_since=since,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.cluster.cache import ClusterCache
-from estimator.cluster.claims import EXPIRY_SECONDS, NodeClaims
+from estimator.cluster.claims import EXPIRY_SECONDS, Claims
 from estimator.nodes import Node, Pod, PodState
 from estimator.placing.place import place_shares
 from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
@@ -19,7 +19,7 @@ class World:
     """A cluster of nodes with 4 cores, 8 GiB and 10 slots each, and its claims."""
 
     def __init__(self, *names: str) -> None:
-        self.claims = NodeClaims()
+        self.claims = Claims()
         self.cache = ClusterCache(on_bound=self.claims.settle)
         for name in names:
             self.cache.put_node(

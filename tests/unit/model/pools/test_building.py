@@ -13,7 +13,7 @@ from federation.model.errors import InvalidRequest
 from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.grid import GRIDS, group_keys
 from federation.model.pools.refreshing import refresh_pools
-from federation.model.pools.values import Column, NodeColumns, NodePool, Pools
+from federation.model.pools.values import NodeColumn, NodeColumns, NodePool, Pools
 from federation.model.resources import MAX_AMOUNT
 
 GIB = 1 << 30
@@ -31,8 +31,8 @@ def nodes_of(
     rows = np.arange(size, dtype=np.int32)
     return NodeColumns(
         free={name: np.array(column, np.int64) for name, column in free.items()},
-        taints=Column(values=taints or [()] * size, code_n=rows),
-        labels={k: Column(values=values, code_n=rows) for k, values in (labels or {}).items()},
+        taints=NodeColumn(values=taints or [()] * size, code_n=rows),
+        labels={k: NodeColumn(values=values, code_n=rows) for k, values in (labels or {}).items()},
     )
 
 
@@ -212,7 +212,7 @@ def test_a_pool_that_was_not_there_gets_a_cell() -> None:
     nodes = many_nodes(900)
     built = partition_nodes(nodes, 64, [ZONE])
     zone = nodes.labels[ZONE]
-    moved = Column(values=["zone-new", *zone.values[1:]], code_n=zone.code_n)
+    moved = NodeColumn(values=["zone-new", *zone.values[1:]], code_n=zone.code_n)
     refreshed = refresh_pools(replace(nodes, labels={ZONE: moved}), built.partition)
     assert refreshed.partition is built.partition
     assert NodePool(labels={ZONE: "zone-new"}) in refreshed.pools.pools

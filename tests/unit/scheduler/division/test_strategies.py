@@ -11,17 +11,17 @@ from federation.scheduler.division.strategies import (
     Candidates,
     Division,
     DivisionRule,
+    DivisionStrategy,
     Limit,
     Mode,
-    Strategy,
     divide,
 )
 
-DYNAMIC = DivisionRule(strategy=Strategy.DYNAMIC_WEIGHT)
-AGGREGATED = DivisionRule(strategy=Strategy.AGGREGATED)
-FILL_FIRST = DivisionRule(strategy=Strategy.FILL_FIRST)
-STATIC = DivisionRule(strategy=Strategy.STATIC_WEIGHT)
-BOUNDED = DivisionRule(strategy=Strategy.STATIC_WEIGHT, capacity_bounded=True)
+DYNAMIC = DivisionRule(strategy=DivisionStrategy.DYNAMIC_WEIGHT)
+AGGREGATED = DivisionRule(strategy=DivisionStrategy.AGGREGATED)
+FILL_FIRST = DivisionRule(strategy=DivisionStrategy.FILL_FIRST)
+STATIC = DivisionRule(strategy=DivisionStrategy.STATIC_WEIGHT)
+BOUNDED = DivisionRule(strategy=DivisionStrategy.STATIC_WEIGHT, capacity_bounded=True)
 
 
 def candidates(
@@ -120,7 +120,7 @@ def test_capacity_bounded_weights_count_own_replicas_as_room() -> None:
 
 
 def test_duplicated_ignores_capacity() -> None:
-    rule = DivisionRule(strategy=Strategy.DUPLICATED)
+    rule = DivisionRule(strategy=DivisionStrategy.DUPLICATED)
     assert shares(rule, candidates([0, 9]), 4) == [4, 4]
 
 
@@ -207,7 +207,7 @@ def test_tiers_together_may_be_too_small() -> None:
 
 
 def test_duplicated_stays_in_the_first_tier() -> None:
-    rule = DivisionRule(strategy=Strategy.DUPLICATED)
+    rule = DivisionRule(strategy=DivisionStrategy.DUPLICATED)
     division = divide(rule, candidates([4, 4, 9]), np.array([0, 1, 0]), 6)
     assert division.share_k.tolist() == [6, 0, 6]
     assert not division.missing

@@ -14,7 +14,7 @@ from federation.model.errors import FederationError, InvalidRequest, NotFound, U
 from federation.scheduler.decision import Outcome
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
-from federation.services.members.reports import Beat, Reporting
+from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.values import AgentHello
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
@@ -39,7 +39,7 @@ class Plane:
         self.amending = deciders.amending
         self.registration = Registration(self.store, self.fleet)
         self.reporting = Reporting(
-            self.store, self.fleet, clock, Beat(batch_seconds=0.0), following=self.following
+            self.store, self.fleet, clock, ReportTimes(batch_seconds=0.0), following=self.following
         )
 
     async def close(self) -> None:

@@ -28,7 +28,7 @@ from federation.services.journal import (
 )
 from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
-from federation.services.members.reports import Beat, Reporting
+from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.ports import Transaction
 from federation.services.values import AgentHello, Placer
 from federation.store.postgres import PostgresStore
@@ -62,7 +62,11 @@ class Plane:
         self.registration = Registration(self.store, self.fleet)
         self.membership = Membership(self.store, self.fleet, Streams())
         self.reporting = Reporting(
-            self.store, self.fleet, Clock(), Beat(batch_seconds=0.0), following=self.following
+            self.store,
+            self.fleet,
+            Clock(),
+            ReportTimes(batch_seconds=0.0),
+            following=self.following,
         )
 
     async def decide(

@@ -16,7 +16,7 @@ from federation.model.errors import (
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
-from federation.services.members.reports import Beat, Reporting
+from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import AgentHello, Enrollment
 from federation.store.postgres import PostgresStore
@@ -152,7 +152,7 @@ async def test_a_report_of_the_cluster_before_is_not_taken_for_the_new_ones(
     fleet: FleetOwner,
     clock: StillClock,
 ) -> None:
-    collecting = Reporting(store, fleet, clock, Beat(batch_seconds=0.2))
+    collecting = Reporting(store, fleet, clock, ReportTimes(batch_seconds=0.2))
     await join_and_report(registration, collecting, {"a": make_report(1)})
     late = asyncio.create_task(collecting.accept("a", make_report(2)))
     await asyncio.sleep(0)

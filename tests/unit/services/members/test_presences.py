@@ -21,7 +21,7 @@ from federation.services.members.hearing import forgive
 from federation.services.members.join import Registration
 from federation.services.members.presences import LEAST_SECONDS, MOST_SECONDS, Presences
 from federation.services.members.replicas import Replicas
-from federation.services.members.reports import Beat, Reporting
+from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.values import AgentHello, AgentPresence, AgentSight
 from federation.store.postgres import PostgresStore
 from tests.services import join, make_report
@@ -51,7 +51,7 @@ class Plane:
         self.sessions = Sessions()
         self.replicas = Replicas(store, self.clock, name)
         self.replicas.endpoint = f"{name}.example:7443"
-        beat = Beat(heartbeat_seconds=HEARTBEAT_SECONDS, batch_seconds=0.0)
+        beat = ReportTimes(heartbeat_seconds=HEARTBEAT_SECONDS, batch_seconds=0.0)
         self.reporting = Reporting(store, self.fleet, self.clock, beat)
         self.presences = Presences(
             store, self.fleet, self.sessions, self.replicas, self.reporting, self.clock
@@ -396,7 +396,7 @@ def test_rounds_are_three_a_heartbeat_within_limits(planes: tuple[Plane, Plane])
     assert a.presences.round_seconds == HEARTBEAT_SECONDS / 3
 
     def round_seconds(heartbeat_seconds: float) -> float:
-        beat = Beat(heartbeat_seconds=heartbeat_seconds)
+        beat = ReportTimes(heartbeat_seconds=heartbeat_seconds)
         reporting = Reporting(a.store, a.fleet, a.clock, beat)
         return Presences(a.store, a.fleet, a.sessions, a.replicas, reporting, a.clock).round_seconds
 

@@ -18,7 +18,7 @@ from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.snapshot import age_seconds
 from federation.services.members.join import Registration
-from federation.services.members.reports import Beat, Reporting
+from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.values import AgentHello, AgentSight, Placer
 from federation.store.postgres import PostgresStore
 from tests.reports import kept
@@ -42,7 +42,7 @@ def unsteady(store: PostgresStore) -> UnsteadyStore:
 @pytest.fixture
 def collecting(unsteady: UnsteadyStore, fleet: FleetOwner, clock: StillClock) -> Reporting:
     """Collects reports as in production."""
-    return Reporting(unsteady, fleet, clock, Beat())
+    return Reporting(unsteady, fleet, clock, ReportTimes())
 
 
 async def connect(registration: Registration, reporting: Reporting, *names: str) -> str:
