@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.summary_estimates import (
     PODS_PER_SIMULATED_NODE,
-    estimate_replicas,
+    estimate_shapes,
     fits_by_grade,
     positive_amounts,
 )
@@ -38,12 +43,16 @@ class Shape:
         return positive_amounts(self.requirements)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """Units of one shape that a cluster has promised."""
+class Taken(NamedTuple):
+    """Units of one shape that a cluster has promised: what each asks for, and its pods."""
 
-    shape: Shape
+    request: tuple[tuple[str, int], ...]
     units: int
+    pods: int = 1
+
+    @classmethod
+    def of(cls, requirements: ReplicaRequirements, units: int, pods: int = 1) -> Taken:
+        return cls(tuple(sorted(positive_amounts(requirements).items())), units, pods)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,47 +75,73 @@ class _Cell:
         return _Cell(nodes=nodes, free=left, pods=self.pods - units)
 
 
-def deducted(
-    capacity: FleetCapacity,
-    requirements: ReplicaRequirements,
-    options: EstimateOptions,
-    outstanding: Mapping[int, Sequence[Outstanding]],
-) -> Estimates:
-    """Estimates of summaries and grade counts, less what clusters have outstanding (by position).
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Deductions:
+    """What a fleet has outstanding, by position, as both levels deduct it.
 
-    Pods that wait for a node are in the totals of a report already, and in no node's free amounts.
+    Pods that wait for a node are in the totals of a report already, and in no node's free amounts:
+    ``left`` has the totals as if all pods that are outstanding waited, ``taken`` is on no node.
     """
-    left = with_all_waiting(capacity, outstanding)
-    return deducted_from(left, requirements, options, outstanding)
 
+    capacity: FleetCapacity
+    outstanding: Mapping[int, Sequence[Outstanding]]
+    left: FleetCapacity
+    taken: Mapping[int, Sequence[Taken]]
 
-def with_all_waiting(
-    capacity: FleetCapacity, outstanding: Mapping[int, Sequence[Outstanding]]
-) -> FleetCapacity:
-    """The totals as if all pods that are outstanding waited for a node."""
-    waiting = {
-        position: with_waiting(
-            capacity.states[position],
-            [_taken(each.requirements, each.in_summary) for each in promised],
-        )
-        for position, promised in outstanding.items()
-    }
-    return capacity.with_clusters(waiting) if waiting else capacity
+    @classmethod
+    def of(
+        cls, capacity: FleetCapacity, outstanding: Mapping[int, Sequence[Outstanding]]
+    ) -> Deductions:
+        nothing = cls(capacity=capacity, outstanding={}, left=capacity, taken={})
+        return nothing.after(capacity, outstanding)
 
+    def after(
+        self, capacity: FleetCapacity, outstanding: Mapping[int, Sequence[Outstanding]]
+    ) -> Deductions:
+        """Those of a newer state of the fleet; only clusters that changed are worked out again."""
+        if len(capacity) != len(self.capacity):
+            return Deductions.of(capacity, outstanding)
+        changed = {
+            position
+            for position in outstanding.keys() | self.outstanding.keys()
+            if outstanding.get(position) is not self.outstanding.get(position)
+        }
+        taken = dict(self.taken)
+        for position in changed:
+            promised = outstanding.get(position, ())
+            taken[position] = [Taken.of(each.requirements, each.in_cells) for each in promised]
+            if not promised:
+                del taken[position]
+        if capacity is not self.capacity:
+            states = zip(capacity.states, self.capacity.states, strict=True)
+            changed.update(c for c, (newer, older) in enumerate(states) if newer is not older)
+        waiting = {
+            position: with_waiting(
+                capacity.states[position],
+                [
+                    Taken.of(each.requirements, each.in_summary)
+                    for each in outstanding.get(position, ())
+                ],
+            )
+            for position in changed
+        }
+        left = self.left.with_clusters(waiting) if waiting else self.left
+        return Deductions(capacity=capacity, outstanding=outstanding, left=left, taken=taken)
 
-def deducted_from(
-    left: FleetCapacity,
-    requirements: ReplicaRequirements,
-    options: EstimateOptions,
-    outstanding: Mapping[int, Sequence[Outstanding]],
-) -> Estimates:
-    """``deducted``, where ``left`` already has all that is outstanding waiting."""
-    held = {
-        position: [_taken(each.requirements, each.in_cells) for each in promised]
-        for position, promised in outstanding.items()
-    }
-    estimates = estimate_replicas(left, requirements, options)
-    return less_in_models(left, estimates, requirements, options.model_rule, held)
+    def estimates(self, requirements: ReplicaRequirements, options: EstimateOptions) -> Estimates:
+        """Of summaries and grade counts, less what is outstanding."""
+        return self.estimates_of_each([requirements], options)[0]
+
+    def estimates_of_each(
+        self, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
+    ) -> list[Estimates]:
+        """The same for many shapes at once."""
+        return [
+            less_in_models(self.left, estimates, shape, options.model_rule, self.taken)
+            for shape, estimates in zip(
+                shapes, estimate_shapes(self.left, shapes, options), strict=True
+            )
+        ]
 
 
 def less_in_models(
@@ -126,8 +161,16 @@ def less_in_models(
         return estimates
     replicas_c = estimates.replicas_c.copy()
     free_pods_c = capacity.free_pods_c
-    for position in changed:
-        left = _left_in_model(capacity.states[position], request, rule, taken[position])
+    if rule is ModelRule.SIMULATED:
+        left_by_position = {c: _simulated(capacity.states[c], request, taken[c]) for c in changed}
+    else:
+        whole_c = _whole(capacity, request, rule)
+        lost = cache(partial(_displaced, request=request))
+        left_by_position = {
+            c: max(0, int(whole_c[c]) - sum(each.units * lost(each.request) for each in taken[c]))
+            for c in changed
+        }
+    for position, left in left_by_position.items():
         replicas_c[position] = min(left, int(free_pods_c[position]))
     return replace(estimates, replicas_c=replicas_c)
 
@@ -139,7 +182,7 @@ def with_waiting(state: ClusterState, taken: Iterable[Taken]) -> ClusterState:
     summary = state.report.summary
     waiting = dict(summary.allocating)
     for each in taken:
-        for name, amount in (*each.shape.request.items(), (PODS, each.shape.pods)):
+        for name, amount in (*each.request, (PODS, each.pods)):
             waiting[name] = waiting.get(name, 0) + amount * each.units
     summary = ResourceSummary(
         allocatable=summary.allocatable, allocated=summary.allocated, allocating=waiting
@@ -147,21 +190,24 @@ def with_waiting(state: ClusterState, taken: Iterable[Taken]) -> ClusterState:
     return replace(state, report=replace(state.report, summary=summary))
 
 
-def _taken(requirements: ReplicaRequirements, units: int) -> Taken:
-    return Taken(shape=Shape(requirements=requirements), units=units)
-
-
-def _left_in_model(
-    state: ClusterState, request: Mapping[str, int], rule: ModelRule, taken: Sequence[Taken]
-) -> int:
+def _simulated(state: ClusterState, request: Mapping[str, int], taken: Sequence[Taken]) -> int:
     cells = _cells(state)
-    if rule is ModelRule.SIMULATED:
-        for each in taken:
-            cells = _packed(cells, each)
-        return sum(cell.nodes * min(cell.fits(request), cell.pods) for cell in cells)
-    fits: list[int] = fits_by_grade([request], minimums(state.cluster.model), rule)[0].tolist()
-    whole = sum(cell.nodes * fit for cell, fit in zip(cells, fits, strict=True))
-    return max(0, whole - sum(_displaced(each, request) for each in taken))
+    for each in taken:
+        cells = _packed(cells, each)
+    return sum(cell.nodes * min(cell.fits(request), cell.pods) for cell in cells)
+
+
+def _whole(
+    capacity: FleetCapacity, request: Mapping[str, int], rule: ModelRule
+) -> npt.NDArray[np.float64]:
+    """What the nodes of all grades hold in each cluster, pod slots aside; 0 without a model."""
+    whole_c = np.zeros(len(capacity))
+    for position, model in enumerate(capacity.models):
+        if request.keys() <= model.minimums.keys():
+            (fit_g,) = fits_by_grade([request], model.minimums, rule)
+            is_of_model_c = capacity.model_c == position
+            whole_c[is_of_model_c] = capacity.count_cg[is_of_model_c, : len(fit_g)] @ fit_g
+    return whole_c
 
 
 def _cells(state: ClusterState) -> list[_Cell]:
@@ -178,20 +224,18 @@ def _cells(state: ClusterState) -> list[_Cell]:
     ]
 
 
-def _displaced(taken: Taken, request: Mapping[str, int]) -> int:
-    """How many replicas of ``request`` the taken ones stand in the way of, at most."""
-    held = taken.shape.request
-    return taken.units * max(
-        divide_up(held.get(name, 0), amount) for name, amount in request.items()
-    )
+def _displaced(held: tuple[tuple[str, int], ...], request: Mapping[str, int]) -> int:
+    """How many replicas of ``request`` a unit that asks for this stands in the way of, at most."""
+    held_by_name = dict(held)
+    return max(divide_up(held_by_name.get(name, 0), amount) for name, amount in request.items())
 
 
 def _packed(cells: Sequence[_Cell], taken: Taken) -> list[_Cell]:
     """First fit in the order of the cells; units for which no node is left are dropped."""
-    request, left = taken.shape.request, taken.units
+    request, left = dict(taken.request), taken.units
     packed: list[_Cell] = []
     for cell in cells:
-        fit = min(cell.fits(request), cell.pods // taken.shape.pods)
+        fit = min(cell.fits(request), cell.pods // taken.pods)
         full = min(cell.nodes, left // fit) if fit else 0
         rest = min(left - full * fit, fit) if full < cell.nodes else 0
         left -= full * fit + rest

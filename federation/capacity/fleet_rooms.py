@@ -139,8 +139,12 @@ class FleetRooms:
     ) -> FleetRooms:
         sites, held = list(self.sites), list(self._all_settled())
         planned_c, special_c = self.planned_c.copy(), self.special_c.copy()
+        reported = []
         for position, found in taken.items():
+            before = sites[position]
             sites[position], held[position] = found or (None, None)
+            if before is None or found is None or before.pools is not found[0].pools:
+                reported.append(position)
             planned_c[position] = found is not None and found[0].follows_claims
             special_c[position] = found is not None and found[1].is_special
         return FleetRooms(
@@ -152,7 +156,7 @@ class FleetRooms:
             planned_c=planned_c,
             special_c=special_c,
             known_filled=self.known_filled.after(taken),
-            known_reported=self.known_reported.after(taken),
+            known_reported=self.known_reported.after(reported),
         )
 
     def with_promise(

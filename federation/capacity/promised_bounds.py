@@ -5,10 +5,10 @@ Pure, whole-array. Holds for every placer, so it must not assume where anything 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from federation.model.workload import NodeClaim, ReplicaRequirements
 
 # Sums of amounts stay below this, else they are not reckoned with: int64 holds twice as much.
 _SAFE: Final = 2.0**62
+# Kinds that nothing is promised of any more are kept until there are so many.
+_MOST_UNUSED: Final = 256
+_NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,17 @@ class _Kind:
 
     shape: Shape
     claim: NodeClaim | None
+
+    @property
+    def key(self) -> Hashable:
+        return self.shape, self.claim and self.claim.key
+
+
+class _Part(NamedTuple):
+    """What is promised in one cluster, and the rows it comes to."""
+
+    promised: Sequence[Outstanding]
+    rows: Int64Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,24 +62,45 @@ class PromisedColumns:
     replicas_i: Int64Array
     to_pack_i: Int64Array
     kinds: tuple[_Kind, ...]
+    _parts: Mapping[int, _Part]
+    _places: Mapping[Hashable, int]
 
     @classmethod
     def of(cls, outstanding: Mapping[int, Sequence[Outstanding]]) -> PromisedColumns:
-        kinds: list[_Kind] = []
-        by_shape: dict[Shape, list[int]] = {}
-        rows: list[tuple[int, int, int, int]] = []
-        for position, promised in outstanding.items():
-            for each in promised:
-                if each.in_cells > 0:
-                    kind = _place_of(each, kinds, by_shape)
-                    rows.append((position, kind, each.in_cells, each.to_pack))
-        column_i = np.array(rows, dtype=np.int64).reshape(len(rows), 4).T
         return cls(
-            position_i=column_i[0],
-            kind_i=column_i[1],
-            replicas_i=column_i[2],
-            to_pack_i=column_i[3],
+            position_i=_NOTHING,
+            kind_i=_NOTHING,
+            replicas_i=_NOTHING,
+            to_pack_i=_NOTHING,
+            kinds=(),
+            _parts={},
+            _places={},
+        ).after(outstanding)
+
+    def after(self, outstanding: Mapping[int, Sequence[Outstanding]]) -> PromisedColumns:
+        """Those of a newer state; only where something else is outstanding is it read again."""
+        if len(self.kinds) > _MOST_UNUSED + 2 * len(self.kind_i):
+            return PromisedColumns.of(outstanding)
+        kinds, places = list(self.kinds), dict(self._places)
+        parts: dict[int, _Part] = {}
+        for position, promised in outstanding.items():
+            part = self._parts.get(position)
+            if part is None or part.promised is not promised:
+                part = _Part(promised, _rows(promised, kinds, places))
+            parts[position] = part
+        column_i = np.concatenate(
+            [np.zeros((0, 3), dtype=np.int64), *(part.rows for part in parts.values())]
+        ).T
+        return PromisedColumns(
+            position_i=np.repeat(
+                np.array(list(parts), dtype=np.int64), [len(part.rows) for part in parts.values()]
+            ),
+            kind_i=column_i[0],
+            replicas_i=column_i[1],
+            to_pack_i=column_i[2],
             kinds=tuple(kinds),
+            _parts=parts,
+            _places=places,
         )
 
     @cached_property
@@ -85,16 +120,19 @@ class PromisedColumns:
         return np.zeros(len(self.kinds), dtype=np.int64) if found is None else found
 
 
-def _place_of(each: Outstanding, kinds: list[_Kind], by_shape: dict[Shape, list[int]]) -> int:
-    """Where its kind is; claims cannot be hashed."""
-    kind = _Kind(each.shape, each.requirements.node_claim)
-    alike = by_shape.setdefault(kind.shape, [])
-    for place in alike:
-        if kinds[place].claim == kind.claim:
-            return place
-    alike.append(len(kinds))
-    kinds.append(kind)
-    return alike[-1]
+def _rows(
+    promised: Sequence[Outstanding], kinds: list[_Kind], places: dict[Hashable, int]
+) -> Int64Array:
+    """What one cluster has outstanding: kind, replicas, and those to pack; adds new kinds."""
+    rows = []
+    for each in promised:
+        if each.in_cells > 0:
+            kind = _Kind(each.shape, each.requirements.node_claim)
+            place = places.setdefault(kind.key, len(kinds))
+            if place == len(kinds):
+                kinds.append(kind)
+            rows.append((place, each.in_cells, each.to_pack))
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 3)
 
 
 def bounds_beside(
@@ -247,7 +285,8 @@ def _bought(
 ) -> Int64Array:
     """How many replicas so much of one resource buys in each cluster, the cheapest first."""
     sizes_c = np.diff(block.first_c, append=len(fits_k))
-    (j,) = np.nonzero((fits_k > 0) & np.repeat(taken_c > 0, sizes_c))
+    is_sold_k = (fits_k > 0) & (block.cells.count_k > 0) & np.repeat(taken_c > 0, sizes_c)
+    (j,) = np.nonzero(is_sold_k)
     cluster_j = np.repeat(np.arange(len(block)), sizes_c)[j]
     count_j = block.cells.count_k[j]
     cluster_s = np.concatenate([cluster_j, cluster_j])
@@ -255,7 +294,9 @@ def _bought(
     count_s = np.concatenate([count_j, count_j * (fits_k[j] - 1)])
     if float((price_s.astype(np.float64) * count_s).sum()) >= _SAFE:
         return np.full(len(block), MAX_REPLICAS, dtype=np.int64)
-    order = np.lexsort((price_s, cluster_s))
+    # Twice as fast as a lexsort: small integers are sorted by their digits.
+    order = np.argsort(price_s)
+    order = order[np.argsort(cluster_s[order].astype(np.int16), kind="stable")]
     cluster_s, price_s, count_s = cluster_s[order], price_s[order], count_s[order]
     spent_s = np.cumsum(price_s * count_s)
     had_s = np.cumsum(count_s)

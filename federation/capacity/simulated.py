@@ -46,7 +46,7 @@ class Outstanding:
         changes: dict[int, ClusterState] = {}
         for position, units in units_c.items():
             if units > 0:
-                self._taken[position].append(Taken(shape=shape, units=units))
+                self._taken[position].append(Taken.of(shape.requirements, units, shape.pods))
                 newest = self._taken[position][-1:]
                 changes[position] = with_waiting(self._capacity.states[position], newest)
         if changes:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from federation.capacity.deductions import deducted
+from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_estimates import improved_by_pools
 from federation.capacity.fleet_reports import FleetCapacity
@@ -166,7 +166,8 @@ def _estimated(
 ) -> Estimates:
     """As the control plane answers from memory, where files have what it does."""
     promised = {c: state.promised for c, state in enumerate(states) if state.promised}
-    lesser = partial(deducted, FleetCapacity.of(states), requirements, options, promised)
+    deductions = Deductions.of(FleetCapacity.of(states), promised)
+    lesser = partial(deductions.estimates, requirements, options)
     if options.highest < Source.POOLS or not any(map(_has_pools, states)):
         return lesser()
     cells = FleetCells.of(

@@ -5,7 +5,7 @@ Pure values, amounts in base units. Must not know where clusters are or how many
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -65,6 +65,11 @@ class NodeClaim:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     required_terms: tuple[NodeSelectorTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal claims; claims themselves cannot be hashed."""
+        return frozenset(self.node_selector.items()), self.required_terms, self.tolerations
 
     @property
     def chooses_nodes(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from federation.capacity.deductions import Shape, with_all_waiting
+from federation.capacity.deductions import Deductions, Shape
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.simulated import Outstanding
 from federation.model.cluster import ClusterState
@@ -68,7 +68,7 @@ class Simulation:
         self._fleet = Fleet.of(state.cluster for state in ordered)
         self._rooms = SimulatedRooms(ordered, options.available_replicas)
         promised = {c: state.promised for c, state in enumerate(ordered) if state.promised}
-        capacity = with_all_waiting(FleetCapacity.of(ordered), promised)
+        capacity = Deductions.of(FleetCapacity.of(ordered), promised).left
         self._outstanding = Outstanding(capacity, options.estimate)
         self._stated = {
             self._fleet.index[name]: replicas

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from federation.capacity.deductions import with_all_waiting
 from federation.capacity.fleet_estimates import estimate_sets
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Merge, Source, improved
@@ -79,7 +78,9 @@ class Availability:
     ) -> EstimateAnswer:
         """Whole sets of one workload's components, as ``estimate`` otherwise."""
         snapshot, now = self._fleet.snapshot, self._clock.now()
-        found = await ESTIMATING.run(answer_sets, snapshot, components, clusters, options, now)
+        found = await ESTIMATING.run(
+            answer_sets, snapshot, self._known, components, clusters, options, now
+        )
         if options.highest < Source.EXACT:
             return found
         question = ExactQuestion(components=tuple(components))
@@ -128,13 +129,14 @@ def answer(
 
 def answer_sets(
     snapshot: FleetSnapshot,
+    known: KnownEstimates,
     components: Sequence[Component],
     clusters: Sequence[str] | None,
     options: EstimateOptions,
     now: float,
 ) -> EstimateAnswer:
     """The same for whole sets of components; safe in any thread."""
-    left = with_all_waiting(snapshot.capacity, snapshot.outstanding)
+    left = known.deductions(snapshot.capacity, snapshot.outstanding).left
     wanted = _positions(snapshot, clusters) if clusters else None
     estimates = estimate_sets(left, snapshot.cells, components, options, wanted)
     bound_c = estimates.bound_c.copy()

@@ -12,13 +12,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
-from federation.capacity.deductions import deducted_from, with_all_waiting
+from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_estimates import improved_by_pools
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.pool_estimates import PoolBounds, block_bounds, joined_bounds
 from federation.capacity.promised_bounds import PromisedColumns, bounds_beside
-from federation.capacity.summary_estimates import estimate_shapes
 from federation.model.estimate import EstimateOptions, Estimates, Source
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
@@ -44,10 +43,8 @@ class _Bounds:
 class _Answers:
     """Whole answers for one state of the fleet."""
 
-    capacity: FleetCapacity
     cells: FleetCells
-    outstanding: PromisedByPosition
-    left: FleetCapacity
+    deductions: Deductions
     promised: PromisedColumns
     by_question: dict[Hashable, Estimates] = field(default_factory=dict)
 
@@ -61,6 +58,7 @@ class KnownEstimates:
 
     def __init__(self) -> None:
         self._bounds: dict[Hashable, _Bounds] = {}
+        self._deductions: Deductions | None = None
         self._answers: _Answers | None = None
 
     def estimates(
@@ -104,38 +102,35 @@ class KnownEstimates:
             answers.by_question[question] = found[question]
         return [found[each] for each in questions]
 
+    def deductions(self, capacity: FleetCapacity, outstanding: PromisedByPosition) -> Deductions:
+        """What is outstanding, to be deducted from that capacity."""
+        known = self._deductions
+        if known is None:
+            known = Deductions.of(capacity, outstanding)
+        elif known.capacity is not capacity or known.outstanding is not outstanding:
+            known = known.after(capacity, outstanding)
+        self._deductions = known
+        return known
+
     def _answers_of(
         self, capacity: FleetCapacity, cells: FleetCells, outstanding: PromisedByPosition
     ) -> _Answers:
-        known = self._answers
-        if (
-            known is None
-            or known.capacity is not capacity
-            or known.cells is not cells
-            or known.outstanding is not outstanding
-        ):
-            left = with_all_waiting(capacity, outstanding)
-            known = _Answers(
-                capacity=capacity,
-                cells=cells,
-                outstanding=outstanding,
-                left=left,
-                promised=PromisedColumns.of(outstanding),
-            )
+        deductions, known = self.deductions(capacity, outstanding), self._answers
+        if known is None or known.cells is not cells or known.deductions is not deductions:
+            before = known.promised if known is not None else PromisedColumns.of({})
+            known = _Answers(cells=cells, deductions=deductions, promised=before.after(outstanding))
             self._answers = known
         return known
 
     def _estimated(
         self, answers: _Answers, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
     ) -> list[Estimates]:
-        left, outstanding = answers.left, answers.outstanding
-        if options.highest < Source.POOLS and not outstanding:
-            return estimate_shapes(left, shapes, options)
+        deductions = answers.deductions
         if options.highest < Source.POOLS:
-            return [deducted_from(left, each, options, outstanding) for each in shapes]
+            return deductions.estimates_of_each(shapes, options)
         return [
             improved_by_pools(
-                partial(deducted_from, left, each, options, outstanding),
+                partial(deductions.estimates, each, options),
                 bounds_beside(
                     answers.cells, self._bounds_of(answers.cells, each), each, answers.promised
                 ),
@@ -166,11 +161,4 @@ class KnownEstimates:
 def shape_key(requirements: ReplicaRequirements) -> Hashable:
     """Equal for what is answered alike, whatever the order it was written in."""
     claim = requirements.node_claim
-    if claim is None:
-        return frozenset(requirements.request.items())
-    return (
-        frozenset(requirements.request.items()),
-        frozenset(claim.node_selector.items()),
-        claim.required_terms,
-        claim.tolerations,
-    )
+    return frozenset(requirements.request.items()), claim and claim.key

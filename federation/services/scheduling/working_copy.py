@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from federation.capacity.cluster_room import Room, worth
-from federation.capacity.deductions import deducted
+from federation.capacity.deductions import Deductions
 from federation.capacity.holdings import FirstStakes, Stake
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
 from federation.capacity.reserve import FleetRooms, Refused, promise
@@ -271,11 +271,8 @@ class Working:
             for position in range(len(self.rooms))
             if (promised := self.ledger(position).outstanding())
         }
-        return deducted(
-            self.snapshot.capacity,
-            shape_of(binding),
-            EstimateOptions(highest=highest, ignore_claims=True),
-            outstanding,
+        return Deductions.of(self.snapshot.capacity, outstanding).estimates(
+            shape_of(binding), EstimateOptions(highest=highest, ignore_claims=True)
         )
 
     def _told(self, binding: Binding) -> tuple[BoolArray, Mapping[int, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.capacity.deductions import deducted
+from federation.capacity.deductions import Deductions
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.model.cluster import (
     CapacityReport,
@@ -46,7 +46,7 @@ def left(
     capacity: FleetCapacity, in_cells: int, in_summary: int, options: EstimateOptions
 ) -> list[int]:
     held = Outstanding(binding="web", requirements=HELD, in_cells=in_cells, in_summary=in_summary)
-    estimates = deducted(capacity, WANTED, options, {1: [held]})
+    estimates = Deductions.of(capacity, {1: [held]}).estimates(WANTED, options)
     replicas: list[int] = estimates.replicas_c.tolist()
     return replicas
 
@@ -82,7 +82,7 @@ def test_the_totals_still_cap_what_grade_counts_say() -> None:
 
 
 def test_nothing_outstanding_deducts_nothing() -> None:
-    estimates = deducted(fleet({4: 10}), WANTED, EstimateOptions(), {})
+    estimates = Deductions.of(fleet({4: 10}), {}).estimates(WANTED, EstimateOptions())
     assert estimates.replicas_c.tolist() == [40, 40]
 
 
