@@ -3,6 +3,7 @@
 - ``allocator``: how the C library keeps memory that was freed: it gives back what a burst of big
   calls needed
 - ``backoff``: waiting between tries: exponential, with full jitter, up to a cap
+- ``batching``: writes together what several callers bring within a moment
 - ``database_url``: addresses of databases: which are taken, and how they are shown without their
   secrets
 - ``files``: directories of our own, and files that appear whole, with their mode from the first

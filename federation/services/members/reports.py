@@ -5,7 +5,6 @@ Must not answer a report before it is committed, nor let one bad report harm ano
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +26,7 @@ from federation.model.errors import (
     Violation,
 )
 from federation.model.grades import model_hash
+from federation.runtime.batching import Batcher
 from federation.services.fleet.histories import WENT_BACK
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -55,14 +55,6 @@ class ReportTimes:
     batch_seconds: float = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PendingReport:
-    """A report that is not committed yet, and who waits for that."""
-
-    named: NamedReport
-    verdict: asyncio.Future[ReportVerdict]
-
-
 class Reporting:
     """The agents' side of the fleet. Belongs to one event loop."""
 
@@ -82,8 +74,7 @@ class Reporting:
         self._beat = beat or ReportTimes()
         self._following = following or Following(store, fleet)
         self._finishing = finishing or Finishing(store, fleet)
-        self._waiting: list[PendingReport] = []
-        self._writer: asyncio.Task[None] | None = None
+        self._batches = Batcher(self._write, seconds=self._beat.batch_seconds)
 
     async def connected(self, cluster: str, hello: AgentHello, credential_id: str) -> WelcomeFacts:
         """An agent's stream opened, with a credential that from now on is the one in use.
@@ -159,17 +150,13 @@ class Reporting:
         violations = report_violations(report, version)
         if violations:
             raise InvalidRequest(violations)
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._batches) >= MAX_WAITING:
             raise LimitExceeded("Too many reports wait to be written; send it again later.")
-        verdict: asyncio.Future[ReportVerdict] = asyncio.get_running_loop().create_future()
         named = NamedReport(cluster=cluster, cluster_uid=uid, report=report, nonce=new_nonce())
-        self._waiting.append(PendingReport(named=named, verdict=verdict))
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write_all())
-        reached = await verdict
-        if not reached.known:
+        verdict = await self._batches.put(cluster, named)
+        if not verdict.known:
             raise NotFound(f"There is no cluster {cluster!r}.")
-        if reached.received_at is None:
+        if verdict.received_at is None:
             raise Conflict(
                 f"Report ({report.epoch}, {report.sequence}) of cluster {cluster!r} is not newer "
                 "than the stored one."
@@ -296,67 +283,28 @@ class Reporting:
                 "another agent took over, or the agent's clock went back."
             )
 
-    async def _write_all(self) -> None:
-        """Batches until nothing waits; the first waits a moment so that others can join it."""
-        try:
-            while self._waiting:
-                await asyncio.sleep(self._beat.batch_seconds)
-                await self._write_together(self._take_batch())
-        finally:
-            self._writer = None
-
-    def _take_batch(self) -> list[PendingReport]:
-        """One report of every cluster, in order of arrival; further ones stay for the next."""
-        batch: dict[str, PendingReport] = {}
-        self._waiting = [
-            waiting
-            for waiting in self._waiting
-            if batch.setdefault(waiting.named.cluster, waiting) is not waiting
-        ]
-        return list(batch.values())
-
-    async def _write_together(self, batch: Sequence[PendingReport]) -> None:
-        try:
-            verdicts = await self._advance([waiting.named for waiting in batch])
-        except Unavailable as error:
-            for waiting in batch:
-                _fail(waiting, error)
-        except Exception as error:  # noqa: BLE001 - each caller gets it
-            if len(batch) == 1:
-                _fail(batch[0], error)
-                return
-            # Something in there cannot be written: let it harm itself only.
-            for waiting in batch:
-                await self._write_together([waiting])
-        else:
-            self._answer(batch, verdicts)
-
     async def _catch_up(self, cluster: str) -> None:
         async with self._store.transaction() as tx:
             await self._following.catch_up(tx, await tx.journal.lock([cluster]))
 
-    async def _advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
+    async def _write(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
+        """Commit reports of different clusters, and apply to the fleet which were newer."""
         async with self._store.transaction() as tx:
-            return await tx.reports.advance(reports)
-
-    def _answer(self, batch: Sequence[PendingReport], verdicts: Sequence[ReportVerdict]) -> None:
-        verdict_of = {verdict.cluster: verdict for verdict in verdicts}
-        for waiting in batch:
-            cluster = waiting.named.cluster
-            verdict = verdict_of[cluster]
+            verdict_of = {verdict.cluster: verdict for verdict in await tx.reports.advance(reports)}
+        verdicts = [verdict_of[named.cluster] for named in reports]
+        for named, verdict in zip(reports, verdicts, strict=True):
             # The cluster may be gone, or have been replaced, since the report was written.
-            is_current = self._fleet.is_of(cluster, waiting.named.cluster_uid)
+            is_current = self._fleet.is_of(named.cluster, named.cluster_uid)
             if verdict.received_at is not None and is_current:
-                self._finishing.note(cluster, waiting.named.report)
+                self._finishing.note(named.cluster, named.report)
                 self._fleet.put_report(
-                    cluster,
-                    waiting.named.report,
+                    named.cluster,
+                    named.report,
                     verdict.received_at,
                     verdict.ledger_version,
-                    waiting.named.nonce,
+                    named.nonce,
                 )
-            if not waiting.verdict.done():
-                waiting.verdict.set_result(verdict)
+        return verdicts
 
 
 def same_or_new(known: Blindness | None, told: Blindness | None) -> Blindness | None:
@@ -403,8 +351,3 @@ def _echo_violations(report: CapacityReport, ledger_version: int) -> list[Violat
         rule = f"must be one that the agent was told of: at most {ledger_version}"
         violations.append(Violation(field="interestVersion", rule=rule))
     return violations
-
-
-def _fail(waiting: PendingReport, error: Exception) -> None:
-    if not waiting.verdict.done():
-        waiting.verdict.set_exception(error)

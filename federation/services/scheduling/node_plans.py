@@ -5,10 +5,10 @@ Must not lose a plan that somebody waits for: who keeps one is answered after th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from federation.model.node_plans import NodePlan
+from federation.runtime.batching import Batcher
 from federation.services.ports import Store
 
 # The first of a batch waits a moment so that others can join it.
@@ -20,19 +20,13 @@ class NodePlans:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: dict[str, Sequence[NodePlan]] = {}
-        self._writing: asyncio.Task[None] | None = None
+        self._batches = Batcher(self._write, seconds=BATCH_SECONDS)
 
     async def keep(self, decision_id: str, plans: Sequence[NodePlan]) -> None:
         """Returns when they are committed. Raises Unavailable."""
-        self._waiting[decision_id] = (*self._waiting.get(decision_id, ()), *plans)
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
-        # One caller that gives up must not stop the others.
-        await asyncio.shield(self._writing)
+        await self._batches.put(decision_id, (decision_id, plans))
 
-    async def _write(self) -> None:
-        await asyncio.sleep(BATCH_SECONDS)
-        batch, self._waiting, self._writing = self._waiting, {}, None
+    async def _write(self, batch: Sequence[tuple[str, Sequence[NodePlan]]]) -> Sequence[None]:
         async with self._store.transaction() as tx:
-            await tx.decisions.put_node_plans(batch)
+            await tx.decisions.put_node_plans(dict(batch))
+        return [None] * len(batch)
