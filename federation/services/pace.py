@@ -5,6 +5,8 @@ Must not wait or refuse anything itself; the time comes as an argument.
 
 from __future__ import annotations
 
+import math
+
 
 class Pace:
     """What is left of it may be less than nothing: then more time has to pass."""
@@ -22,6 +24,8 @@ class Pace:
         return self._left
 
     def spend(self, amount: float, now: float) -> float:
-        """In how many seconds what is spent will be earned."""
+        """In how many seconds what is spent will be earned; never, where nothing is."""
         self._left = self.left_at(now) - amount
-        return max(0.0, -self._left / self._per_second)
+        if self._left >= 0:
+            return 0.0
+        return -self._left / self._per_second if self._per_second else math.inf

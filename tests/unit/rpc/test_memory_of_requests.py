@@ -1,0 +1,89 @@
+"""A request is forgotten with its answer, not at some later look of the garbage collector."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from federation.model.errors import InvalidRequest
+from federation.rpc.interceptors import OPEN_METHODS, Gate
+from federation.services.members.identity import Identity
+from federation.services.threads import Threads
+from tests.patience import PATIENCE_SECONDS
+
+# A method that needs no credential, so that nobody has to be asked.
+PATH = next(path for path in sorted(OPEN_METHODS) if path.endswith("EnrollCluster"))
+WORK = Threads("work of a test", workers=1, most_waiting=1)
+
+
+class Request:
+    """What a message is read into."""
+
+
+@pytest.fixture
+def requests() -> Iterator[weakref.WeakSet[Request]]:
+    """Those that are still known, while no garbage is collected."""
+    gc.collect()
+    gc.disable()
+    yield weakref.WeakSet()
+    gc.enable()
+
+
+class Handlers(grpc.GenericRpcHandler):
+    """One method, which answers with its request or refuses it."""
+
+    def __init__(self, requests: weakref.WeakSet[Request], *, refuse: bool) -> None:
+        self._requests = requests
+        self._refuse = refuse
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        return grpc.unary_unary_rpc_method_handler(self.answer, self.read)
+
+    def read(self, _: bytes) -> Request:
+        request = Request()
+        self._requests.add(request)
+        return request
+
+    async def answer(self, request: Request, _: object) -> bytes:
+        return await WORK.run(self.work, request)
+
+    def work(self, request: Request) -> bytes:
+        if self._refuse:
+            raise InvalidRequest.of("field", "is wrong")
+        return type(request).__name__.encode()
+
+
+async def serving(handlers: Handlers) -> AsyncIterator[grpc.aio.Channel]:
+    unused: Any = None
+    server = grpc.aio.server(interceptors=[Gate(Identity(unused, unused))])
+    server.add_generic_rpc_handlers([handlers])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    await server.stop(None)
+
+
+@pytest.mark.parametrize("refuse", [True, False])
+async def test_requests_are_forgotten_with_their_answers(
+    requests: weakref.WeakSet[Request], *, refuse: bool
+) -> None:
+    async for channel in serving(Handlers(requests, refuse=refuse)):
+        for _ in range(10):
+            call: Any = channel.unary_unary(PATH)(b"", timeout=PATIENCE_SECONDS)
+            if refuse:
+                assert (await call.code()) is grpc.StatusCode.INVALID_ARGUMENT
+            else:
+                assert (await call) == b"Request"
+        # The server ends a call a moment after its caller has heard the answer.
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                if len(requests) <= 1:
+                    break
+                await asyncio.sleep(0.01)
