@@ -61,10 +61,10 @@ from federation.services.members.renewal import Renewal
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import MISSED_BEATS, Reporting, ReportTimes
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.commit import Committing
-from federation.services.scheduling.label_discovery import Learning
+from federation.services.scheduling.label_discovery import LabelDiscovery
+from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.previews import Previews
-from federation.services.scheduling.release import EXPIRED_AT_ONCE, Amending
+from federation.services.scheduling.release import EXPIRED_AT_ONCE, ReleaseService
 from federation.services.watching.subjects import BindingSubject, ClusterSubject
 from federation.services.watching.watches import Watches, WatchPace
 from federation.services.workers import WorkerLimits
@@ -202,7 +202,7 @@ class ControlPlane:
 
     def _build_deciding(self) -> None:
         """What decides, and what is done about promises in the background."""
-        self._committing = Committing(
+        self._pipeline = DecisionPipeline(
             self._store,
             self._fleet,
             self._following,
@@ -210,18 +210,18 @@ class ControlPlane:
             self._profiles,
             allow_unproven=self._settings.allow_unproven,
         )
-        self._amending = Amending(self._store, self._fleet, self._following)
+        self._releases = ReleaseService(self._store, self._fleet, self._following)
         self._scheduling = Scheduling(
             self._store,
             self._fleet,
             self._agents,
-            self._committing,
-            self._amending,
-            Learning(self._fleet, self._agents, self._clock),
+            self._pipeline,
+            self._releases,
+            LabelDiscovery(self._fleet, self._agents, self._clock),
             self._profiles,
         )
         expiring = Duty(
-            name="expire leases", work=self._amending.expire_leases, at_once=EXPIRED_AT_ONCE
+            name="expire leases", work=self._releases.expire_leases, at_once=EXPIRED_AT_ONCE
         )
         duties = (expiring, *pruning(self._settings.keep_decisions_days * DAY_SECONDS))
         self._duties = Duties(self._store, self._replicas.id, duties, self._clock)
@@ -287,7 +287,7 @@ class ControlPlane:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._leave_peers()
         await self._signal.close()
-        self._committing.close()
+        self._pipeline.close()
         await self._simulation.close()
         await self._engine.dispose()
 
@@ -414,10 +414,15 @@ class ControlPlane:
             SchedulingServicer(
                 self._scheduling,
                 Previews(
-                    self._store, self._fleet, self._following, self._scheduling, self._committing
+                    self._store,
+                    self._fleet,
+                    self._following,
+                    self._scheduling,
+                    self._pipeline,
+                    self._clock,
                 ),
                 self._placing,
-                self._amending,
+                self._releases,
                 self._binding_watches,
             ),
             server,

@@ -26,10 +26,10 @@ from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.commit import Committing
-from federation.services.scheduling.label_discovery import Learning
+from federation.services.scheduling.label_discovery import LabelDiscovery
+from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.previews import Previews
-from federation.services.scheduling.release import Amending
+from federation.services.scheduling.release import ReleaseService
 from federation.services.values import (
     AgentHello,
     Enrollment,
@@ -124,8 +124,8 @@ class Deciders:
     """The use cases around decisions, over one fleet."""
 
     following: Following
-    committing: Committing
-    amending: Amending
+    pipeline: DecisionPipeline
+    releases: ReleaseService
     scheduling: Scheduling
     previews: Previews
 
@@ -140,16 +140,18 @@ def make_deciders(
     allow_unproven: bool = False,
 ) -> Deciders:
     following = Following(store, fleet)
-    committing = Committing(store, fleet, following, clock, profiles, allow_unproven=allow_unproven)
-    amending = Amending(store, fleet, following)
-    learning = Learning(fleet, agents, clock)
-    scheduling = Scheduling(store, fleet, agents, committing, amending, learning, profiles)
+    pipeline = DecisionPipeline(
+        store, fleet, following, clock, profiles, allow_unproven=allow_unproven
+    )
+    releases = ReleaseService(store, fleet, following)
+    discovery = LabelDiscovery(fleet, agents, clock)
+    scheduling = Scheduling(store, fleet, agents, pipeline, releases, discovery, profiles)
     return Deciders(
         following=following,
-        committing=committing,
-        amending=amending,
+        pipeline=pipeline,
+        releases=releases,
         scheduling=scheduling,
-        previews=Previews(store, fleet, following, scheduling, committing),
+        previews=Previews(store, fleet, following, scheduling, pipeline, clock),
     )
 
 

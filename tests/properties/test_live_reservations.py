@@ -36,8 +36,8 @@ from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.scheduling.commit import Committing
-from federation.services.scheduling.release import Amending
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.release import ReleaseService
 from federation.services.values import AgentHello, Placer, Scheduled
 from federation.store.postgres import PostgresStore
 from tests import examples
@@ -89,8 +89,10 @@ class Replica:
         self.following = Following(store, self.fleet)
         beat = ReportTimes(batch_seconds=0.0)
         self.reporting = Reporting(store, self.fleet, Clock(), beat, following=self.following)
-        self.committing = Committing(store, self.fleet, self.following, Clock(), DEFAULT_PROFILES)
-        self.amending = Amending(store, self.fleet, self.following)
+        self.pipeline = DecisionPipeline(
+            store, self.fleet, self.following, Clock(), DEFAULT_PROFILES
+        )
+        self.releases = ReleaseService(store, self.fleet, self.following)
         self.knowing: set[str] = set()
 
     async def start(self) -> None:
@@ -170,7 +172,7 @@ class Federation:
         if not self.owned:
             return
         binding = self._one().binding
-        await self._quietly(self._any().amending.release(binding.namespace, binding.name))
+        await self._quietly(self._any().releases.release(binding.namespace, binding.name))
 
     async def delete(self) -> None:
         if not self.owned:
@@ -178,7 +180,7 @@ class Federation:
         owned = self._one()
         binding = owned.binding
         del self.owned[binding.key]
-        await self._quietly(self._any().amending.delete(binding.namespace, binding.name))
+        await self._quietly(self._any().releases.delete(binding.namespace, binding.name))
         for cluster in self.clusters.values():
             cluster.remove(binding.uid)
 
@@ -188,13 +190,13 @@ class Federation:
             "UPDATE reservation SET lease_expires_at = now() - interval '1 second' "
             "WHERE lease_expires_at IS NOT NULL"
         )
-        await self._any().amending.expire_leases(self.store.transaction)
+        await self._any().releases.expire_leases(self.store.transaction)
         left = "SELECT count(*) FROM reservation WHERE lease_expires_at IS NOT NULL"
         assert await self.database.fetchval(left) == 0
 
     async def crash(self) -> None:
         """A control plane is gone, and another one starts from what is stored."""
-        self.replicas.pop(self.random.randrange(len(self.replicas))).committing.close()
+        self.replicas.pop(self.random.randrange(len(self.replicas))).pipeline.close()
         replica = Replica(self.store)
         await replica.start()
         self.replicas.append(replica)
@@ -255,7 +257,7 @@ class Federation:
         before = self.owned.get(binding.key)
         replica = self._any()
         try:
-            scheduled = await replica.committing.submit(binding, adopt=False, wait=True)
+            scheduled = await replica.pipeline.submit(binding, adopt=False, wait=True)
         except Conflict:
             return None
         decision = scheduled.record.decision
@@ -292,7 +294,7 @@ class Federation:
             )
             cluster.run(order)
             if cluster.follows_claims and binding.uid in cluster.unplanned:
-                await replica.amending.downgrade(
+                await replica.releases.downgrade(
                     binding.namespace, binding.name, decision, target.name
                 )
 
@@ -445,7 +447,7 @@ async def federation(
         yield made
     finally:
         for replica in replicas:
-            replica.committing.close()
+            replica.pipeline.close()
         await database.close()
 
 

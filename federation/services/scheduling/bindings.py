@@ -1,6 +1,6 @@
 """Bindings and the decisions about them, as callers ask for them.
 
-Must not decide or commit: ``committing`` does; must not hold a transaction while it asks agents.
+Must not decide or commit: ``pipeline`` does; must not hold a transaction while it asks agents.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import AgentGateway, Store
-from federation.services.scheduling.commit import Committing
-from federation.services.scheduling.drafts import Decided
-from federation.services.scheduling.label_discovery import Learning
+from federation.services.scheduling.label_discovery import LabelDiscovery
 from federation.services.scheduling.node_plans import NodePlans
-from federation.services.scheduling.release import Amending, held_in
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.release import ReleaseService, held_in
 from federation.services.values import (
     BindingPage,
     BindingView,
@@ -50,17 +50,17 @@ class Scheduling:
         store: Store,
         fleet: FleetOwner,
         agents: AgentGateway,
-        committing: Committing,
-        amending: Amending,
-        learning: Learning,
+        pipeline: DecisionPipeline,
+        releases: ReleaseService,
+        discovery: LabelDiscovery,
         profiles: Profiles = DEFAULT_PROFILES,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._agents = agents
-        self._committing = committing
-        self._amending = amending
-        self._learning = learning
+        self._pipeline = pipeline
+        self._releases = releases
+        self._discovery = discovery
         self._profiles = profiles
         self._plans = NodePlans(store)
 
@@ -90,16 +90,16 @@ class Scheduling:
         Raises InvalidRequest, PreconditionFailed (suspended) and LimitExceeded at once.
         """
         self._check(binding)
-        return self._committing.submit(binding, adopt=adopt, wait=wait, once=once)
+        return self._pipeline.submit(binding, adopt=adopt, wait=wait, once=once)
 
     def learn(self, binding: Binding) -> None:
         """Behind a decision: see to it that agents know what the next one like it asks for."""
-        self._learning.look(binding)
+        self._discovery.look(binding)
 
-    async def consider(self, binding: Binding, *, adopt: bool) -> Decided:
+    async def consider(self, binding: Binding, *, adopt: bool, wait: bool) -> Attempt:
         """Decides a binding and stores nothing. Raises as ``schedule`` does."""
         self._check(binding)
-        return await self._committing.consider(binding, adopt=adopt)
+        return await self._pipeline.consider(binding, adopt=adopt, wait=wait)
 
     def _check(self, binding: Binding) -> None:
         violations = [*violations_of(binding), *self._profiles.violations_of(binding)]
@@ -198,7 +198,7 @@ class Scheduling:
 
         Raises NotFound, and PreconditionFailed for another uid.
         """
-        await self._amending.delete(namespace, name, uid)
+        await self._releases.delete(namespace, name, uid)
 
     async def release(
         self, namespace: str, name: str, uid: str = "", clusters: Collection[str] = ()
@@ -207,7 +207,7 @@ class Scheduling:
 
         Raises NotFound where it holds nothing there, and PreconditionFailed for another uid.
         """
-        return await self._amending.release(namespace, name, uid, clusters)
+        return await self._releases.release(namespace, name, uid, clusters)
 
     async def renew(
         self, namespace: str, name: str, uid: str = "", lease_seconds: int | None = None
@@ -216,7 +216,7 @@ class Scheduling:
 
         Raises NotFound, and PreconditionFailed where there is no lease, or none any more.
         """
-        return await self._amending.renew(namespace, name, uid, lease_seconds)
+        return await self._releases.renew(namespace, name, uid, lease_seconds)
 
     async def get_decision(self, decision_id: str) -> DecisionRecord:
         """A decision with its trace. Raises NotFound."""
@@ -231,7 +231,7 @@ class Scheduling:
         planned = _planned(record)
         for plan in plans:
             if plan.cluster in planned and not plan.claimed:
-                await self._amending.downgrade(
+                await self._releases.downgrade(
                     record.namespace, record.name, record.id, plan.cluster
                 )
 

@@ -1,91 +1,30 @@
-"""One decision from what is known: the binding as it will be decided, and the cycle over it.
+"""Decisions: the binding as it is to be decided, the cycle over it, and the room it takes.
 
-Plain functions of their arguments, safe in any thread. Must not read or write the store.
+Plain functions of their arguments, for one thread of their own: one attempt after the other on a
+working copy. Must not read or write the store.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 
-from federation.model.errors import PreconditionFailed
+from federation.capacity.reserve import Refused
+from federation.model.errors import FederationError, PreconditionFailed
 from federation.model.estimate import Estimates
-from federation.model.placement import Binding
+from federation.model.placement import Binding, Certificate
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.plugins.profile import Profile
+from federation.scheduler.promisable import OVERCOMMITTED, without_room
+from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.fleet.snapshot import FleetSnapshot
-from federation.services.ports import Peers, StoredBinding
+from federation.services.ports import StoredBinding
+from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import DecisionRecord, Verdict
-
-PLACED = frozenset({Outcome.SCHEDULED, Outcome.PARTIAL})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Considered:
-    """A binding decided and nothing done about it yet.
-
-    ``candidate`` is what was decided, on ``known`` (None: new). ``newest`` is the last decision,
-    read only where the candidate says nothing new.
-    """
-
-    known: StoredBinding | None
-    candidate: Binding
-    verdict: Verdict
-    newest: DecisionRecord | None = None
-
-    @property
-    def is_placed(self) -> bool:
-        return self.verdict.decision.outcome in PLACED
-
-    @property
-    def standing(self) -> DecisionRecord | None:
-        """The newest decision where it still stands: nothing changed, and this one says the same.
-
-        A reschedule that was triggered always is a new decision.
-        """
-        known, newest, decision = self.known, self.newest, self.verdict.decision
-        if known is None or newest is None or self.candidate != known.binding:
-            return None
-        moved = self.is_placed and decision.clusters != known.binding.clusters
-        if moved or newest.binding_generation != self.candidate.generation:
-            return None
-        return newest if _gist(newest.decision) == _gist(decision) else None
-
-
-def decide(
-    binding: Binding,
-    known: StoredBinding | None,
-    peers: Peers,
-    snapshot: FleetSnapshot,
-    availability: Estimates,
-    profile: Profile,
-    now: float,
-    *,
-    let_go: str = "",
-) -> Verdict:
-    """The decision on one snapshot, with why it was made and the reports it was made on.
-
-    ``let_go`` says how what the binding held has ended, "" where it is held still. Clusters with
-    NoExecute taints that the binding does not tolerate (any more) count as left.
-    """
-    fleet = snapshot.fleet_at(now)
-    taints = evicting_taints(binding, fleet, now)
-    decision = schedule(
-        leaving(binding, taints),
-        fleet,
-        availability,
-        now=now,
-        profile=profile,
-        surroundings=Surroundings(
-            affinity_peers=peers.affinity,
-            anti_affinity_peers=peers.anti_affinity,
-            observed_affinity=known.observed_affinity if known else "",
-            triggers=triggers_of(known.binding if known else None, binding, fleet, taints, let_go),
-        ),
-    )
-    return Verdict(decision=decision, evidence=snapshot.evidence_at(now))
 
 
 def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) -> Binding:
@@ -121,6 +60,152 @@ def other_uid(known: Binding, uid: str) -> PreconditionFailed:
         f"Binding {known.key!r} has metadata.uid {known.uid!r}, not {uid!r}: "
         "delete it before another one takes its name."
     )
+
+
+def decide_all(working: WorkingCopy, attempts: Iterable[Attempt], now: float) -> None:
+    """Each on what the ones before it left; what is wrong with one is its own ``error``."""
+    for attempt in attempts:
+        attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
+        try:
+            _decide(working, attempt, now)
+        except FederationError as error:
+            attempt.error = error
+
+
+def decide_again(working: WorkingCopy, attempts: Iterable[Attempt], now: float) -> None:
+    """The same where they were decided on a fleet that never came to be.
+
+    Shares of whole workloads stay if there is room for them all the same.
+    """
+    for attempt in attempts:
+        is_whole = attempt.reserved and attempt.verdict.decision.outcome is Outcome.SCHEDULED
+        if not is_whole or reserve(working, attempt) is not None:
+            decide_all(working, [attempt], now)
+
+
+def reserve(working: WorkingCopy, attempt: Attempt) -> Refused | None:
+    """Take the room that was requested, for all shares or for none; None where it was taken."""
+    if attempt.requested is None:
+        return None
+    reserved = working.reserve(attempt.requested)
+    if isinstance(reserved, Refused):
+        return reserved
+    attempt.reserved = reserved
+    attempt.verdict = replace(attempt.verdict, promises=reserved.promises)
+    return None
+
+
+def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | None) -> None:
+    """Request what the decision about the attempt takes, and what it leaves."""
+    attempt.requested = working.request(
+        attempt.candidate,
+        attempt.id,
+        attempt.verdict.decision.clusters,
+        asked=asked,
+        held=attempt.holding.clusters,
+        adopts=attempt.adopts,
+    )
+
+
+def _decide(working: WorkingCopy, attempt: Attempt, now: float) -> None:
+    asked = attempt.candidate.certificate or attempt.profile.certificate
+    available = working.availability(attempt.candidate, asked)
+    attempt.verdict = _verdict(attempt, working.snapshot, available, now)
+    if not attempt.is_placed:
+        _tell_scarcity(working, attempt, asked, ())
+        return
+    request_room(working, attempt, asked)
+    attempt.standing = _standing(attempt)
+    if attempt.standing is None and (refused := reserve(working, attempt)):
+        attempt.requested = None
+        attempt.verdict = replace(
+            attempt.verdict, decision=without_room(attempt.verdict.decision, refused.reasons)
+        )
+        _tell_scarcity(working, attempt, asked, refused.reasons)
+
+
+def _verdict(
+    attempt: Attempt, snapshot: FleetSnapshot, available: Estimates, now: float
+) -> Verdict:
+    """The decision on one snapshot, with why it was made and the reports it was made on.
+
+    Clusters with NoExecute taints that the binding does not tolerate (any more) count as left.
+    """
+    binding, known = attempt.candidate, attempt.known
+    fleet = snapshot.fleet_at(now)
+    taints = evicting_taints(binding, fleet, now)
+    before = known.binding if known else None
+    ended = _reservation_end(attempt, snapshot.positions)
+    decision = schedule(
+        leaving(binding, taints),
+        fleet,
+        available,
+        now=now,
+        profile=attempt.profile,
+        surroundings=Surroundings(
+            affinity_peers=attempt.peers.affinity,
+            anti_affinity_peers=attempt.peers.anti_affinity,
+            observed_affinity=known.observed_affinity if known else "",
+            triggers=triggers_of(before, binding, fleet, taints, ended),
+        ),
+    )
+    return Verdict(decision=decision, evidence=snapshot.evidence_at(now))
+
+
+def _tell_scarcity(
+    working: WorkingCopy,
+    attempt: Attempt,
+    asked: Certificate | None,
+    refused_in: Collection[str],
+) -> None:
+    """Nothing is placed; the reason says what is scarce, in the clusters that refused their share
+    or in those that came into question.
+    """
+    positions, decision = working.snapshot.positions, attempt.verdict.decision
+    estimate_reasons = decision.trace.inputs.estimate_reasons
+    decision = with_scarcity(
+        decision,
+        attempt.candidate,
+        partial(working.availability, asked=asked),
+        refused=[positions[name] for name in refused_in if name in positions],
+        untold=[position for position, why in estimate_reasons.items() if why == OVERCOMMITTED],
+    )
+    attempt.verdict = replace(attempt.verdict, decision=decision)
+    attempt.standing = _standing(attempt)
+
+
+def _standing(attempt: Attempt) -> DecisionRecord | None:
+    """The newest decision where it still stands: nothing changed, this one says the same, and what
+    was reserved is held still.
+
+    A reschedule that was triggered always is a new decision.
+    """
+    known, newest, decision = attempt.known, attempt.newest, attempt.verdict.decision
+    if known is None or newest is None or attempt.candidate != known.binding:
+        return None
+    if newest.binding_generation != attempt.candidate.generation:
+        return None
+    if attempt.is_placed:
+        requested, holding = attempt.requested, attempt.holding
+        shares = requested.shares.keys() if requested else frozenset()
+        is_held = set(holding.clusters) == set(shares) and not holding.has_expired
+        if decision.clusters != known.binding.clusters or not is_held or attempt.adopts:
+            return None
+    return newest if _gist(newest.decision) == _gist(decision) else None
+
+
+def _reservation_end(attempt: Attempt, positions: Mapping[str, int]) -> str:
+    """How what was reserved for the binding has ended, "" where it is held still.
+
+    In a cluster that is gone nothing can be held: that is a reason of its own.
+    """
+    before = attempt.known.binding if attempt.known else None
+    if before is None or before.last_scheduled_time is None:
+        return ""
+    if attempt.holding.has_expired:
+        return "the lease of what it held has run out"
+    ran = {each.name for each in before.clusters if each.replicas and each.name in positions}
+    return "" if ran.issubset(attempt.holding.clusters) else "what it held was released"
 
 
 def _gist(decision: Decision) -> tuple[object, ...]:

@@ -21,7 +21,7 @@ ANSWER_SECONDS = 5.0
 MAX_KNOWN, MAX_RUNNING = 100_000, 200
 
 
-class Learning:
+class LabelDiscovery:
     """Asks agents what fits where their pools cannot tell; their next reports can."""
 
     def __init__(self, fleet: FleetOwner, agents: AgentEstimates, clock: Clock) -> None:

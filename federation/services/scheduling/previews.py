@@ -5,19 +5,18 @@ Must not decide anything at the commit: it stores what the preview said, or refu
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
-from uuid import uuid4
 
-from federation.capacity.reserve import Refused
 from federation.model.errors import PreconditionFailed
 from federation.model.placement import Binding
 from federation.scheduler.decision import Outcome
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
+from federation.services.journal_ports import Holding
 from federation.services.packed_previews import packed_preview
 from federation.services.packed_traces import packed_off_loop
 from federation.services.ports import (
+    Clock,
     NewPreview,
     Peers,
     Store,
@@ -25,12 +24,13 @@ from federation.services.ports import (
     StoredPreview,
     Transaction,
 )
+from federation.services.scheduling.answer import unstored_record
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.commit import Committing
-from federation.services.scheduling.decide import PLACED, asks_the_same
-from federation.services.scheduling.recheck import is_grouped
-from federation.services.scheduling.working_copy import Kept, Working
-from federation.services.scheduling.write import Ready, lock_clusters, write
+from federation.services.scheduling.commit import is_grouped, lock_clusters, lock_groups, write
+from federation.services.scheduling.decide import asks_the_same, request_room, reserve
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.threads import PACKING, UNDER_LOCKS
 from federation.services.values import Previewed, Scheduled
@@ -48,13 +48,15 @@ class Previews:
         fleet: FleetOwner,
         following: Following,
         scheduling: Scheduling,
-        committing: Committing,
+        pipeline: DecisionPipeline,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._following = following
         self._scheduling = scheduling
-        self._committing = committing
+        self._pipeline = pipeline
+        self._clock = clock
 
     async def preview(self, binding: Binding, *, adopt: bool, wait: bool) -> Previewed:
         """What ``Scheduling.schedule`` would decide now, and a token that commits it.
@@ -62,17 +64,16 @@ class Previews:
         Without a token where there is nothing to commit: where the decision would not be stored,
         and where no cluster fits. Raises what ``Scheduling.consider`` raises.
         """
-        decided = await self._scheduling.consider(binding, adopt=adopt)
-        record, considered = self._committing.unstored(decided), decided.considered
-        is_stored = considered.known or wait or considered.is_placed
-        if not is_stored or considered.verdict.decision.outcome is Outcome.NO_FIT:
+        attempt = await self._scheduling.consider(binding, adopt=adopt, wait=wait)
+        record = unstored_record(attempt, self._clock.now())
+        if not attempt.is_stored or record.decision.outcome is Outcome.NO_FIT:
             return Previewed(record=record)
         made = make_secret()
         preview = NewPreview(
             id=made.id,
             secret_hash=made.hash,
-            base=considered.known,
-            body=await PACKING.run(packed_preview, considered.candidate, considered.verdict),
+            base=attempt.known,
+            body=await PACKING.run(packed_preview, attempt.candidate, attempt.verdict),
         )
         async with self._store.transaction() as tx:
             expires_at = await tx.previews.add(preview, PREVIEW_SECONDS)
@@ -100,66 +101,49 @@ class Previews:
                 )
             if preview.decision_id:
                 return await _committed(tx, preview)
-            ready, working = await self._ready(tx, preview)
-            written = await write(tx, [ready], await packed_off_loop([ready.verdict], UNDER_LOCKS))
-            scheduled = written.answers[ready.key]
-            await tx.previews.settle(preview.id, scheduled.record.id)
-        self._fleet.adopt(working.snapshot, working.after, written.changes)
-        return scheduled
+            attempt, working = await self._reserved(tx, preview)
+            traces = await packed_off_loop([attempt.verdict], UNDER_LOCKS)
+            _, changes = await write(tx, [attempt], traces)
+            await tx.previews.settle(preview.id, attempt.id)
+        self._fleet.adopt(working.snapshot, working.after, changes)
+        return attempt.scheduled
 
-    async def _ready(self, tx: Transaction, preview: StoredPreview) -> tuple[Ready, Working]:
+    async def _reserved(
+        self, tx: Transaction, preview: StoredPreview
+    ) -> tuple[Attempt, WorkingCopy]:
         """What was shown, with the room for it taken. Raises PreconditionFailed without any."""
-        candidate, decision = preview.binding, preview.verdict.decision
-        if is_grouped(candidate):
-            # Before anything else is locked; until the end nobody else joins the groups.
-            await tx.bindings.lock_groups([candidate])
-        names = {*await _held(tx, candidate), *(target.name for target in decision.clusters)}
+        attempt = Attempt(binding=preview.binding)
+        candidate = attempt.candidate
+        attempt.verdict = replace(preview.verdict, promises=())
+        # Before anything else is locked; until the end nobody else joins the groups.
+        await lock_groups(tx, [candidate])
+        names = {target.name for target in preview.verdict.decision.clusters}
+        names.update((await _holding(tx, candidate)).clusters)
         await lock_clusters(tx, self._fleet, self._following, names)
-        known = await _base(tx, preview)
-        held = await _held(tx, candidate)
-        if not names.issuperset(held):
+        attempt.known = await _base(tx, preview)
+        attempt.holding = await _holding(tx, candidate)
+        if not names.issuperset(attempt.holding.clusters):
             raise _stale(preview, MOVED)
-        working, id_, kept = self._committing.working(), str(uuid4()), None
-        if decision.outcome in PLACED:
+        working = self._pipeline.working()
+        if attempt.is_placed:
             if is_grouped(candidate):
                 _check_groups(preview, await tx.bindings.peers(candidate))
-            kept = self._kept(working, preview, known, id_, held)
-        ready = Ready(
-            id=id_,
-            known=known,
-            candidate=candidate,
-            verdict=replace(preview.verdict, promises=kept.promises if kept else ()),
-            kept=kept,
-        )
-        return ready, working
+            self._reserve(working, attempt, preview)
+        return attempt, working
 
-    def _kept(
-        self,
-        working: Working,
-        preview: StoredPreview,
-        known: StoredBinding | None,
-        id_: str,
-        held: Collection[str],
-    ) -> Kept:
-        candidate = preview.binding
-        wish = working.wish(
-            candidate,
-            id_,
-            preview.verdict.decision.clusters,
-            asked=self._committing.asked(candidate),
-            held=held,
-            adopts=known is None or known.binding.clusters != candidate.clusters,
-        )
-        lost = self._committing.lost(working)
-        ran = {each.name: each.replicas for each in candidate.clusters}
-        for target in preview.verdict.decision.clusters:
+    def _reserve(self, working: WorkingCopy, attempt: Attempt, preview: StoredPreview) -> None:
+        known, candidate = attempt.known, attempt.candidate
+        attempt.adopt = known is None or known.binding.clusters != candidate.clusters
+        lost = self._pipeline.lost(working)
+        ran = {target.name: target.replicas for target in candidate.clusters}
+        for target in attempt.verdict.decision.clusters:
             if target.name in lost and target.replicas > ran.get(target.name, 0):
                 raise _stale(preview, f"cluster {target.name} {lost[target.name]}")
-        taken = working.reserve(wish)
-        if isinstance(taken, Refused):
-            reasons = "; ".join(f"{name}: {why}" for name, why in sorted(taken.reasons.items()))
+        request_room(working, attempt, self._pipeline.asked(candidate))
+        refused = reserve(working, attempt)
+        if refused is not None:
+            reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refused.reasons.items()))
             raise _stale(preview, f"there is no room for it any more ({reasons})")
-        return taken
 
 
 async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding | None:
@@ -192,11 +176,10 @@ def _check_groups(preview: StoredPreview, peers: Peers) -> None:
         raise _stale(preview, "workloads of its affinity groups were placed otherwise meanwhile")
 
 
-async def _held(tx: Transaction, binding: Binding) -> tuple[str, ...]:
+async def _holding(tx: Transaction, binding: Binding) -> Holding:
     """Where it holds something by the store, ascending."""
     key = binding.namespace, binding.name
-    holding = (await tx.reservations.holdings([key])).get(key)
-    return holding.clusters if holding else ()
+    return (await tx.reservations.holdings([key])).get(key, Holding())
 
 
 async def _committed(tx: Transaction, preview: StoredPreview) -> Scheduled:

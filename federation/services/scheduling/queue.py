@@ -1,4 +1,4 @@
-"""Who waits for a decision, and who is decided together.
+"""Attempts at decisions: who waits for one, and who is decided together.
 
 Must not decide anything. Belongs to one event loop.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
+from uuid import uuid4
 
-from federation.model.errors import Conflict, LimitExceeded
+from federation.model.errors import Conflict, FederationError, LimitExceeded
 from federation.model.placement import Binding
-from federation.services.scheduling.write import Key
-from federation.services.values import Once, Scheduled
+from federation.scheduler.decision import Outcome
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile
+from federation.services.journal_ports import Holding
+from federation.services.ports import Peers, StoredBinding
+from federation.services.scheduling.working_copy import ReservationRequest, Reserved
+from federation.services.values import DecisionRecord, Once, Scheduled, Verdict
 
 MAX_WAITING = 10_000
 LEAST_BATCH, MAX_BATCH = 16, 200
@@ -24,21 +29,56 @@ BATCH_SECONDS = 0.1
 TRIES_WITHOUT_LOCKS = 3
 MAX_TRIES = 6
 
+PLACED = frozenset({Outcome.SCHEDULED, Outcome.PARTIAL})
+
+# A binding's namespace and name.
+Key: TypeAlias = tuple[str, str]
 # Its kind, and which one.
 Mark: TypeAlias = tuple[str, ...]
 
 
-@dataclass(kw_only=True, eq=False)
-class Request:
-    """A binding that somebody waits for a decision about."""
+def _unanswered() -> asyncio.Future[Scheduled]:
+    return asyncio.get_running_loop().create_future()
 
+
+@dataclass(kw_only=True, eq=False)
+class Attempt:
+    """The attempt to decide about a binding; every stage adds what it finds out.
+
+    It is asked with ``binding``, ``adopt``, ``wait`` and ``once``, and answered with ``answer``.
+    Reading adds what the store knows; deciding adds ``verdict`` or ``error``; committing adds
+    ``scheduled``. One that is tried again goes through all stages again.
+    """
+
+    # Asked.
     binding: Binding
-    adopt: bool
-    wait: bool
-    once: Once | None
-    answer: asyncio.Future[Scheduled]
+    adopt: bool = False
+    wait: bool = True
+    once: Once | None = None
+    answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     tries: int = 0
     has_lost_connection: bool = False
+    # Read: the binding as it is to be decided, as it is stored (None: new), and where it holds
+    # something by the store: this control plane may not have heard of it yet. ``newest`` is the
+    # last decision, read only where the candidate says nothing new.
+    id: str = field(default_factory=lambda: str(uuid4()))
+    profile: Profile = DEFAULT_PROFILE
+    candidate: Binding = field(init=False)
+    known: StoredBinding | None = None
+    holding: Holding = field(default_factory=Holding)
+    peers: Peers = field(default_factory=Peers)
+    newest: DecisionRecord | None = None
+    # Decided: ``standing`` is the newest decision where it says the same and is held still.
+    verdict: Verdict = field(init=False)
+    requested: ReservationRequest | None = None
+    reserved: Reserved | None = None
+    standing: DecisionRecord | None = None
+    error: FederationError | None = None
+    # Written.
+    scheduled: Scheduled = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.candidate = self.binding
 
     @property
     def key(self) -> Key:
@@ -46,7 +86,7 @@ class Request:
 
     @cached_property
     def marks(self) -> frozenset[Mark]:
-        """Requests that share one must see what came of each other: the binding, the idempotency
+        """Attempts that share one must see what came of each other: the binding, the idempotency
         key, a group of workloads that go together or apart.
         """
         binding, placement = self.binding, self.binding.placement
@@ -63,6 +103,31 @@ class Request:
         """Whether others kept winning against it."""
         return self.tries >= TRIES_WITHOUT_LOCKS
 
+    @property
+    def adopts(self) -> bool:
+        """Whether it is news where ``candidate.clusters`` say it runs."""
+        return self.known is None or self.adopt
+
+    @property
+    def is_placed(self) -> bool:
+        return self.verdict.decision.outcome in PLACED
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether a new decision is kept: not one about a binding that is nowhere and does not
+        want to wait.
+        """
+        return bool(self.known or self.wait or self.is_placed)
+
+    @property
+    def is_to_write(self) -> bool:
+        return self.error is None and self.standing is None and self.is_stored
+
+    @property
+    def touched(self) -> Iterable[str]:
+        """The clusters whose ledgers it changes."""
+        return self.reserved.clusters if self.reserved else ()
+
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
@@ -72,74 +137,68 @@ class Request:
             self.answer.set_result(scheduled)
 
 
-# Requests by their bindings' names.
-Batch = dict[Key, Request]
+def marks_of(batch: Iterable[Attempt]) -> frozenset[Mark]:
+    return frozenset[Mark]().union(*(attempt.marks for attempt in batch))
 
 
-def marks_of(batch: Batch) -> frozenset[Mark]:
-    return frozenset[Mark]().union(*(each.marks for each in batch.values()))
-
-
-class Waiting:
-    """Requests in the order they came, but by descending priority."""
+class DecisionQueue:
+    """Attempts in the order they came, but by descending priority."""
 
     def __init__(self) -> None:
-        self._requests: list[Request] = []
+        self._attempts: list[Attempt] = []
         self._seconds_each = BATCH_SECONDS / 10
 
-    def add(self, request: Request) -> None:
+    def add(self, attempt: Attempt) -> None:
         """Raises LimitExceeded when too many wait."""
-        if len(self._requests) >= MAX_WAITING:
+        if len(self._attempts) >= MAX_WAITING:
             raise LimitExceeded("Too many bindings wait for a decision; try again later.")
-        self._requests.append(request)
+        self._attempts.append(attempt)
 
-    def again(self, requests: Iterable[Request]) -> None:
+    def retry(self, attempts: Iterable[Attempt]) -> None:
         """Decide these once more, before all that came later."""
         again = []
-        for request in requests:
-            request.tries += 1
-            if request.tries < MAX_TRIES:
-                again.append(request)
+        for attempt in attempts:
+            attempt.tries += 1
+            if attempt.tries < MAX_TRIES:
+                again.append(attempt)
             else:
-                name = request.binding.key
-                request.fail(
+                name = attempt.binding.key
+                attempt.fail(
                     Conflict(f"Binding {name!r} was changed by others meanwhile: try again.")
                 )
-        self._requests[:0] = again
+        self._attempts[:0] = again
 
-    def took(self, seconds: float, decisions: int) -> None:
+    def note_duration(self, seconds: float, decisions: int) -> None:
         """So many decisions took so many CPU seconds."""
         if decisions:
             self._seconds_each += (seconds / decisions - self._seconds_each) / 4
 
-    def take(self, on_their_way: frozenset[Mark], *, every: bool = False) -> Batch:
+    def take(self, on_their_way: frozenset[Mark], *, every: bool = False) -> list[Attempt]:
         """As many as can be decided in time, that share no mark with each other, nor with what is
         being committed. While nothing is, half of them, unless ``every``: the other half is decided
         while this one is committed.
 
         One that others kept winning against goes alone.
         """
-        self._requests = [each for each in self._requests if not each.answer.done()]
-        self._requests.sort(key=lambda each: -each.binding.priority)
-        for request in self._requests:
-            if request.is_hindered and request.marks.isdisjoint(on_their_way):
-                self._requests.remove(request)
-                return {request.key: request}
-        room = self._room(every=every or bool(on_their_way))
-        batch: Batch = {}
+        waiting = [attempt for attempt in self._attempts if not attempt.answer.done()]
+        waiting.sort(key=lambda attempt: -attempt.binding.priority)
+        self._attempts = waiting
+        for attempt in waiting:
+            if attempt.is_hindered and attempt.marks.isdisjoint(on_their_way):
+                waiting.remove(attempt)
+                return [attempt]
+        in_time = int(BATCH_SECONDS / self._seconds_each)
+        wanted = len(waiting) if every or on_their_way else len(waiting) // 2
+        room = min(MAX_BATCH, max(LEAST_BATCH, min(in_time, wanted)))
+        batch: list[Attempt] = []
         left = []
         taken = set(on_their_way)
-        for request in self._requests:
-            if len(batch) < room and request.marks.isdisjoint(taken):
-                batch[request.key] = request
+        for attempt in waiting:
+            if len(batch) < room and attempt.marks.isdisjoint(taken):
+                batch.append(attempt)
             else:
-                left.append(request)
+                left.append(attempt)
             # What shares a mark stays in order, even behind one that is not taken.
-            taken |= request.marks
-        self._requests = left
+            taken |= attempt.marks
+        self._attempts = left
         return batch
-
-    def _room(self, *, every: bool) -> int:
-        in_time = int(BATCH_SECONDS / self._seconds_each)
-        wanted = len(self._requests) if every else len(self._requests) // 2
-        return min(MAX_BATCH, max(LEAST_BATCH, min(in_time, wanted)))

@@ -31,8 +31,8 @@ from federation.services.journal import (
     nonces_by_cluster,
 )
 from federation.services.ports import Store, StoredBinding, Transaction
+from federation.services.scheduling.commit import lock_clusters, owner_of
 from federation.services.scheduling.decide import other_uid
-from federation.services.scheduling.write import lock_clusters, owner_of
 from federation.services.values import HeldReservation
 
 MAX_TRIES = 5
@@ -51,7 +51,7 @@ class _Held:
     ledgers: Mapping[str, ClusterLedger]
 
 
-class Amending:
+class ReleaseService:
     """Ends and weakens promises. Each call is one transaction."""
 
     def __init__(self, store: Store, fleet: FleetOwner, following: Following) -> None:

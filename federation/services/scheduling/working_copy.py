@@ -37,8 +37,8 @@ NOT_PLANNED = "no placer of ours follows plans there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a decision wants to have reserved: shares by cluster, none where it lets go.
+class ReservationRequest:
+    """What a decision wants reserved: shares by cluster, none where it lets go.
 
     ``adopted`` are the replicas by cluster and component that ran before the binding was known.
     """
@@ -52,7 +52,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Reserved:
     """What was reserved for a decision: the ledgers' changes, and what the shares are worth.
 
     ``reservations`` are all that the binding holds now, by ascending cluster.
@@ -71,7 +71,7 @@ _Given: TypeAlias = tuple[Stake | None, Stake | None]
 _Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, str]]
 
 
-class Working:
+class WorkingCopy:
     """The rooms and ledgers of a snapshot with what was promised since it was taken.
 
     The snapshot itself stays as it is.
@@ -95,9 +95,9 @@ class Working:
         }
         return self.snapshot.with_promises(self.rooms, ledgers)
 
-    def ahead(self) -> Working:
+    def ahead(self) -> WorkingCopy:
         """A working copy for what is decided before all that was promised is committed."""
-        return Working(self.after, allow_unproven=self._allow_unproven)
+        return WorkingCopy(self.after, allow_unproven=self._allow_unproven)
 
     def ledger(self, position: int) -> ClusterLedger:
         changed = self._ledgers.get(position)
@@ -138,7 +138,7 @@ class Working:
         choosing = any(each.chooses_nodes for each in requirements_of(binding))
         return ignoring_claims(found) if choosing else found
 
-    def wish(
+    def request(
         self,
         binding: Binding,
         decision: str,
@@ -147,7 +147,7 @@ class Working:
         asked: Certificate | None,
         held: Iterable[str],
         adopts: bool,
-    ) -> Wish:
+    ) -> ReservationRequest:
         """What a decision over the clusters asks to be reserved.
 
         ``adopts``: the replicas in ``binding.clusters`` run already and are new to the ledger.
@@ -169,7 +169,7 @@ class Working:
                 for target in binding.clusters
                 if target.name in shares
             }
-        return Wish(
+        return ReservationRequest(
             key=binding.key,
             decision=decision,
             asked=asked,
@@ -178,17 +178,17 @@ class Working:
             adopted=adopted,
         )
 
-    def reserve(self, wish: Wish) -> Kept | Refused:
+    def reserve(self, request: ReservationRequest) -> Reserved | Refused:
         """Take the room for all shares, or for none."""
         positions = self.snapshot.positions
-        gone = [name for name in wish.shares if name not in positions]
+        gone = [name for name in request.shares if name not in positions]
         if gone:
             return Refused(reasons=dict.fromkeys(gone, "the cluster is gone"))
-        given = self._given(wish)
+        given = self._given(request)
         taken = promise(
             self.rooms,
             self.snapshot.names,
-            wish.key,
+            request.key,
             {
                 position: stake.outstanding if stake else ()
                 for position, (_, stake) in given.items()
@@ -198,44 +198,46 @@ class Working:
         if isinstance(taken, Refused):
             return taken
         self.rooms = taken.fleet
-        return Kept(
-            clusters=self._put(wish, given),
+        return Reserved(
+            clusters=self._put(request, given),
             reservations=tuple(
                 reservation
                 for _, (_, stake) in sorted(given.items())
                 if stake is not None
                 for reservation in stake.reservations
             ),
-            promises=self._promises(wish),
+            promises=self._promises(request),
         )
 
-    def _given(self, wish: Wish) -> dict[int, _Given]:
-        """What a binding holds before and after its wish, by position."""
-        key, positions = wish.key, self.snapshot.positions
-        first = FirstStakes(key, wish.decision)
+    def _given(self, request: ReservationRequest) -> dict[int, _Given]:
+        """What a binding holds before and after a request, by position."""
+        key, positions = request.key, self.snapshot.positions
+        first = FirstStakes(key, request.decision)
         given: dict[int, _Given] = {}
-        for name, shares in wish.shares.items():
+        for name, shares in request.shares.items():
             position = positions[name]
             ledger = self._in_work(position)
             before = ledger.stake_of(key)
-            given[position] = before, ledger.stake(first, before, shares, wish.adopted.get(name))
-        for name in wish.left:
+            given[position] = before, ledger.stake(first, before, shares, request.adopted.get(name))
+        for name in request.left:
             if name in positions:
                 position = positions[name]
                 given[position] = self._in_work(position).stake_of(key), None
         return given
 
-    def _put(self, wish: Wish, given: Mapping[int, _Given]) -> Mapping[str, ClusterShares]:
+    def _put(
+        self, request: ReservationRequest, given: Mapping[int, _Given]
+    ) -> Mapping[str, ClusterShares]:
         """Write a binding's stakes into the ledgers; what of it is news, by cluster."""
         names, clusters = self.snapshot.names, {}
         for position, (before, stake) in given.items():
             ledger, name = self._ledgers[position], names[position]
             if stake is None:
-                ledger.release(wish.key)
+                ledger.release(request.key)
             else:
-                ledger.put(wish.key, before, stake)
+                ledger.put(request.key, before, stake)
             clusters[name] = ClusterShares(
-                ledger.version, wish.shares.get(name, ()), wish.adopted.get(name, NO_REPLICAS)
+                ledger.version, request.shares.get(name, ()), request.adopted.get(name, NO_REPLICAS)
             )
         return clusters
 
@@ -305,14 +307,14 @@ class Working:
 
         return worth_in
 
-    def _promises(self, wish: Wish) -> tuple[ClusterPromise, ...]:
+    def _promises(self, request: ReservationRequest) -> tuple[ClusterPromise, ...]:
         positions, promises = self.snapshot.positions, []
-        for name, shares in sorted(wish.shares.items()):
+        for name, shares in sorted(request.shares.items()):
             report = self.rooms.report(positions[name])
             certificate = shares[0].certificate
             note = ""
-            if wish.asked is not None and certificate.value != wish.asked.value:
-                note = _note(wish.asked, certificate)
+            if request.asked is not None and certificate.value != request.asked.value:
+                note = _note(request.asked, certificate)
             epoch, sequence = report or (0, 0)
             promises.append(ClusterPromise(name, certificate, epoch, sequence, note))
         return tuple(promises)

@@ -53,7 +53,7 @@ async def room(scheduling: Scheduling, cluster: str) -> int:
     """How many replicas of one core find room there; none is taken."""
     for replicas in range(7, 0, -1):
         asked = replace(only(cluster, replicas), name="asked", uid="")
-        if (await scheduling.consider(asked, adopt=False)).considered.is_placed:
+        if (await scheduling.consider(asked, adopt=False, wait=True)).is_placed:
             return replicas
     return 0
 
@@ -181,7 +181,7 @@ async def test_what_is_scarce_is_said_by_the_decision_its_preview_and_its_record
     pools = nodes(1, cpu=9000, memory=2 * WEB.requirements.request["memory"])
     await reporting.accept("b", replace(short, pools=pools))
     wanted = replace(WEB, replicas=50)
-    previewed = await scheduling.consider(wanted, adopt=False)
+    previewed = await scheduling.consider(wanted, adopt=False, wait=True)
     decision = (await refused(scheduling, wanted)).record.decision
     assert decision.reason.endswith(" wanted; short of cpu in 2 clusters, memory in 1")
     assert previewed.verdict.decision.reason == decision.reason

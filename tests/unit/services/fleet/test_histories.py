@@ -36,7 +36,7 @@ class Plane:
         clock = StillClock()
         deciders = make_deciders(self.store, self.fleet, Agents(), clock)
         self.following, self.scheduling = deciders.following, deciders.scheduling
-        self.amending = deciders.amending
+        self.releases = deciders.releases
         self.registration = Registration(self.store, self.fleet)
         self.reporting = Reporting(
             self.store, self.fleet, clock, ReportTimes(batch_seconds=0.0), following=self.following
@@ -148,7 +148,7 @@ async def test_a_version_of_another_history_is_not_built_on(
     assert unaware.fleet.version("a").version == before.version
     assert unaware.fleet.version("a") != before
     for number in range(later):
-        await unaware.amending.release("shop", "web")
+        await unaware.releases.release("shop", "web")
         assert await unless_told(unaware, f"web{number}", 3)
     promised = await world.promised()
     assert not await unless_told(other, "more", 3)
@@ -370,7 +370,7 @@ async def release_any(plane: Plane, world: World) -> None:
     name = min(promised)
     for _ in range(TRIES):
         try:
-            await plane.amending.release("shop", name)
+            await plane.releases.release("shop", name)
         except Unavailable:
             await plane.settle()
         except FederationError:

@@ -95,7 +95,7 @@ async def test_what_another_one_released_is_promised_anew_before_that_was_heard_
 ) -> None:
     first = await apply(one.deciders.scheduling, only("a"))
     await other.follow()
-    await one.deciders.amending.release("shop", "web")
+    await one.deciders.releases.release("shop", "web")
     again = await apply(other.deciders.scheduling, only("a"))
     assert again.record.id != first.record.id
     assert await held(store) == {"a": 2}
@@ -120,7 +120,7 @@ async def test_who_schedules_after_its_lease_ran_out_has_one_again(
     await run_out(engine)
     again = await apply(deciders.scheduling, leased)
     assert again.record.id != first.record.id
-    assert await deciders.amending.expire_leases(store.transaction) == 0
+    assert await deciders.releases.expire_leases(store.transaction) == 0
     assert await held(store) == {"a": 2}
 
 
@@ -259,7 +259,7 @@ async def test_a_binding_that_is_deleted_before_the_commit_is_made_anew(
 ) -> None:
     await apply(one.deciders.scheduling, only("a"))
     await other.follow()
-    meddled.meddle = lambda: one.deciders.amending.delete("shop", "web")
+    meddled.meddle = lambda: one.deciders.releases.delete("shop", "web")
     again = await apply(other.deciders.scheduling, only("b"))
     assert again.binding is not None
     assert again.binding.generation == 1
@@ -449,7 +449,7 @@ async def test_a_standing_decision_is_not_the_answer_to_a_key_that_was_taken_mea
 
     async def meddle() -> None:
         await at_once(one.deciders, replace(only("b"), name="rival", uid=""), once("k", b"another"))
-        await one.deciders.amending.release("shop", "web", clusters=["a"])
+        await one.deciders.releases.release("shop", "web", clusters=["a"])
         await other.follow()
 
     meddled.meddle = meddle

@@ -10,7 +10,7 @@ import pytest
 from federation.model.errors import Conflict, LimitExceeded
 from federation.model.placement import Binding
 from federation.services.scheduling import queue as rules
-from federation.services.scheduling.queue import Request, Waiting, marks_of
+from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
 from federation.services.values import Scheduled
 
 
@@ -21,26 +21,26 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-def request(loop: asyncio.AbstractEventLoop, name: str, priority: int = 0) -> Request:
+def attempt(loop: asyncio.AbstractEventLoop, name: str, priority: int = 0) -> Attempt:
     answer: asyncio.Future[Scheduled] = loop.create_future()
     binding = Binding(namespace="shop", name=name, priority=priority)
-    return Request(binding=binding, adopt=False, wait=True, once=None, answer=answer)
+    return Attempt(binding=binding, answer=answer)
 
 
 def hundred_waiting(
     loop: asyncio.AbstractEventLoop, seconds_each: float, urgent: int | None = None
-) -> Waiting:
+) -> DecisionQueue:
     """A hundred wait, one of which may be urgent, where decisions have long taken so long."""
-    waiting = Waiting()
+    waiting = DecisionQueue()
     for _ in range(50):
-        waiting.took(seconds_each, 1)
+        waiting.note_duration(seconds_each, 1)
     for number in range(100):
-        waiting.add(request(loop, f"w{number}", priority=number == urgent))
+        waiting.add(attempt(loop, f"w{number}", priority=number == urgent))
     return waiting
 
 
-def names(waiting: Waiting, on_their_way: frozenset[rules.Mark] = frozenset()) -> list[str]:
-    return [name for _, name in waiting.take(on_their_way)]
+def names(waiting: DecisionQueue, on_their_way: frozenset[rules.Mark] = frozenset()) -> list[str]:
+    return [taken.binding.name for taken in waiting.take(on_their_way)]
 
 
 def test_half_of_many_are_taken_by_priority_then_in_the_order_they_came(
@@ -67,35 +67,35 @@ def test_slow_decisions_make_small_batches(loop: asyncio.AbstractEventLoop) -> N
 
 
 def test_what_shares_a_mark_waits_for_the_one_before_it(loop: asyncio.AbstractEventLoop) -> None:
-    waiting = Waiting()
-    first, second, other = (request(loop, name) for name in ("web", "web", "db"))
+    waiting = DecisionQueue()
+    first, second, other = (attempt(loop, name) for name in ("web", "web", "db"))
     for each in (first, second, other):
         waiting.add(each)
     batch = waiting.take(frozenset())
-    assert list(batch.values()) == [first, other]
+    assert batch == [first, other]
     assert names(waiting, marks_of(batch)) == []
-    assert list(waiting.take(frozenset()).values()) == [second]
+    assert waiting.take(frozenset()) == [second]
 
 
 def test_one_that_others_keep_winning_against_goes_alone_and_then_is_told(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
-    waiting = Waiting()
-    unlucky = request(loop, "web")
+    waiting = DecisionQueue()
+    unlucky = attempt(loop, "web")
     for _ in range(rules.TRIES_WITHOUT_LOCKS):
-        waiting.again([unlucky])
+        waiting.retry([unlucky])
         assert len(waiting.take(frozenset())) == 1
-    waiting.add(request(loop, "db", priority=9))
-    waiting.again([unlucky])
+    waiting.add(attempt(loop, "db", priority=9))
+    waiting.retry([unlucky])
     assert names(waiting) == ["web"]
     for _ in range(rules.MAX_TRIES):
-        waiting.again([unlucky])
+        waiting.retry([unlucky])
     assert isinstance(unlucky.answer.exception(), Conflict)
 
 
 def test_nobody_is_taken_who_does_not_wait_any_more(loop: asyncio.AbstractEventLoop) -> None:
-    waiting = Waiting()
-    gone = request(loop, "web")
+    waiting = DecisionQueue()
+    gone = attempt(loop, "web")
     waiting.add(gone)
     gone.answer.cancel()
     assert names(waiting) == []
@@ -105,7 +105,7 @@ def test_no_more_may_wait_than_there_is_patience_for(
     loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rules, "MAX_WAITING", 1)
-    waiting = Waiting()
-    waiting.add(request(loop, "web"))
+    waiting = DecisionQueue()
+    waiting.add(attempt(loop, "web"))
     with pytest.raises(LimitExceeded):
-        waiting.add(request(loop, "db"))
+        waiting.add(attempt(loop, "db"))

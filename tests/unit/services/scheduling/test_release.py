@@ -23,7 +23,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.release import Amending
+from federation.services.scheduling.release import ReleaseService
 from federation.services.values import AgentHello, Placer, Scheduled
 from federation.store.postgres import PostgresStore
 from tests.services import (
@@ -44,8 +44,8 @@ LEASED = replace(LARGE, lease_seconds=60)
 
 
 @pytest.fixture
-def amending(deciders: Deciders) -> Amending:
-    return deciders.amending
+def releases(deciders: Deciders) -> ReleaseService:
+    return deciders.releases
 
 
 def ledgers(fleet: FleetOwner) -> Sequence[ClusterLedger]:
@@ -61,21 +61,21 @@ async def versions(store: PostgresStore) -> dict[str, int]:
 async def room(scheduling: Scheduling, cluster: str) -> bool:
     """Whether there is room for one replica; it is not taken."""
     asked = replace(only(cluster, 1), name="asked", uid="")
-    considered = (await scheduling.consider(asked, adopt=False)).considered
+    considered = await scheduling.consider(asked, adopt=False, wait=True)
     return considered.is_placed
 
 
 async def test_what_is_released_is_free_and_the_placement_stays(
-    amending: Amending, scheduling: Scheduling, store: PostgresStore
+    releases: ReleaseService, scheduling: Scheduling, store: PostgresStore
 ) -> None:
     first = await apply(scheduling, LARGE)
     assert decided(first) == {"a": 6, "b": 3, "c": 3}
     assert not await room(scheduling, "b")
-    released = await amending.release("shop", "web", clusters=["b"])
+    released = await releases.release("shop", "web", clusters=["b"])
     assert [(each.cluster, each.replicas, each.outstanding) for each in released] == [("b", 3, 3)]
     assert await held(store) == {"a": 6, "c": 3}
     assert [await room(scheduling, name) for name in "abc"] == [False, True, False]
-    released = await amending.release("shop", "web", "uid-web")
+    released = await releases.release("shop", "web", "uid-web")
     assert [each.cluster for each in released] == ["a", "c"]
     assert await held(store) == {}
     assert [await room(scheduling, name) for name in "abc"] == [True, True, True]
@@ -84,10 +84,10 @@ async def test_what_is_released_is_free_and_the_placement_stays(
 
 
 async def test_a_decision_after_a_release_says_what_it_is_for(
-    amending: Amending, scheduling: Scheduling, engine: AsyncEngine
+    releases: ReleaseService, scheduling: Scheduling, engine: AsyncEngine
 ) -> None:
     first = await apply(scheduling, LEASED)
-    await amending.release("shop", "web", clusters=["b"])
+    await releases.release("shop", "web", clusters=["b"])
     again = await apply(scheduling, LEASED)
     assert decided(again) == decided(first)
     assert again.record.decision.trace.triggers == ("what it held was released",)
@@ -98,11 +98,11 @@ async def test_a_decision_after_a_release_says_what_it_is_for(
 
 
 async def test_nothing_was_released_where_the_cluster_is_gone(
-    amending: Amending, scheduling: Scheduling, fleet: FleetOwner
+    releases: ReleaseService, scheduling: Scheduling, fleet: FleetOwner
 ) -> None:
     wanted = replace(LARGE, replicas=6)
     await apply(scheduling, wanted)
-    await amending.release("shop", "web", clusters=["c"])
+    await releases.release("shop", "web", clusters=["c"])
     fleet.remove("c")
     again = await apply(scheduling, wanted)
     assert again.record.decision.trace.triggers == ("cluster c is gone",)
@@ -117,25 +117,25 @@ async def test_nothing_was_released_of_what_was_never_placed(scheduling: Schedul
 
 
 async def test_what_is_not_held_cannot_be_released_and_changes_nothing(
-    amending: Amending, scheduling: Scheduling, store: PostgresStore, fleet: FleetOwner
+    releases: ReleaseService, scheduling: Scheduling, store: PostgresStore, fleet: FleetOwner
 ) -> None:
     await apply(scheduling, LARGE)
-    await amending.release("shop", "web", clusters=["b"])
+    await releases.release("shop", "web", clusters=["b"])
     before, known = ledgers(fleet), await versions(store)
     with pytest.raises(NotFound, match="holds nothing in b"):
-        await amending.release("shop", "web", clusters=["b"])
+        await releases.release("shop", "web", clusters=["b"])
     with pytest.raises(NotFound, match="no binding 'shop/nobody'"):
-        await amending.release("shop", "nobody")
+        await releases.release("shop", "nobody")
     with pytest.raises(PreconditionFailed, match="uid"):
-        await amending.release("shop", "web", "another")
+        await releases.release("shop", "web", "another")
     with pytest.raises(InvalidRequest) as caught:
-        await amending.release("shop", "web", clusters=["a", "gone"])
+        await releases.release("shop", "web", clusters=["a", "gone"])
     assert [each.field for each in caught.value.violations] == ["clusters[1]"]
     assert (ledgers(fleet), await versions(store)) == (before, known)
-    await amending.release("shop", "web")
+    await releases.release("shop", "web")
     before, known = ledgers(fleet), await versions(store)
     with pytest.raises(NotFound, match="holds nothing"):
-        await amending.release("shop", "web")
+        await releases.release("shop", "web")
     assert (ledgers(fleet), await versions(store)) == (before, known)
 
 
@@ -144,7 +144,7 @@ async def test_what_another_control_plane_placed_is_released_before_it_was_heard
 ) -> None:
     await apply(one.deciders.scheduling, LARGE)
     assert other.fleet.holdings(WEB.key) == ()
-    released = await other.deciders.amending.release("shop", "web")
+    released = await other.deciders.releases.release("shop", "web")
     assert [each.replicas for each in released] == [6, 3, 3]
     assert await held(store) == {}
     await one.follow()
@@ -162,14 +162,14 @@ async def test_while_the_store_is_away_everything_stays(
     clock: StillClock,
 ) -> None:
     unsteady = UnsteadyStore(store)
-    amending = make_deciders(unsteady, fleet, agents, clock).amending
+    releases = make_deciders(unsteady, fleet, agents, clock).releases
     await apply(scheduling, LEASED)
     before = ledgers(fleet)
     unsteady.reachable = False
     for call in (
-        amending.release("shop", "web"),
-        amending.renew("shop", "web"),
-        amending.delete("shop", "web"),
+        releases.release("shop", "web"),
+        releases.renew("shop", "web"),
+        releases.delete("shop", "web"),
     ):
         with pytest.raises(Unavailable):
             await call
@@ -178,28 +178,28 @@ async def test_while_the_store_is_away_everything_stays(
 
 
 async def test_a_lease_is_renewed_by_what_the_spec_or_the_caller_says(
-    amending: Amending, scheduling: Scheduling
+    releases: ReleaseService, scheduling: Scheduling
 ) -> None:
     await apply(scheduling, LEASED)
     first = (await scheduling.get_binding("shop", "web")).lease_expires_at
     assert first is not None
-    by_caller = await amending.renew("shop", "web", lease_seconds=6000)
+    by_caller = await releases.renew("shop", "web", lease_seconds=6000)
     assert 5900 < by_caller - first < 6100
-    by_spec = await amending.renew("shop", "web", "uid-web")
+    by_spec = await releases.renew("shop", "web", "uid-web")
     assert first <= by_spec < by_caller
     assert (await scheduling.get_binding("shop", "web")).lease_expires_at == by_spec
     with pytest.raises(PreconditionFailed, match="uid"):
-        await amending.renew("shop", "web", "another")
+        await releases.renew("shop", "web", "another")
     with pytest.raises(NotFound):
-        await amending.renew("shop", "nobody")
+        await releases.renew("shop", "nobody")
 
 
 async def test_without_a_lease_there_is_nothing_to_renew(
-    amending: Amending, scheduling: Scheduling, engine: AsyncEngine, store: PostgresStore
+    releases: ReleaseService, scheduling: Scheduling, engine: AsyncEngine, store: PostgresStore
 ) -> None:
     async def refusal(seconds: int | None = None) -> str:
         with pytest.raises(PreconditionFailed) as caught:
-            await amending.renew("shop", "web", lease_seconds=seconds)
+            await releases.renew("shop", "web", lease_seconds=seconds)
         return caught.value.reason
 
     await apply(scheduling, LARGE)
@@ -216,17 +216,17 @@ async def test_without_a_lease_there_is_nothing_to_renew(
 
 
 async def test_a_lease_that_ran_out_ends_once_and_frees_its_room(
-    amending: Amending, scheduling: Scheduling, store: PostgresStore, engine: AsyncEngine
+    releases: ReleaseService, scheduling: Scheduling, store: PostgresStore, engine: AsyncEngine
 ) -> None:
     await apply(scheduling, LEASED)
-    assert await amending.expire_leases(store.transaction) == 0
+    assert await releases.expire_leases(store.transaction) == 0
     await run_out(engine)
     assert not await room(scheduling, "a")
-    assert await amending.expire_leases(store.transaction) == 1
+    assert await releases.expire_leases(store.transaction) == 1
     assert await held(store) == {}
     assert await room(scheduling, "a")
     known = await versions(store)
-    assert await amending.expire_leases(store.transaction) == 0
+    assert await releases.expire_leases(store.transaction) == 0
     assert await versions(store) == known
 
 
@@ -242,24 +242,24 @@ async def test_a_lease_that_was_taken_anew_meanwhile_is_not_ended(
     await run_out(engine)
     meddled.meddle = lambda: apply(one.deciders.scheduling, LEASED)
     with caplog.at_level(logging.INFO):
-        await other.deciders.amending.expire_leases(store.transaction)
+        await other.deciders.releases.expire_leases(store.transaction)
     assert await held(store) == {"a": 6, "b": 3, "c": 3}
     assert "lease ran out" not in caplog.messages
 
 
 async def test_a_deleted_binding_holds_nothing(
-    amending: Amending, scheduling: Scheduling, store: PostgresStore, fleet: FleetOwner
+    releases: ReleaseService, scheduling: Scheduling, store: PostgresStore, fleet: FleetOwner
 ) -> None:
     first = await apply(scheduling, LARGE)
     with pytest.raises(PreconditionFailed):
-        await amending.delete("shop", "web", "another")
-    await amending.delete("shop", "web", "uid-web")
+        await releases.delete("shop", "web", "another")
+    await releases.delete("shop", "web", "uid-web")
     assert await held(store) == {}
     assert fleet.holdings(WEB.key) == ()
     assert [await room(scheduling, name) for name in "abc"] == [True, True, True]
     assert (await scheduling.get_decision(first.record.id)).id == first.record.id
     with pytest.raises(NotFound):
-        await amending.delete("shop", "web")
+        await releases.delete("shop", "web")
 
 
 @pytest.fixture
@@ -327,27 +327,30 @@ async def test_plans_that_nobody_is_there_to_keep_are_looked_after(
 
 async def test_a_plan_that_was_made_again_meanwhile_is_not_weakened(
     planned: Scheduled,
-    amending: Amending,
+    releases: ReleaseService,
     scheduling: Scheduling,
     store: PostgresStore,
     fleet: FleetOwner,
 ) -> None:
     await apply(scheduling, replace(LARGE, replicas=11))
     before = ledgers(fleet)
-    await amending.downgrade("shop", "web", planned.record.id, "a")
-    await amending.downgrade("shop", "nobody", planned.record.id, "a")
+    await releases.downgrade("shop", "web", planned.record.id, "a")
+    await releases.downgrade("shop", "nobody", planned.record.id, "a")
     assert (await certificates(scheduling, store))["a"] == "planned"
     assert ledgers(fleet) == before
 
 
 async def test_what_was_careful_already_is_not_weakened(
-    planned: Scheduled, amending: Amending, fleet: FleetOwner, caplog: pytest.LogCaptureFixture
+    planned: Scheduled,
+    releases: ReleaseService,
+    fleet: FleetOwner,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    await amending.downgrade("shop", "web", planned.record.id, "a")
+    await releases.downgrade("shop", "web", planned.record.id, "a")
     assert caplog.messages == ["planned promise is careful now"]
     caplog.clear()
     before = ledgers(fleet)
     for cluster in ("a", "c", "gone"):
-        await amending.downgrade("shop", "web", planned.record.id, cluster)
+        await releases.downgrade("shop", "web", planned.record.id, cluster)
     assert ledgers(fleet) == before
     assert caplog.messages == []

@@ -16,7 +16,7 @@ from federation.model.workload import Component, ReplicaRequirements, TargetClus
 from federation.scheduler.promisable import NO_POOLS, OVERCOMMITTED
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
-from federation.services.scheduling.working_copy import NOT_PLANNED, Kept, Working
+from federation.services.scheduling.working_copy import NOT_PLANNED, Reserved, WorkingCopy
 from federation.services.values import AgentFacts, Placer
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
@@ -52,27 +52,27 @@ def fleet() -> FleetOwner:
 
 
 def taken(
-    working: Working,
+    working: WorkingCopy,
     binding: Binding,
     shares: dict[str, int],
     *,
     asked: Certificate | None = None,
     held: Sequence[str] = (),
     adopts: bool = False,
-) -> Kept | Refused:
+) -> Reserved | Refused:
     """The shares reserved under decision `d`."""
     targets = [TargetCluster(name=name, replicas=count) for name, count in shares.items()]
-    wish = working.wish(binding, "d", targets, asked=asked, held=held, adopts=adopts)
-    return working.reserve(wish)
+    request = working.request(binding, "d", targets, asked=asked, held=held, adopts=adopts)
+    return working.reserve(request)
 
 
-def fits(working: Working, binding: Binding, asked: Certificate | None = None) -> list[int]:
+def fits(working: WorkingCopy, binding: Binding, asked: Certificate | None = None) -> list[int]:
     found: list[int] = working.availability(binding, asked).replicas_c.tolist()
     return found
 
 
-def commit(fleet: FleetOwner, kept: Kept | Refused, binding: Binding = CORES) -> None:
-    assert isinstance(kept, Kept)
+def commit(fleet: FleetOwner, kept: Reserved | Refused, binding: Binding = CORES) -> None:
+    assert isinstance(kept, Reserved)
     fleet.apply(
         BindingChanged(
             namespace=binding.namespace, name=binding.name, decision="d", clusters=kept.clusters
@@ -84,24 +84,24 @@ def test_what_is_taken_is_missing_for_the_next_one_and_the_snapshot_stays(
     fleet: FleetOwner,
 ) -> None:
     base = fleet.snapshot
-    working = Working(base)
+    working = WorkingCopy(base)
     assert fits(working, CORES) == [6, 2, 0]
     kept = taken(working, CORES, {"a": 4, "b": 0})
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, Reserved)
     assert {name: given.version for name, given in kept.clusters.items()} == {
         "a": fleet.ledger("a").version + 1
     }
     other = replace(CORES, name="other")
     assert fits(working, other) == [2, 2, 0]
-    assert fits(Working(base), other) == [6, 2, 0]
+    assert fits(WorkingCopy(base), other) == [6, 2, 0]
     assert fits(working.ahead(), other) == [2, 2, 0]
     commit(fleet, kept)
     assert fleet.ledger("a") == working.ledger(0)
-    assert fits(Working(fleet.snapshot), other) == [2, 2, 0]
+    assert fits(WorkingCopy(fleet.snapshot), other) == [2, 2, 0]
 
 
 def test_all_shares_are_taken_or_none(fleet: FleetOwner) -> None:
-    working = Working(fleet.snapshot)
+    working = WorkingCopy(fleet.snapshot)
     refused = taken(working, CORES, {"a": 1, "b": 3, "gone": 1})
     assert isinstance(refused, Refused)
     assert refused.reasons == {"gone": "the cluster is gone"}
@@ -113,56 +113,56 @@ def test_all_shares_are_taken_or_none(fleet: FleetOwner) -> None:
 
 
 def test_what_a_decision_leaves_is_free_in_the_same_batch(fleet: FleetOwner) -> None:
-    commit(fleet, taken(Working(fleet.snapshot), CORES, {"a": 6}))
-    working = Working(fleet.snapshot)
+    commit(fleet, taken(WorkingCopy(fleet.snapshot), CORES, {"a": 6}))
+    working = WorkingCopy(fleet.snapshot)
     other = replace(CORES, name="other")
     assert fits(working, other) == [0, 2, 0]
     kept = taken(working, CORES, {"b": 2}, held=["a", "gone"])
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, Reserved)
     assert kept.clusters["a"].shares == ()
     assert [each.cluster for each in kept.promises] == ["b"]
     assert fits(working, other) == [6, 0, 0]
 
 
 def test_the_own_reservation_is_free_and_what_stays_comes_first(fleet: FleetOwner) -> None:
-    commit(fleet, taken(Working(fleet.snapshot), CORES, {"a": 4}))
+    commit(fleet, taken(WorkingCopy(fleet.snapshot), CORES, {"a": 4}))
     placed = replace(CORES, clusters=(TargetCluster(name="a", replicas=4),))
-    assert fits(Working(fleet.snapshot), placed) == [2, 2, 0]
+    assert fits(WorkingCopy(fleet.snapshot), placed) == [2, 2, 0]
     # Of twice the size there is room for one on each of three nodes, but four stay.
     larger = replace(placed, requirements=ReplicaRequirements(request={"cpu": 2000}))
-    assert fits(Working(fleet.snapshot), larger) == [0, 1, 0]
-    working = Working(fleet.snapshot)
+    assert fits(WorkingCopy(fleet.snapshot), larger) == [0, 1, 0]
+    working = WorkingCopy(fleet.snapshot)
     assert isinstance(taken(working, larger, {"a": 4}), Refused)
-    assert isinstance(taken(working, larger, {"a": 3}), Kept)
+    assert isinstance(taken(working, larger, {"a": 3}), Reserved)
 
 
 def test_what_ran_before_is_not_taken_of_the_room(fleet: FleetOwner) -> None:
-    working = Working(fleet.snapshot)
+    working = WorkingCopy(fleet.snapshot)
     running = replace(CORES, clusters=(TargetCluster(name="a", replicas=9),))
     kept = taken(working, running, {"a": 9}, adopts=True)
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, Reserved)
     assert kept.clusters["a"].adopted == {"": 9}
     assert fits(working, replace(CORES, name="other")) == [6, 2, 0]
     # Of more only the rest is.
-    kept = taken(Working(fleet.snapshot), running, {"a": 16}, adopts=True)
+    kept = taken(WorkingCopy(fleet.snapshot), running, {"a": 16}, adopts=True)
     assert isinstance(kept, Refused)
-    working = Working(fleet.snapshot)
-    assert isinstance(taken(working, running, {"a": 14}, adopts=True), Kept)
+    working = WorkingCopy(fleet.snapshot)
+    assert isinstance(taken(working, running, {"a": 14}, adopts=True), Reserved)
     assert fits(working, replace(CORES, name="other")) == [1, 2, 0]
 
 
 def test_where_nothing_shows_room_there_is_none_unless_unproven_promises_are_allowed(
     fleet: FleetOwner,
 ) -> None:
-    found = Working(fleet.snapshot).availability(CORES, None)
+    found = WorkingCopy(fleet.snapshot).availability(CORES, None)
     assert found.source_c.tolist() == [Source.POOLS, Source.POOLS, Source.NONE]
     assert found.bound_c.tolist() == [Bound.LOWER, Bound.LOWER, Bound.NONE]
     assert found.reasons == {2: NO_POOLS}
-    lenient = Working(fleet.snapshot, allow_unproven=True)
+    lenient = WorkingCopy(fleet.snapshot, allow_unproven=True)
     assert lenient.availability(CORES, None).source_c.tolist()[2] == Source.SUMMARY
     assert fits(lenient, CORES) == [6, 2, 5]
     kept = taken(lenient, CORES, {"bare": 3}, asked=Certificate.STRICT)
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, Reserved)
     (promise,) = kept.promises
     assert promise.certificate is PromiseCertificate.UNPROVEN
     assert promise.note
@@ -170,17 +170,17 @@ def test_where_nothing_shows_room_there_is_none_unless_unproven_promises_are_all
 
 
 def test_an_overcommitted_cluster_has_no_room_and_says_why(fleet: FleetOwner) -> None:
-    commit(fleet, taken(Working(fleet.snapshot), CORES, {"a": 6}))
+    commit(fleet, taken(WorkingCopy(fleet.snapshot), CORES, {"a": 6}))
     fleet.put_report("a", replace(pooled(2, 2000), sequence=2), 2.0)
-    working = Working(fleet.snapshot)
+    working = WorkingCopy(fleet.snapshot)
     small = replace(CORES, name="other", requirements=ReplicaRequirements(request={"cpu": 1}))
     found = working.availability(small, None)
     assert found.replicas_c.tolist()[0] == 0
     assert found.reasons[0] == OVERCOMMITTED
     assert isinstance(taken(working, small, {"a": 1}), Refused)
     # The same again, or less, is nothing new.
-    assert isinstance(taken(working, CORES, {"a": 6}), Kept)
-    assert isinstance(taken(working, CORES, {"a": 4}), Kept)
+    assert isinstance(taken(working, CORES, {"a": 6}), Reserved)
+    assert isinstance(taken(working, CORES, {"a": 4}), Reserved)
     assert fits(working, replace(CORES, name="third"))[0] == 0
 
 
@@ -203,8 +203,8 @@ def test_what_a_promise_is_worth(
     note: str,
 ) -> None:
     fleet.put_facts("a", AgentFacts(placer=placer))
-    kept = taken(Working(fleet.snapshot), CORES, {"a": 1}, asked=asked)
-    assert isinstance(kept, Kept)
+    kept = taken(WorkingCopy(fleet.snapshot), CORES, {"a": 1}, asked=asked)
+    assert isinstance(kept, Reserved)
     (promise,) = kept.promises
     assert (promise.certificate, promise.note) == (worth, note)
     assert (promise.report_epoch, promise.report_sequence) == (1, 1)
@@ -219,10 +219,10 @@ def test_a_set_of_components_is_taken_whole(fleet: FleetOwner) -> None:
         ),
     )
     job = replace(WEB, name="job", replicas=0, components=parts)
-    working = Working(fleet.snapshot)
+    working = WorkingCopy(fleet.snapshot)
     assert fits(working, job) == [1, 0, 0]
     kept = taken(working, job, {"a": 3})
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, Reserved)
     given = {each.component: each.replicas for each in kept.clusters["a"].shares}
     assert given == {"manager": 1, "worker": 2}
     assert fits(working, CORES) == [1, 2, 0]
@@ -230,8 +230,8 @@ def test_a_set_of_components_is_taken_whole(fleet: FleetOwner) -> None:
 
 
 def test_what_moved_since_is_told_by_versions(fleet: FleetOwner) -> None:
-    working = Working(fleet.snapshot)
-    commit(fleet, taken(Working(fleet.snapshot), CORES, {"a": 1}))
+    working = WorkingCopy(fleet.snapshot)
+    commit(fleet, taken(WorkingCopy(fleet.snapshot), CORES, {"a": 1}))
     assert working.moved_since(fleet.snapshot, ["a", "b", "bare"]) == {"a"}
     fleet.remove("b")
     assert working.moved_since(fleet.snapshot, ["a", "b", "bare"]) == {"a", "b"}

@@ -1,0 +1,118 @@
+"""Answers: to what was decided, to what needs no decision, and again under an idempotency key.
+
+Must not keep what the store has: under a key it keeps where to find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from federation.model.errors import Conflict, NotFound, PreconditionFailed
+from federation.services.journal_ports import KnownRequest
+from federation.services.ports import Store, Transaction
+from federation.services.scheduling.queue import Attempt
+from federation.services.values import DecisionRecord, Once, Scheduled
+
+
+class _AnswerLocation(msgspec.Struct, frozen=True):
+    """Where an answer is found again."""
+
+    decision: str
+    namespace: str
+    name: str
+
+
+async def answer_as_before(read: Transaction, attempt: Attempt) -> bool:
+    """Whether the same was answered under its key before: then it has the same answer again.
+
+    Raises PreconditionFailed when the key was another request's, NotFound when the decision is not
+    kept any more.
+    """
+    once = attempt.once
+    known = await read.requests.get(once.caller, once.key) if once else None
+    if once is None or known is None:
+        return False
+    attempt.succeed(await _answer_of(read, known, once))
+    return True
+
+
+async def answer_unwritten(store: Store, attempts: Iterable[Attempt], now: float) -> None:
+    """Answer those that there is no decision to write for."""
+    for attempt in attempts:
+        if attempt.error is not None:
+            attempt.fail(attempt.error)
+        elif attempt.standing is not None:
+            await _answer_standing(store, attempt, attempt.standing)
+        elif not attempt.is_stored:
+            attempt.succeed(Scheduled(record=unstored_record(attempt, now), binding=None))
+
+
+async def keep_answers(tx: Transaction, attempts: Iterable[Attempt]) -> None:
+    """Keep what was written for who asks again under the same key.
+
+    Raises Conflict when the same request was answered meanwhile.
+    """
+    keyed = [(attempt.once, attempt) for attempt in attempts if attempt.once is not None]
+    # In one order everywhere, so that two batches never wait for each other.
+    for once, attempt in sorted(keyed, key=lambda one: (one[0].caller, one[0].key)):
+        if await _keep(tx, once, attempt.scheduled):
+            raise Conflict("The same request was answered meanwhile.")
+
+
+def unstored_record(attempt: Attempt, now: float) -> DecisionRecord:
+    """The record of a decision that is not stored, or not yet: without an id."""
+    return decision_record(attempt, "", now)
+
+
+def decision_record(attempt: Attempt, decision_id: str, created_at: float) -> DecisionRecord:
+    candidate, verdict = attempt.candidate, attempt.verdict
+    return DecisionRecord(
+        id=decision_id,
+        namespace=candidate.namespace,
+        name=candidate.name,
+        binding_generation=candidate.generation,
+        created_at=created_at,
+        decision=verdict.decision,
+        evidence=verdict.evidence,
+        promises=verdict.promises,
+    )
+
+
+async def _answer_standing(store: Store, attempt: Attempt, standing: DecisionRecord) -> None:
+    """Answer with what was decided before, and with the same when asked again."""
+    scheduled, once = Scheduled(record=standing, binding=attempt.candidate), attempt.once
+    if once is not None:
+        async with store.transaction() as tx:
+            known = await _keep(tx, once, scheduled)
+            if known is not None:
+                scheduled = await _answer_of(tx, known, once)
+    attempt.succeed(scheduled)
+
+
+async def _keep(tx: Transaction, once: Once, scheduled: Scheduled) -> KnownRequest | None:
+    """Keep the answer under its key; what is kept there already, if something is."""
+    record = scheduled.record
+    location = _AnswerLocation(decision=record.id, namespace=record.namespace, name=record.name)
+    return await tx.requests.add(
+        once.caller, once.key, once.body_hash, msgspec.json.encode(location)
+    )
+
+
+async def _answer_of(read: Transaction, known: KnownRequest, once: Once) -> Scheduled:
+    """The same answer again; of the binding only its decision is as it was then."""
+    if known.body_hash != once.body_hash:
+        raise PreconditionFailed(
+            "The idempotency key was used for another request within the last day.",
+            reason="IDEMPOTENCY_KEY_REUSED",
+        )
+    location = msgspec.json.decode(known.answer, type=_AnswerLocation)
+    record = await read.decisions.get(location.decision)
+    if record is None:
+        raise NotFound(f"Decision {location.decision!r} is not kept any more.")
+    stored = await read.bindings.get(location.namespace, location.name)
+    if stored is None:
+        return Scheduled(record=record, binding=None)
+    superseded = stored.decision_id != record.id
+    return Scheduled(record=record, binding=stored.binding, superseded=superseded)

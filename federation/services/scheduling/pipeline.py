@@ -1,0 +1,268 @@
+"""The pipeline of decisions: queue, decide, commit, answer, one batch after the other.
+
+Must not hold the store while it decides, unless others kept winning. Belongs to one event loop;
+deciding runs in one thread of its own, and what has to be decided under locks in threads that
+nothing else keeps busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from federation.model.errors import Conflict, FederationError, Unavailable
+from federation.model.placement import Binding, Certificate
+from federation.scheduler.plugins.profile import Profiles
+from federation.services.fleet.journal_reader import Following
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal_ports import Holding
+from federation.services.ports import CONNECTION_LOST, Clock, Peers, Store, Transaction
+from federation.services.scheduling.answer import answer_as_before, answer_unwritten
+from federation.services.scheduling.commit import Committer, is_grouped
+from federation.services.scheduling.decide import candidate_of, decide_again, decide_all
+from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
+from federation.services.scheduling.working_copy import WorkingCopy
+from federation.services.threads import PREVIEWING, Threads
+from federation.services.values import Once, Scheduled
+
+# Where others promise in the same clusters, a transaction had better be worth the wait for it.
+GATHERING_SECONDS = 0.012
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Commit:
+    """A batch that is being committed, and the working copy that it was decided on.
+
+    ``task`` raises nothing, and tells whether the batch was written just as it was decided.
+    """
+
+    batch: Sequence[Attempt]
+    working: WorkingCopy
+    task: asyncio.Task[bool]
+
+
+class DecisionPipeline:
+    """Takes attempts from the queue in batches, and sees each through to its answer."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        following: Following,
+        clock: Clock,
+        profiles: Profiles,
+        *,
+        allow_unproven: bool = False,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._following = following
+        self._clock = clock
+        self._profiles = profiles
+        self._allow_unproven = allow_unproven
+        self._queue = DecisionQueue()
+        self._committer = Committer(store, fleet, following, clock, self.working)
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = Threads("deciding", workers=1, most_waiting=2)
+
+    def submit(
+        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
+    ) -> asyncio.Future[Scheduled]:
+        """The decision, once it is committed. A cancelled answer is not decided any more.
+
+        Raises LimitExceeded when too many wait; awaited, Conflict when others kept changing the
+        binding, PreconditionFailed for another uid or a key of another request, PluginFailed,
+        Unavailable.
+        """
+        attempt = Attempt(binding=binding, adopt=adopt, wait=wait, once=once)
+        self._queue.add(attempt)
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work())
+        return attempt.answer
+
+    async def consider(self, binding: Binding, *, adopt: bool, wait: bool) -> Attempt:
+        """The decision as it would be now; nothing comes of it. Raises as ``submit`` does."""
+        attempt = Attempt(binding=binding, adopt=adopt, wait=wait)
+        async with self._store.reading() as read:
+            await self._read(read, [attempt])
+        if attempt.error is None:
+            await PREVIEWING.run(decide_all, self.working(), [attempt], self._clock.now())
+        if attempt.error is not None:
+            raise attempt.error
+        return attempt
+
+    def working(self) -> WorkingCopy:
+        """A working copy of the fleet as it is known now."""
+        return WorkingCopy(self._fleet.snapshot, allow_unproven=self._allow_unproven)
+
+    def lost(self, working: WorkingCopy) -> Mapping[str, str]:
+        """The clusters where nothing may grow now, and why."""
+        fleet = working.snapshot.fleet_at(self._clock.now())
+        return {fleet.names[c]: fleet.unready[c] for c in fleet.lost_c.nonzero()[0].tolist()}
+
+    def asked(self, binding: Binding) -> Certificate | None:
+        """The certificate that the binding asks for, or else its profile."""
+        return binding.certificate or self._profiles.profile_of(binding).certificate
+
+    def close(self) -> None:
+        self._thread.close()
+
+    async def _work(self) -> None:
+        """Decide one batch after the other, each while the one before it is committed.
+
+        Not so where others promise in the same clusters: what would be decided meanwhile is decided
+        on what they have changed by then, and keeps the locks that they wait for from being given
+        back.
+        """
+        before: _Commit | None = None
+        try:
+            while True:
+                if self._committer.has_rivals:
+                    await _ended(before)
+                    before = None
+                    await asyncio.sleep(GATHERING_SECONDS)
+                on_their_way = marks_of(before.batch) if before else frozenset()
+                batch = self._queue.take(on_their_way, every=self._committer.has_rivals)
+                if batch:
+                    before = await self._start(batch, before)
+                elif before is not None:
+                    await before.task
+                    before = None
+                else:
+                    return
+        finally:
+            self._worker = None
+
+    async def _start(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
+        """Decide a batch and let it be committed; the one before it is, then."""
+        try:
+            attempts = await self._read_batch(batch)
+            if any(attempt.is_hindered for attempt in batch):
+                await _ended(before)
+                await self._committer.decide_and_commit(attempts)
+                await self._answer_unwritten(attempts)
+                return None
+            working = await self._working_after(before)
+            await self._decide(working, attempts)
+            if not await _ended(before):
+                working, now = self.working(), self._clock.now()
+                await self._thread.run(decide_again, working, attempts, now)
+            await self._answer_unwritten(attempts)
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            await _ended(before)
+            await self._failed(batch, error)
+            return None
+        to_write = [attempt for attempt in attempts if attempt.is_to_write]
+        if not to_write:
+            return None
+        task = asyncio.create_task(self._commit(batch, to_write, working))
+        return _Commit(batch=batch, working=working, task=task)
+
+    async def _working_after(self, before: _Commit | None) -> WorkingCopy:
+        """What to decide on while another batch is committed: on what that will have made."""
+        if before is None or self._fleet.snapshot is not before.working.snapshot:
+            await _ended(before)
+            return self.working()
+        return before.working.ahead()
+
+    async def _decide(self, working: WorkingCopy, attempts: Sequence[Attempt]) -> None:
+        now = self._clock.now()
+        self._queue.note_duration(
+            await self._thread.run(_timed, working, attempts, now), len(attempts)
+        )
+
+    async def _answer_unwritten(self, attempts: Sequence[Attempt]) -> None:
+        await answer_unwritten(self._store, attempts, self._clock.now())
+
+    async def _commit(
+        self, batch: Sequence[Attempt], to_write: Sequence[Attempt], working: WorkingCopy
+    ) -> bool:
+        """Whether the batch is committed just as it was decided; if not, who is not waits again."""
+        try:
+            late, is_as_decided = await self._committer.commit(to_write, working)
+        except Exception as error:  # noqa: BLE001 - each caller gets it
+            await self._failed(batch, error)
+            return False
+        self._queue.retry(attempt for attempt in late if not attempt.answer.done())
+        return is_as_decided
+
+    async def _failed(self, batch: Sequence[Attempt], error: Exception) -> None:
+        """Every attempt of the batch is answered or waits again."""
+        if isinstance(error, Conflict):
+            self._queue.retry(batch)
+        elif isinstance(error, Unavailable) and error.reason == CONNECTION_LOST:
+            self._retry_once(batch, error)
+        elif isinstance(error, Unavailable) or len(batch) == 1:
+            for attempt in batch:
+                attempt.fail(error)
+        else:
+            # Something in there cannot be decided or written: let it harm itself only.
+            for attempt in batch:
+                if not attempt.answer.done():
+                    await _ended(await self._start([attempt], None))
+
+    def _retry_once(self, batch: Sequence[Attempt], error: Exception) -> None:
+        """Nothing of it is committed; on another connection it may be."""
+        again = [attempt for attempt in batch if not attempt.has_lost_connection]
+        for attempt in batch:
+            if attempt.has_lost_connection:
+                attempt.fail(error)
+            attempt.has_lost_connection = True
+        self._queue.retry(again)
+
+    async def _read_batch(self, batch: Sequence[Attempt]) -> list[Attempt]:
+        """Add what the store knows of the bindings; who cannot be decided about is told why."""
+        attempts = []
+        async with self._store.reading() as read:
+            # What stands is answered without a transaction.
+            await self._following.check(read)
+            for attempt in batch:
+                try:
+                    if not await answer_as_before(read, attempt):
+                        attempts.append(attempt)
+                except Unavailable:
+                    raise
+                except FederationError as error:
+                    attempt.fail(error)
+            await self._read(read, attempts)
+        for attempt in attempts:
+            if attempt.error is not None:
+                attempt.fail(attempt.error)
+        return [attempt for attempt in attempts if attempt.error is None]
+
+    async def _read(self, read: Transaction, attempts: Sequence[Attempt]) -> None:
+        """Add what the store knows of the bindings, or ``error``. What is held is read last: it is
+        no older than the binding, and with a newer one nothing is committed.
+        """
+        bindings = await read.bindings.find([attempt.key for attempt in attempts])
+        holdings = await read.reservations.holdings(bindings.keys()) if bindings else {}
+        for attempt in attempts:
+            known = attempt.known = bindings.get(attempt.key)
+            attempt.holding = holdings.get(attempt.key, Holding())
+            attempt.newest, attempt.peers, attempt.error = None, Peers(), None
+            try:
+                attempt.profile = self._profiles.profile_of(attempt.binding)
+                attempt.candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
+            except FederationError as error:
+                attempt.error = error
+                continue
+            if known and known.decision_id and attempt.candidate == known.binding:
+                attempt.newest = await read.decisions.get(known.decision_id)
+            if is_grouped(attempt.candidate):
+                attempt.peers = await read.bindings.peers(attempt.candidate)
+
+
+def _timed(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> float:
+    """Decide; the CPU seconds that it took: others' work must not shrink the batches."""
+    started = time.thread_time()
+    decide_all(working, attempts, now)
+    # Kept there for the event loop, which must not be held up by the ledgers of all clusters.
+    _ = working.after
+    return time.thread_time() - started
+
+
+async def _ended(commit: _Commit | None) -> bool:
+    """Whether a batch, if there was one, is committed as it was decided; waits for that."""
+    return commit is None or await commit.task
