@@ -7,16 +7,13 @@
 - ``fit``: whether and how often a replica fits a node, as NodeResourcesFit filters
 - ``fit_columns``: the part MostAllocated, LeastAllocated and RequestedToCapacityRatio share:
   which resources count
-- ``least_allocated``: leastAllocated: the emptier the node, the better
-- ``most_allocated``: mostAllocated: the fuller the node, the better
+- ``fit_strategies``: the types of scoringStrategy that NodeResourcesFit scores by, one file each
 - ``node_load``: nodes given one by one, as files and case lines give them, turned into columns
 - ``node_scores``: one pod against named nodes: each node's scores, what it is short of, and the
   parts of it all
 - ``place``: place n replicas of one shape on nodes by score, as if one at a time, without
   stepping
 - ``profile``: several plugins together, weighted and added, as a kube-scheduler profile scores
-- ``requested_to_capacity_ratio``: requestedToCapacityRatio: percent used, bent by a shape that
-  the operator draws
 - ``requests``: one pod in the views that scoring keeps apart
 - ``shape``: the broken line of RequestedToCapacityRatio: from percent used to a score
 - ``strategy``: what every strategy is: an order of the nodes, and the numbers it was made of

@@ -6,26 +6,20 @@ Must not stand for the plugins that look at labels, images or other pods.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
-from estimator.binpack.least_allocated import LeastAllocated
-from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
-from estimator.binpack.strategy import ResourceColumn
+from estimator.binpack.strategy import PluginStrategy, ResourceColumn
 from federation.model.resources import is_extended
-
-FitStrategy: TypeAlias = MostAllocated | LeastAllocated | RequestedToCapacityRatio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedPlugin:
     """One plugin's strategy and how often its 0-100 count in the sum."""
 
-    strategy: FitStrategy | BalancedAllocation
+    strategy: PluginStrategy
     weight: int
 
     def has_a_say(self, request: ReplicaRequest) -> bool:

@@ -5,6 +5,7 @@ Must not prefer one strategy: the formulas live one per file beside this.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimator.binpack.arrays import BoolArray, Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.shape import ShapePoint
 
 Float64Array: TypeAlias = NDArray[np.float64]
 ScoreArray: TypeAlias = Int64Array | Float64Array
@@ -86,3 +88,26 @@ class Strategy(Protocol):
     def columns(self, nodes: NodeArrays, request: ReplicaRequest) -> tuple[ResourceColumn, ...]:
         """What ``score`` is made of, one column per configured resource, in configured order."""
         ...
+
+
+class PluginStrategy(Strategy, Protocol):
+    """A strategy of whole scores, which a profile can weight and add."""
+
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyReader:
+    """Makes a strategy from what a configuration says of its ``type``."""
+
+    type: str
+    strategy: Callable[..., PluginStrategy]
+    takes_shape: bool = False
+
+    def read(
+        self, weights: tuple[ResourceWeight, ...], shape: tuple[ShapePoint, ...]
+    ) -> PluginStrategy:
+        """The ``shape`` is ignored by types that take none."""
+        if self.takes_shape:
+            return self.strategy(weights=weights, shape=shape)
+        return self.strategy(weights=weights)

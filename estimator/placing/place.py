@@ -13,7 +13,7 @@ import numpy as np
 
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.fit import insufficient
-from estimator.binpack.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.most_allocated import MostAllocated
 from estimator.binpack.place import NodePlacements, PlacementRequest, place
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.cluster.claims import Claim, Claims

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from estimator.binpack.fit_strategies.requested_to_capacity_ratio import (
+    RequestedToCapacityRatio,
+    Scale,
+)
 from estimator.binpack.profile import ScoringProfile
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio, Scale
 from estimator.binpack.strategy import Strategy
 from estimator.scoring_config.reader import ScoringConfiguration
 from federation.model.errors import InvalidRequest

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from estimator.binpack.balanced_allocation import BalancedAllocation
-from estimator.binpack.least_allocated import LeastAllocated
-from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.profile import FitStrategy, ScoringProfile, WeightedPlugin
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
+from estimator.binpack.fit_strategies import STRATEGIES
+from estimator.binpack.profile import ScoringProfile, WeightedPlugin
+from estimator.binpack.strategy import PluginStrategy
 from estimator.scoring_config.documents import load_strict_document
 from estimator.scoring_config.faults import Fault, FaultType, InvalidConfiguration, Stage
 from estimator.scoring_config.fields import Faults
@@ -38,8 +37,7 @@ from federation.model.resources import is_qualified_name
 _Object = Mapping[str, Any]
 
 _NANOS_PER_SECOND = 1_000_000_000
-_SHAPED = "RequestedToCapacityRatio"
-_TYPES = ("LeastAllocated", "MostAllocated", _SHAPED)
+_SHAPED = ", ".join(reader.type for reader in STRATEGIES.values() if reader.takes_shape)
 
 
 def read_kube_scheduler(text: str) -> tuple[ScoringProfile, ...]:
@@ -149,14 +147,15 @@ def _fit_argument_faults(args: _Object, path: str) -> Iterator[Fault]:
 
 def _strategy_faults(strategy: _Object, path: str) -> Iterator[Fault]:
     kind = strategy.get("type", "")
-    if kind not in _TYPES:
-        rule = f"must be one of {', '.join(_TYPES)}, but is {kind!r}"
+    reader = STRATEGIES.get(kind)
+    if reader is None:
+        rule = f"must be one of {', '.join(STRATEGIES)}, but is {kind!r}"
         yield Fault(field=f"{path}.type", rule=rule, type=FaultType.NOT_SUPPORTED)
     yield from weight_faults(weights_of(strategy.get("resources", [])), f"{path}.resources")
     ratio, ratio_path = strategy.get("requestedToCapacityRatio"), f"{path}.requestedToCapacityRatio"
-    if kind == _SHAPED:
+    if reader is not None and reader.takes_shape:
         if ratio is None:
-            rule = f"must be given with type {_SHAPED}"
+            rule = f"must be given with type {kind}"
             yield Fault(field=ratio_path, rule=rule, type=FaultType.REQUIRED)
         else:
             yield from shape_faults(shape_of(ratio.get("shape", [])), f"{ratio_path}.shape")
@@ -192,14 +191,11 @@ def _configs(profile: _Object) -> list[dict[str, Any]]:
     return [{"name": "", **config} for config in profile.get("pluginConfig", [])]
 
 
-def _fit_strategy(strategy: _Object) -> FitStrategy:
-    weights = weights_of(strategy.get("resources", []))
-    if strategy["type"] == _SHAPED:
-        shape = shape_of(strategy["requestedToCapacityRatio"]["shape"])
-        return RequestedToCapacityRatio(weights=weights, shape=shape)
-    if strategy["type"] == "MostAllocated":
-        return MostAllocated(weights=weights)
-    return LeastAllocated(weights=weights)
+def _fit_strategy(strategy: _Object) -> PluginStrategy:
+    ratio = strategy.get("requestedToCapacityRatio", {})
+    return STRATEGIES[strategy["type"]].read(
+        weights_of(strategy.get("resources", [])), shape_of(ratio.get("shape", []))
+    )
 
 
 def _score_weight(plugins: _Object, name: str) -> int:

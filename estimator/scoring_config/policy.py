@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from estimator.binpack.balanced_allocation import BalancedAllocation
-from estimator.binpack.least_allocated import LeastAllocated
-from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.profile import FitStrategy, ScoringProfile, WeightedPlugin
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
+from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
+from estimator.binpack.fit_strategies.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
+from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.shape import ShapePoint
-from estimator.binpack.strategy import ResourceWeight
+from estimator.binpack.strategy import PluginStrategy, ResourceWeight
 from estimator.scoring_config.documents import load_strict_document
 from estimator.scoring_config.faults import Fault, FaultType, InvalidConfiguration, Stage
 from estimator.scoring_config.fields import (
@@ -77,7 +77,7 @@ _POLICY = struct(
 
 _EMPTY_IS_BEST = (ShapePoint(utilization=0, score=10), ShapePoint(utilization=100, score=0))
 
-_BUILT_IN: Mapping[str, FitStrategy | BalancedAllocation] = {
+_BUILT_IN: Mapping[str, PluginStrategy] = {
     "LeastRequestedPriority": LeastAllocated(weights=CPU_AND_MEMORY),
     "MostRequestedPriority": MostAllocated(weights=CPU_AND_MEMORY),
     "BalancedResourceAllocation": BalancedAllocation(weights=CPU_AND_MEMORY),
@@ -161,9 +161,7 @@ def _faults(priority: _Object, path: str) -> Iterator[Fault]:
         yield from weight_faults(weights_of(ratio[1].get("resources", [])), f"{field}.resources")
 
 
-def _strategy(
-    priority: _Object, path: str, warnings: list[str]
-) -> FitStrategy | BalancedAllocation | None:
+def _strategy(priority: _Object, path: str, warnings: list[str]) -> PluginStrategy | None:
     ratio = _ratio(priority)
     if ratio is not None:
         field, argument = f"{path}.argument.{ratio[0]}", ratio[1]

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from estimator.binpack.balanced_allocation import BalancedAllocation
-from estimator.binpack.least_allocated import LeastAllocated
-from estimator.binpack.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies import STRATEGIES
 from estimator.binpack.node_load import NodeLoad
 from estimator.binpack.node_scores import NodeScore, NodeWithPods, score_loads, score_nodes
-from estimator.binpack.profile import FitStrategy, ScoringProfile, WeightedPlugin
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
+from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.requests import replica_request
-from estimator.binpack.strategy import ResourceWeight
+from estimator.binpack.shape import ShapePoint
+from estimator.binpack.strategy import PluginStrategy, ResourceWeight
 from estimator.binpack.volcano import VolcanoBinpack
 from estimator.scoring_config.faults import InvalidConfiguration
 from estimator.scoring_config.kubescheduler import read_kube_scheduler
@@ -32,7 +31,6 @@ from federation.model.resources import CPU, EPHEMERAL_STORAGE, MAX_AMOUNT, MEMOR
 
 Row = dict[str, Any]
 
-_STRATEGIES = ("MostAllocated", "LeastAllocated", "RequestedToCapacityRatio")
 _TOTALS = {"milli_cpu": CPU, "memory": MEMORY, "ephemeral_storage": EPHEMERAL_STORAGE, "pods": PODS}
 
 
@@ -147,19 +145,17 @@ def _profile(case: Case, balanced: Sequence[str] | None, found: Violations) -> S
 
 def _fit_strategy(
     case: Case, weights: tuple[ResourceWeight, ...], found: Violations
-) -> FitStrategy:
-    match case.get("strategy"):
-        case "LeastAllocated":
-            return LeastAllocated(weights=weights)
-        case "RequestedToCapacityRatio":
-            shape = shape_of(list(_points(case, found)))
-            found.extend(shape_faults(shape, "shape"))
-            return RequestedToCapacityRatio(weights=weights, shape=shape)
-        case "MostAllocated":
-            pass
-        case other:
-            found.add("strategy", f"must be one of {', '.join(_STRATEGIES)}, not {other!r}")
-    return MostAllocated(weights=weights)
+) -> PluginStrategy:
+    name = case.get("strategy")
+    reader = STRATEGIES.get(name) if isinstance(name, str) else None
+    if reader is None:
+        found.add("strategy", f"must be one of {', '.join(STRATEGIES)}, not {name!r}")
+        reader = next(iter(STRATEGIES.values()))
+    shape: tuple[ShapePoint, ...] = ()
+    if reader.takes_shape:
+        shape = shape_of(list(_points(case, found)))
+        found.extend(shape_faults(shape, "shape"))
+    return reader.read(weights, shape)
 
 
 def _weighted(case: Case, found: Violations) -> list[Mapping[str, Any]]:

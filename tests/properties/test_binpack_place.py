@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from estimator.binpack.arrays import BoolArray, NodeArrays, ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
-from estimator.binpack.least_allocated import LeastAllocated
-from estimator.binpack.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
+from estimator.binpack.fit_strategies.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.place import PlacementRequest, place
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.binpack.volcano import VolcanoBinpack

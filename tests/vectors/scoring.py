@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from estimator.binpack.balanced_allocation import BalancedAllocation
-from estimator.binpack.least_allocated import LeastAllocated
-from estimator.binpack.most_allocated import MostAllocated
-from estimator.binpack.profile import FitStrategy
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
+from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
+from estimator.binpack.fit_strategies.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.shape import ShapePoint
-from estimator.binpack.strategy import ResourceWeight
+from estimator.binpack.strategy import PluginStrategy, ResourceWeight
 from federation.model.pod_request import ContainerRequest, PodResources
 
 
@@ -50,7 +49,7 @@ def shape_of(points: Iterable[Sequence[int]]) -> tuple[ShapePoint, ...]:
     return tuple(ShapePoint(utilization=utilization, score=score) for utilization, score in points)
 
 
-def fit_strategy(line: Mapping[str, Any]) -> FitStrategy:
+def fit_strategy(line: Mapping[str, Any]) -> PluginStrategy:
     weights = tuple(
         ResourceWeight(resource=item["name"], weight=item["weight"]) for item in line["resources"]
     )

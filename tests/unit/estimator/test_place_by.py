@@ -8,7 +8,7 @@ import pytest
 
 from estimator.agent import WatchedCluster
 from estimator.app import placing_strategy
-from estimator.binpack.least_allocated import LeastAllocated
+from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
 from estimator.binpack.strategy import ResourceWeight
 from estimator.placing.place import MOST_ALLOCATED
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration

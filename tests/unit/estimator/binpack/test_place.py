@@ -7,8 +7,8 @@ import pytest
 
 from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
 from estimator.binpack.breakdown import ResourceScore
-from estimator.binpack.least_allocated import LeastAllocated
-from estimator.binpack.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
+from estimator.binpack.fit_strategies.most_allocated import MostAllocated
 from estimator.binpack.place import NodePlacements, PlacementRequest, place
 from estimator.binpack.strategy import ResourceColumn, ResourceWeight, Skip, Strategy
 

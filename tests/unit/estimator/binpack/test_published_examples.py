@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
-from estimator.binpack.least_allocated import LeastAllocated
-from estimator.binpack.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
+from estimator.binpack.fit_strategies.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.requested_to_capacity_ratio import (
+    RequestedToCapacityRatio,
+    Scale,
+)
 from estimator.binpack.node_load import NodeLoad, tabulate
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio, Scale
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.binpack.volcano import VolcanoBinpack

@@ -7,10 +7,10 @@ import pytest
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.breakdown import breakdown
-from estimator.binpack.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.node_load import NodeLoad, tabulate
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight, Skip, Strategy
 from estimator.binpack.volcano import VolcanoBinpack

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from estimator.agent import WatchedCluster
 from estimator.binpack.arrays import ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
-from estimator.binpack.most_allocated import MostAllocated
+from estimator.binpack.fit_strategies.most_allocated import MostAllocated
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.binpack.volcano import VolcanoBinpack

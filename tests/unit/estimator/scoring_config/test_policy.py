@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from estimator.binpack.requested_to_capacity_ratio import RequestedToCapacityRatio
+from estimator.binpack.fit_strategies.requested_to_capacity_ratio import RequestedToCapacityRatio
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight
 from estimator.scoring_config.faults import InvalidConfiguration

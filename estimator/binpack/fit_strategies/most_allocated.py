@@ -1,28 +1,34 @@
-"""LeastAllocated: the emptier the node, the better. kube-scheduler's default.
+"""MostAllocated: the fuller the node, the better. kube-scheduler's stock bin packing.
 
-Must not be read as 100 minus MostAllocated: both round down, so they add up to 99 or 100.
+Must not refuse an overfull node: filtering comes first, and an overfull one scores 100.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
 from estimator.binpack.fit_columns import fit_columns, floor_average
-from estimator.binpack.strategy import MAX_NODE_SCORE, ResourceColumn, ResourceWeight
+from estimator.binpack.strategy import (
+    MAX_NODE_SCORE,
+    ResourceColumn,
+    ResourceWeight,
+    StrategyReader,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastAllocated:
-    """Percent free after placing, rounded down per resource and again in the weighted average."""
+class MostAllocated:
+    """Percent used after placing, rounded down per resource and again in the weighted average."""
 
     weights: tuple[ResourceWeight, ...]
 
     @property
     def name(self) -> str:
-        return "LeastAllocated"
+        return "MostAllocated"
 
     @property
     def resources(self) -> frozenset[str]:
@@ -35,9 +41,11 @@ class LeastAllocated:
         return floor_average(self.columns(nodes, request), nodes.size)
 
     def columns(self, nodes: NodeArrays, request: ReplicaRequest) -> tuple[ResourceColumn, ...]:
-        return fit_columns(self.name, self.weights, _percent_free, nodes, request)
+        return fit_columns(self.name, self.weights, _percent_used, nodes, request)
 
 
-def _percent_free(total_n: Int64Array, allocatable_n: Int64Array) -> Int64Array:
-    free_n: Int64Array = np.maximum(allocatable_n - total_n, 0)
-    return free_n * MAX_NODE_SCORE // allocatable_n
+READER: Final = StrategyReader(type="MostAllocated", strategy=MostAllocated)
+
+
+def _percent_used(total_n: Int64Array, allocatable_n: Int64Array) -> Int64Array:
+    return np.minimum(total_n, allocatable_n) * MAX_NODE_SCORE // allocatable_n

@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
 from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
 from estimator.binpack.fit_columns import fit_columns, weighted_sums
 from estimator.binpack.shape import MAX_SHAPE_SCORE, MAX_UTILIZATION, ShapePoint, value_at
-from estimator.binpack.strategy import ResourceColumn, ResourceWeight
+from estimator.binpack.strategy import ResourceColumn, ResourceWeight, StrategyReader
 
 
 class Scale(IntEnum):
@@ -58,6 +59,11 @@ class RequestedToCapacityRatio:
     def _shaped(self, total_n: Int64Array, allocatable_n: Int64Array) -> Int64Array:
         used_percent_n = np.minimum(total_n, allocatable_n) * MAX_UTILIZATION // allocatable_n
         return _values(self.shape, self.scale)[used_percent_n]
+
+
+READER: Final = StrategyReader(
+    type="RequestedToCapacityRatio", strategy=RequestedToCapacityRatio, takes_shape=True
+)
 
 
 def _without_zero_scores(column: ResourceColumn) -> ResourceColumn:
