@@ -19,6 +19,7 @@ from federation.scheduler.plugins.filters import CapacityArgs, capacity
 from federation.scheduler.plugins.permits import GangArgs
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES, Permit, Profiles
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint
+from federation.scheduler.plugins.scores import SCORES
 from tests.unit.scheduler.states import state_of
 
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
@@ -89,7 +90,7 @@ def test_the_default_profile_may_be_another() -> None:
 
 def test_the_default_profile_ranks_by_locality_alone_and_records_the_rest() -> None:
     weights = {score.name: score.weight for score in DEFAULT_PROFILE.scores}
-    assert weights == {"ClusterLocality": 1, "AvailableReplicas": 0, "Packing": 0}
+    assert weights == {**dict.fromkeys(SCORES, 0), "ClusterLocality": 1}
     assert DEFAULT_PROFILES.profile_of(Binding(name="a")) is DEFAULT_PROFILE
 
 
