@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from estimator.binpack.strategy import Strategy
-from estimator.cluster.cache import ClusterCache
-from estimator.cluster.change import changed_much
+from estimator.cluster.cache import ClusterCache, ResourceQuotas
 from estimator.cluster.claims import Claim, Claims
 from estimator.cluster.echoes import EchoCount
 from estimator.cluster.label_use import LabelUse
-from estimator.cluster.quotas import ResourceQuotas
-from estimator.cluster.unschedulable import unschedulable_replicas
-from estimator.estimation.capacity import Capacity, NodeSet, capacity_of, counted_nodes
+from estimator.estimation.capacity import (
+    Capacity,
+    NodeSet,
+    capacity_of,
+    changed_much,
+    counted_nodes,
+)
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
 from estimator.nodes import Pod, WorkloadRef
@@ -218,7 +221,7 @@ class WatchedCluster:
 
     def unschedulable(self, owner: WorkloadRef, *, since: float) -> int:
         self.view().check()
-        return unschedulable_replicas(self.cache.pods(), owner, since=since)
+        return self.cache.unschedulable_replicas(owner, since=since)
 
     def _standing(self) -> ClaimedSnapshot:
         """The cluster now, with claims taken for pods."""

@@ -4,7 +4,6 @@ Must not read Kubernetes' objects itself: what watches pods and what writes is p
 
 - ``binder``: gives pending pods of this scheduler their nodes, one by one in order, and binds
   them
-- ``choice``: the node for one pod: where room was promised to it, else where it scores highest
 - ``election``: which of several binders binds: the one that holds the lease
 - ``gangs``: gangs: pods of one group get their nodes together, at least as many as the group asks
   for

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from estimator.agent import WatchedCluster
-from estimator.binder.choice import best_row
 from estimator.binder.election import RENEW_SECONDS, Election
 from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
 from estimator.binder.ports import ClusterWrites
@@ -157,7 +156,7 @@ class Binder:
         node = ""
         if not why_not:
             judgement = self._judgement(pod)
-            row = best_row(judgement)
+            row = judgement.best_row()
             if row is None:
                 why_not = judgement.why_nowhere()
             else:

@@ -18,6 +18,4 @@
 - ``shape``: the broken line of RequestedToCapacityRatio: from percent used to a score
 - ``strategy``: what every strategy is: an order of the nodes, and the numbers it was made of
 - ``volcano``: volcano's binpack plugin: how full the requested resources get, as a float
-- ``volcano_units``: amounts as Volcano counts them: cpu in millis, memory and pods whole, all
-  else in thousandths
 """

@@ -19,8 +19,12 @@ from estimator.binpack.node_load import NodeLoad, tabulate
 from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.requests import replica_request
 from estimator.binpack.strategy import ScoreArray, Strategy
-from estimator.binpack.volcano import VolcanoBinpack
-from estimator.binpack.volcano_units import quantity_text, volcano_amounts, volcano_request
+from estimator.binpack.volcano import (
+    VolcanoBinpack,
+    quantity_text,
+    volcano_amounts,
+    volcano_request,
+)
 from federation.model.errors import InvalidRequest
 from federation.model.pod_request import PodResources
 from federation.model.resources import MAX_AMOUNT, amount_of, format_amount

@@ -1,7 +1,6 @@
 """The member cluster as it is now, kept current event by event.
 
 - ``cache``: the cluster as it is now, kept current event by event; hands out snapshots
-- ``change``: whether a cluster changed so much that its next report should not wait for its time
 - ``claims``: room that was promised to a binding on nodes where its pods are not yet
   bound
 - ``echoes``: how many pods stand for each promise, counted pod event by pod event
@@ -9,8 +8,6 @@
   told apart by
 - ``loads``: what the pods on every node sum to, in columns: a pod costs a few numbers written in
   place
-- ``quotas``: the ResourceQuotas of a cluster as they are now, kept current event by event
-- ``unschedulable``: how many of an owner's pods the cluster's own scheduler finds no node for
 """
 
 from __future__ import annotations

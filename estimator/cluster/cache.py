@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from estimator.cluster.loads import NodeLoads
-from estimator.nodes import Node, Pod, PodState
+from estimator.estimation.quota import Quota
+from estimator.nodes import Node, Pod, PodState, WorkloadRef
 from estimator.snapshot import NodeTable, Snapshot
 from federation.model.resources import PODS
 
@@ -108,6 +109,24 @@ class ClusterCache:
         """All pods that are known, also those that have ended."""
         return self._pods.values()
 
+    def unschedulable_replicas(self, owner: WorkloadRef, *, since: float) -> int:
+        """Pods of the owner that have been unschedulable since ``since`` (Unix seconds) or longer.
+
+        Of a Deployment those of its newest ReplicaSet, which its newest pod belongs to: the pods
+        of the others are on their way out.
+        """
+        owned = [
+            pod
+            for pod in self._pods.values()
+            if pod.namespace == owner.namespace and pod.owner == owner
+        ]
+        newest = max(owned, key=lambda pod: (pod.created_at, pod.revision), default=None)
+        return sum(
+            pod.unschedulable_since is not None and pod.unschedulable_since <= since
+            for pod in owned
+            if newest is not None and pod.revision == newest.revision
+        )
+
     def repelling(self) -> Collection[Pod]:
         """Bound pods that keep others away by a required anti-affinity."""
         return self._repelling.values()
@@ -182,3 +201,24 @@ def _accumulate(total: dict[str, int], pod: Pod, sign: int) -> None:
             total[name] = left
         else:
             total.pop(name, None)
+
+
+class ResourceQuotas:
+    """Quotas by namespace and name; none where they are not watched."""
+
+    def __init__(self) -> None:
+        self._quotas: dict[tuple[str, str], Quota] = {}
+
+    def put(self, quota: Quota) -> None:
+        """Add or replace a quota."""
+        self._quotas[quota.namespace, quota.name] = quota
+
+    def remove(self, quota: Quota) -> None:
+        self._quotas.pop((quota.namespace, quota.name), None)
+
+    def replace(self, quotas: Iterable[Quota]) -> None:
+        """Make these the quotas; what was not listed is gone."""
+        self._quotas = {(quota.namespace, quota.name): quota for quota in quotas}
+
+    def all(self) -> tuple[Quota, ...]:
+        return tuple(self._quotas.values())

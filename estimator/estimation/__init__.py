@@ -1,6 +1,7 @@
 """Exact answers from a snapshot: which nodes suit, how many replicas fit, what a report says.
 
-- ``capacity``: what a report says of a cluster: totals over its capacity, and its nodes by grade
+- ``capacity``: what a report says of a cluster: its totals, its nodes by grade, and whether it
+  changed much
 - ``exact``: exact answers about one cluster at one instant: its nodes, its quotas, and nothing
   guessed
 - ``filter``: which nodes may run a pod at all: selector, required affinity, taints

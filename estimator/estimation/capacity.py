@@ -1,4 +1,4 @@
-"""What a report says of a cluster: totals over its capacity, and its nodes by grade.
+"""What a report says of a cluster: its totals, its nodes by grade, and whether it changed much.
 
 Pure. Must not hold what the control plane decides on it: reservations are deducted there.
 """
@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 import numpy as np
 
 from estimator.snapshot import BoolArray, Int64Array, Snapshot
 from federation.model.cluster import NodeSummary, ReportedPools, ResourceSummary
 from federation.model.grades import ResourceModel, count_grades
-from federation.model.resources import MAX_AMOUNT
+from federation.model.resources import CPU, MAX_AMOUNT, MEMORY
+
+# A greater part than this of what was free came or went.
+CHANGED_PART: Final = 0.05
+# Of the allocatable.
+LEAST_BASE: Final = 0.01
 
 
 class NodeSet(Enum):
@@ -93,3 +99,25 @@ def _sum(*totals: Mapping[str, int]) -> dict[str, int]:
     names = sorted({name for total in totals for name in total})
     sums = {name: sum(total.get(name, 0) for total in totals) for name in names}
     return {name: min(amount, MAX_AMOUNT) for name, amount in sums.items() if amount}
+
+
+def changed_much(
+    sent: tuple[ResourceSummary, NodeSummary], now: tuple[ResourceSummary, NodeSummary]
+) -> bool:
+    """A node came or went, or more than 5 % of the free cpu or memory did."""
+    (summary, nodes), (summary_now, nodes_now) = sent, now
+    if (nodes.total, nodes.ready) != (nodes_now.total, nodes_now.ready):
+        return True
+    return any(_moved(summary, summary_now, name) for name in (CPU, MEMORY))
+
+
+def _moved(summary: ResourceSummary, now: ResourceSummary, name: str) -> bool:
+    free = _free(summary, name)
+    # Where next to nothing is free every pod would move it much.
+    base = max(free, LEAST_BASE * summary.allocatable.get(name, 0))
+    return abs(_free(now, name) - free) > CHANGED_PART * base
+
+
+def _free(summary: ResourceSummary, name: str) -> int:
+    used = summary.allocated.get(name, 0) + summary.allocating.get(name, 0)
+    return summary.allocatable.get(name, 0) - used

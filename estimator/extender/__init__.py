@@ -4,11 +4,8 @@ Must not read Kubernetes' objects itself: what reads pods and what binds them is
 
 - ``extender``: the four verbs of an extender, from the bytes of a request to the bytes of its
   answer
-- ``http_log``: what is logged of an HTTP server's callers: one line for each fault of theirs, and
-  few of them
 - ``server``: the extender's HTTP server: paths, limits, TLS, and errors as kube-scheduler takes
   them
-- ``ten_points``: any strategy's scores as the 0 to 10 that an extender gives
 - ``verdicts``: a judgement as an extender's answers: who is kept, who is not and why, points,
   victims
 - ``wire``: what kube-scheduler posts to an extender and takes from it

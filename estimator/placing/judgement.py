@@ -1,7 +1,7 @@
 """One pod against the cluster as it is: which nodes it may have, how good they are, and why not.
 
 Room that was promised to other bindings counts as taken; room promised to pods like this one is
-open to it. Pure, whole-array. Must not choose, nor know who asks.
+open to it. Pure, whole-array. Must not know who asks.
 """
 
 from __future__ import annotations
@@ -78,6 +78,18 @@ class Judgement:
     def scores(self) -> ScoreArray:
         """Every node's score, whether or not it fits."""
         return self.strategy.score(self.arrays, self.pod.request)
+
+    def best_row(self) -> int | None:
+        """The node for the pod: where room was promised to it, else where it scores highest.
+
+        Equals go to the first node by name. None when the pod fits nowhere.
+        """
+        promised_n = self.fits_n & self.own_n
+        open_n = promised_n if promised_n.any() else self.fits_n
+        if not open_n.any():
+            return None
+        score_n = self.scores().astype(np.float64)
+        return int(np.argmax(np.where(open_n, score_n, -np.inf)))
 
     def reasons(self) -> list[str]:
         """What keeps the pod from every node; empty where nothing does."""

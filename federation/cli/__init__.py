@@ -6,8 +6,6 @@ Must not compute answers: the API, or the same pure code it runs, does.
   sets or replicas
 - ``cases``: files of cases: one JSON object a line in, one answer a line out, wrong lines
   included
-- ``confirmation``: verbs that end something ask first: on a terminal; elsewhere they must be told
-  beforehand
 - ``connection``: where the control plane is: the options every online verb shares, before and
   after its name
 - ``decisions``: how a decision is shown: the outcome, the shares, the nodes, and the whole trace

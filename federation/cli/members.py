@@ -1,19 +1,23 @@
 """Verbs that change a member cluster's standing: cordon, uncordon, delete, replace, revoke.
 
-Must not decide what is allowed: the control plane does.
+Those that end something ask first on a terminal, and elsewhere want --yes. Must not decide what is
+allowed: the control plane does.
 """
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from federation.cli import workloads
-from federation.cli.confirmation import confirm, yes_option
 from federation.cli.connection import connection
 from federation.cli.names import Kinds
 from federation.codec import ranges, texts
 from federation.codec.violations import Violations
 from federation.runtime.terminal import say
+
+yes_option = click.option("--yes", is_flag=True, help="Do it without asking, as scripts have to.")
 
 
 @click.command(epilog="Example: fedctl cordon member1")
@@ -87,3 +91,13 @@ def revoke(name: str) -> None:
     credentials = connection().call(lambda api: api.revoke_cluster(name))
     say(f"cluster/{name} revoked, credentials ended: {credentials}")
     say(f"To let it join again: fedctl join-token create --cluster {name}", err=True)
+
+
+def confirm(what_ends: str, *, yes: bool) -> None:
+    """Returns when it may be done. Raises click.Abort, or UsageError where nobody can be asked."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("there is no terminal to ask on: say --yes to do it")
+    say(what_ends, err=True)
+    click.confirm("Go on?", abort=True, err=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from estimator.binpack.node_load import NodeLoad, tabulate
-from estimator.binpack.volcano_units import volcano_amounts, volcano_request
+from estimator.binpack.volcano import volcano_amounts, volcano_request
 from estimator.scoring_config.volcano import read_volcano
 from tests.vectors.loading import read_lines
 from tests.vectors.scoring import pod_resources

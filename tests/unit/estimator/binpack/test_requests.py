@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from estimator.binpack.requests import replica_request
-from estimator.binpack.volcano_units import volcano_amounts, volcano_request
+from estimator.binpack.volcano import volcano_amounts, volcano_request
 from federation.model.pod_request import ContainerRequest, PodResources
 
 MI = 2**20

@@ -22,8 +22,14 @@ from cryptography.x509.oid import NameOID
 
 from estimator.agent import WatchedCluster
 from estimator.extender.extender import Extender
-from estimator.extender.http_log import LINES_A_PERIOD, PERIOD_SECONDS, HttpLog
-from estimator.extender.server import MAX_BODY_BYTES, ExtenderServer, server_tls
+from estimator.extender.server import (
+    LINES_A_PERIOD,
+    MAX_BODY_BYTES,
+    PERIOD_SECONDS,
+    ExtenderServer,
+    HttpLog,
+    server_tls,
+)
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed, Unavailable
 from tests.extenders import RecordingBinding, extender_of, pod, two_nodes

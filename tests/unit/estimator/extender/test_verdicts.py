@@ -18,8 +18,7 @@ from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
 from estimator.cluster.claims import Claim
-from estimator.extender.ten_points import ten_points
-from estimator.extender.verdicts import Verdicts, fits_without, points, verdicts
+from estimator.extender.verdicts import Verdicts, fits_without, points, ten_points, verdicts
 from estimator.nodes import Node, Pod
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import RULED_OUT, Judgement

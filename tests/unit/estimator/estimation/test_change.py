@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from estimator.cluster.change import changed_much
+from estimator.estimation.capacity import changed_much
 from federation.model.cluster import NodeSummary, ResourceSummary
 from federation.model.resources import CPU, MEMORY
 
