@@ -15,6 +15,7 @@ import numpy.typing as npt
 from federation.model.cluster import CapacityReport, ClusterState, ResourceSummary
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.grades import ResourceModel, minimums, model_hash
+from federation.model.positions import GONE, UNMOVED, Moves
 from federation.model.resources import MAX_AMOUNT, PODS
 
 # Stands for the model of a cluster without grade counts that can be used.
@@ -86,12 +87,15 @@ class FleetCapacity:
         )
         return _filled(capacity, range(len(states)), by_identity)
 
-    def with_clusters(self, changes: Mapping[int, ClusterState]) -> FleetCapacity:
-        """The same fleet with newer states at some positions; this one stays as it is.
+    def with_clusters(
+        self, changes: Mapping[int, ClusterState], moves: Moves = UNMOVED
+    ) -> FleetCapacity:
+        """The fleet with newer states at some positions, and at all where clusters came since.
 
-        Rebuilds where a state brings a model or a resource nobody had: both are rare.
+        This one stays as it is. Rebuilds where a state brings a model or a resource nobody had:
+        both are rare.
         """
-        states = list(self.states)
+        states = list(moves.items(self.states, [changes[c] for c in moves.taken]))
         for position, state in changes.items():
             states[position] = state
         if not all(map(self._has_room_for, changes.values())):
@@ -99,10 +103,11 @@ class FleetCapacity:
         copy = replace(
             self,
             states=tuple(states),
-            reported_c=self.reported_c.copy(),
-            free_rc=self.free_rc.copy(),
-            model_c=self.model_c.copy(),
-            count_cg=self.count_cg.copy(),
+            reported_c=moves.array(self.reported_c, newcomers=False),
+            free_rc=moves.array(self.free_rc, 0, axis=1),
+            model_c=moves.array(self.model_c, UNMODELLED),
+            count_cg=moves.array(self.count_cg, 0.0),
+            ungraded=self._ungraded_after(moves),
         )
         by_identity = {
             id(state.cluster.model): self.model_positions[state.cluster.model]
@@ -123,6 +128,16 @@ class FleetCapacity:
         """Free pod slots, 0..MAX_REPLICAS: no cluster takes more replicas, whatever they ask."""
         free_c: npt.NDArray[np.int64] = np.minimum(self.free_rc[self.rows[PODS]], MAX_REPLICAS)
         return np.maximum(free_c, 0, out=free_c)
+
+    def _ungraded_after(self, moves: Moves) -> Mapping[int, str]:
+        if moves is UNMOVED or not self.ungraded:
+            return self.ungraded
+        moved_c = moves.positions(len(self)).tolist()
+        ungraded = dict(
+            zip(map(moved_c.__getitem__, self.ungraded), self.ungraded.values(), strict=True)
+        )
+        ungraded.pop(GONE, None)
+        return ungraded
 
     def _has_room_for(self, state: ClusterState) -> bool:
         allocatable = state.report.summary.allocatable if state.report else {}

@@ -22,6 +22,7 @@ from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.matching import Verdict, keys_not_carried
 from federation.model.pools.values import Pools
+from federation.model.positions import GONE, Moves
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 # So many are looked through whenever a binding is decided.
@@ -102,6 +103,22 @@ class FleetRooms:
             kinds=PoolKinds(),
             planned_c=np.zeros(size, dtype=np.bool_),
             special_c=np.zeros(size, dtype=np.bool_),
+            known_filled=_KnownCells(),
+            known_reported=_KnownCells(),
+        )
+
+    def after(self, moves: Moves) -> FleetRooms:
+        """Of the fleet after clusters left and came; newcomers have no pools yet."""
+        nobody = (None,) * len(moves.taken)
+        gone = [site.kind_p for position in moves.left if (site := self.sites[position])]
+        return FleetRooms(
+            sites=moves.items(self.sites, nobody),
+            settled=moves.items(self._all_settled(), nobody),
+            joint=(),
+            layers=self.layers.after(moves),
+            kinds=self.kinds.with_pools((), gone),
+            planned_c=moves.array(self.planned_c, newcomers=False),
+            special_c=moves.array(self.special_c, newcomers=False),
             known_filled=_KnownCells(),
             known_reported=_KnownCells(),
         )
@@ -235,9 +252,11 @@ class FleetRooms:
         0 where nothing is reported, or the pools cannot tell.
         """
         verdict_p = self.kinds.verdicts(requirements.node_claim)
-        most_cv = np.zeros((len(self), VIEWS), dtype=np.int64)
+        # The last one more is where those stand that left the fleet.
+        most_cv = np.zeros((len(self) + 1, VIEWS), dtype=np.int64)
         for layer in self.layers:
             most_cv[layer.position_c] = layer.room(requirements.request, verdict_p)
+        most_cv = most_cv[:GONE]
         most_cv[self.layers.unknown_c] = 0
         np.minimum(most_cv, MAX_REPLICAS, out=most_cv)
         return most_cv[:, View.FILLED].copy(), most_cv[:, View.SPREAD].copy()

@@ -6,7 +6,7 @@ Pure and immutable: a change costs what it changes, and what it copies of the ne
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ from federation.capacity.cells import COUNT, KIND, VIEWS, Residues, gathered, on
 from federation.capacity.packing import room_by_segment
 from federation.model.arrays import BoolArray, IntArray, LevelArray, read_only
 from federation.model.pools.matching import Verdict
+from federation.model.positions import GONE, Moves
 from federation.model.shapes import Shape, request_shape
 
 _Positions: TypeAlias = npt.NDArray[np.intp]
@@ -37,7 +38,8 @@ _Room: TypeAlias = tuple[LevelArray | None, IntArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layer:
-    """What is left in some clusters; newer layers may have some of them again.
+    """What is left in some clusters; newer layers may have some of them again, and those that left
+    the fleet stand nowhere (GONE).
 
     ``room_cv`` has how many replicas that holds, by what was asked: most decisions change a few
     clusters, and ask for what others asked for.
@@ -137,7 +139,8 @@ class Layers:
         layer_c[newest.position_c] = len(below)
         while below and len(newest.position_c) * _GROWTH >= len(below[-1].position_c):
             lower = below.pop()
-            (live_j,) = (layer_c[lower.position_c] == len(below)).nonzero()
+            is_live_j = (layer_c[lower.position_c] == len(below)) & (lower.position_c != GONE)
+            (live_j,) = is_live_j.nonzero()
             if len(live_j):
                 newest = _merged(lower, live_j, newest)
             layer_c[newest.position_c] = len(below)
@@ -149,6 +152,18 @@ class Layers:
         layer_c = self.layer_c.copy()
         layer_c[np.asarray(positions, dtype=np.intp)] = _NOWHERE
         return Layers(layers=self.layers, layer_c=layer_c, place_c=self.place_c)
+
+    def after(self, moves: Moves) -> Layers:
+        """Of the fleet after clusters left and came; nothing is known of newcomers."""
+        # What is nowhere stays there: that is the place after the last.
+        moved_c = np.append(moves.positions(len(self.layer_c)), GONE)
+        return Layers(
+            layers=tuple(
+                replace(layer, position_c=moved_c[layer.position_c]) for layer in self.layers
+            ),
+            layer_c=moves.array(self.layer_c, _NOWHERE),
+            place_c=moves.array(self.place_c, 0),
+        )
 
 
 def _merged(lower: Layer, live_j: _Positions, upper: Layer) -> Layer:

@@ -14,6 +14,8 @@
 - ``pod_request``: what one pod asks of its node: containers, init containers, sidecars, overhead,
   pod-level
 - ``pools``: what an agent's report says of free nodes: pools, cells, and the bounds they prove
+- ``positions``: where clusters stand in arrays by position, once some have left a fleet and
+  others have come
 - ``printable``: texts of others, made safe to show: nothing in them acts on a terminal, a log or
   a page
 - ``quantity``: Kubernetes quantity strings ("500m", "1.5Gi", "2e3"), read and written exactly

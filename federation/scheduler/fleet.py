@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from federation.model.arrays import BoolArray, IntArray, read_only
 from federation.model.cluster import Cluster, Taint
 from federation.model.errors import InvalidRequest
+from federation.model.positions import Moves
 from federation.model.workload import TargetCluster
 from federation.scheduler.recent import Recent
 
@@ -38,6 +41,28 @@ class Column(Generic[Value]):
         codes: dict[Value, int] = {}
         coded = [codes.setdefault(value, len(codes)) for value in values]
         return cls(code_c=read_only(np.array(coded, dtype=np.int64)), values=tuple(codes))
+
+    def after(self, moves: Moves, changes: Mapping[int, Value]) -> Column[Value]:
+        """The column after clusters moved, with newer values at some positions.
+
+        Exactly as it would be made anew: values in the order in which clusters have them first.
+        """
+        values = list(self.values)
+        code_c = moves.array(self.code_c, 0)
+        for position, value in changes.items():
+            if value not in values:
+                values.append(value)
+            code_c[position] = values.index(value)
+        if len(values) == 1 and len(code_c):
+            return Column(code_c=read_only(code_c), values=tuple(values))
+        first_v = np.full(len(values), len(code_c))
+        first_v[code_c[::-1]] = np.arange(len(code_c))[::-1]
+        order = np.argsort(first_v, kind="stable")[: int((first_v < len(code_c)).sum())]
+        rank_v = np.zeros(len(values), dtype=np.int64)
+        rank_v[order] = np.arange(len(order))
+        return Column(
+            code_c=read_only(rank_v[code_c]), values=tuple(values[v] for v in order.tolist())
+        )
 
     def __getitem__(self, position: int) -> Value:
         value: Value = self.values[int(self.code_c[position])]
@@ -102,6 +127,45 @@ class Fleet:
             apis=Column.of(cluster.api_enablements for cluster in ordered),
         )
 
+    def after(self, moves: Moves, changes: Mapping[int, Cluster]) -> Fleet:
+        """The fleet after clusters left and came, with those at some positions as they are now.
+
+        All newcomers are among them. Costs what changed, and copies of the arrays.
+        """
+        newcomers = [changes[position] for position in moves.taken]
+        names, clusters = self.names, list(moves.items(self.clusters, newcomers))
+        encoded_names, index = self.encoded_names, self.index
+        for position, cluster in changes.items():
+            clusters[position] = cluster
+        if moves.left or moves.taken:
+            names = moves.items(names, [cluster.name for cluster in newcomers])
+            encoded = [cluster.name.encode() for cluster in newcomers]
+            encoded_names = moves.items(encoded_names, encoded)
+            index = dict(zip(names, range(len(names)), strict=True))
+
+        def column(before: Column[Value], of: Callable[[Cluster], Value]) -> Column[Value]:
+            return before.after(moves, {c: of(cluster) for c, cluster in changes.items()})
+
+        unready = column(self.unready, _why_unready)
+        return Fleet(
+            clusters=tuple(clusters),
+            names=names,
+            encoded_names=encoded_names,
+            index=index,
+            ready_c=read_only(unready.where(lambda reason: not reason)),
+            lost_c=read_only(np.zeros(len(clusters), np.bool_)),
+            unready=unready,
+            provider=column(self.provider, attrgetter("provider")),
+            region=column(self.region, attrgetter("region")),
+            zones=column(self.zones, attrgetter("zones")),
+            taints=column(self.taints, attrgetter("taints")),
+            apis=column(self.apis, attrgetter("api_enablements")),
+            _labels={
+                key: column(values, partial(_label, key))
+                for key, values in self._labels.copy().items()
+            },
+        )
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -133,7 +197,7 @@ class Fleet:
         """The values of one label; None where a cluster does not carry it."""
         column = self._labels.get(key)
         if column is None:
-            column = Column.of(cluster.labels.get(key) for cluster in self.clusters)
+            column = Column.of(map(partial(_label, key), self.clusters))
             self._labels[key] = column
         return column
 
@@ -160,3 +224,7 @@ def _why_unready(cluster: Cluster) -> str:
     if not cluster.ready:
         return "is not Ready"
     return "is cordoned" if cluster.cordoned else ""
+
+
+def _label(key: str, cluster: Cluster) -> str | None:
+    return cluster.labels.get(key)

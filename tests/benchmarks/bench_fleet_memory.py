@@ -1,7 +1,8 @@
 """What a control plane needs for a large fleet: until it can decide, and how much memory.
 
-10,000 clusters of 64 cells and 100,000 bindings with reservations, nearly all of them echoed.
-Prints figures beside their goals.
+10,000 clusters of 64 cells and 100,000 bindings with reservations, nearly all of them echoed. Also
+how long the event loop is busy when a cluster of so many joins, changes or leaves. Prints figures
+beside their goals.
 
     bench_fleet_memory.py [CLUSTERS] [BINDINGS]
 """
@@ -10,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import statistics
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from federation.model.cluster import Cluster
@@ -27,6 +29,7 @@ from federation.model.placement import Binding, Placement, ReplicaScheduling, Sc
 from federation.model.reservations import Reservation
 from federation.model.shapes import Echo
 from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
+from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import StoredReservations
 from federation.services.packed_traces import packed_traces
 from federation.services.ports import NamedReport, NewDecision, Transaction
@@ -41,11 +44,13 @@ from tests.fleets import random_shapes
 
 CLUSTERS, BINDINGS = 10_000, 100_000
 START_GOAL_SECONDS, MEMORY_GOAL_BYTES = 15.0, 1.5 * 2**30
+CHANGE_GOAL_MILLIS = 5.0
 MOST_TARGETS = 5
 SHAPES = 500
 # Of every so many shares one is not seen by any agent yet.
 OPEN_EVERY = 20
 AT_ONCE = 1000
+CHANGES = 20
 PATIENT = ("--heartbeat-seconds=600",)
 
 T = TypeVar("T")
@@ -173,6 +178,39 @@ def show(what: str, figure: str, *, goal: str, kept: bool) -> None:
     print(f"  {what:28} {figure:>12}   goal {goal}: {'kept' if kept else 'MISSED'}")
 
 
+def show_changes(clusters: int) -> None:
+    """The fleet in memory alone: what the next reader of its snapshot pays for one change."""
+    nothing: Any = None
+    owner = FleetOwner(nothing)
+    for number in range(clusters):
+        name = cluster_name(number)
+        owner.put_cluster(Cluster(name=name, uid=f"uid-{name}"))
+        owner.put_report(name, capacity_report(number), 0.0)
+    numbers = list(range(0, clusters, max(1, clusters // CHANGES)))[:CHANGES]
+    changes: Mapping[str, Callable[[str], None]] = {
+        "joins": lambda name: owner.put_cluster(Cluster(name=f"{name}-new")),
+        "changes": lambda name: owner.put_cluster(
+            Cluster(name=name, uid=f"uid-{name}", labels={"team": name}, resource_version=2)
+        ),
+        "leaves": owner.remove,
+    }
+    assert len(owner.snapshot.names) == clusters
+    for what, change in changes.items():
+        millis = []
+        for number in numbers:
+            start = time.process_time()
+            change(cluster_name(number))
+            assert owner.snapshot.names
+            millis.append((time.process_time() - start) * 1000)
+        took = statistics.median(millis)
+        show(
+            f"a cluster {what}",
+            f"{took:.1f} ms",
+            goal=f"<= {CHANGE_GOAL_MILLIS:g} ms",
+            kept=took <= CHANGE_GOAL_MILLIS,
+        )
+
+
 def main(clusters: int, count: int) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder,
@@ -202,6 +240,7 @@ def main(clusters: int, count: int) -> None:
             goal=f"<= {MEMORY_GOAL_BYTES / 2**20:,.0f} MiB",
             kept=size <= MEMORY_GOAL_BYTES,
         )
+    show_changes(clusters)
 
 
 if __name__ == "__main__":

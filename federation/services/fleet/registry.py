@@ -38,6 +38,7 @@ from federation.services.telling import tell
 from federation.services.values import AgentFacts, AgentPresence, ClusterView, Placer
 
 NO_MODEL = ResourceModel()
+MOST_MOVED = 64
 
 # Told of every change after it was applied; again when a part of it had to wait for its turn.
 ChangeObserver = Callable[[Change], None]
@@ -469,15 +470,18 @@ class FleetOwner:
         self._rooms.clear()
 
     def _brought_up_to_date(self) -> FleetSnapshot:
-        if self._snapshot.positions.keys() != self._states.keys():
+        positions = self._snapshot.positions
+        left = {name for name in self._changed if name in positions and not self.has(name)}
+        came = {name for name in self._changed if name not in positions and self.has(name)}
+        if len(left) + len(came) > MOST_MOVED:
             return self._built_anew()
-        # One that came and went since is in neither.
         pictures = {
             name: self._picture(name, is_packed_anew=name in self._packed_anew)
             for name in self._changed
             if self.has(name)
         }
-        return self._snapshot.with_pictures(pictures, self._packed_anew & pictures.keys())
+        moved = self._snapshot.after(left, {name: pictures[name] for name in came})
+        return moved.with_pictures(pictures, self._packed_anew & pictures.keys())
 
     def _built_anew(self) -> FleetSnapshot:
         return FleetSnapshot.of(

@@ -6,7 +6,7 @@ Plain values, safe in any thread. Must not change once made.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ from federation.capacity.ledger import ClusterLedger
 from federation.capacity.many_rooms import UnpackedRoom
 from federation.capacity.reserve import FleetRooms
 from federation.model.cluster import Blindness, ClusterState
+from federation.model.positions import UNMOVED, Moves
 from federation.model.reservations import Outstanding
 from federation.scheduler.fleet import Column, Fleet
 from federation.services.values import ReportEvidence
@@ -122,6 +123,39 @@ class FleetSnapshot:
             unseen=Column.of(each.unseen for each in every),
         )
 
+    def after(self, left: Collection[str], came: Mapping[str, ClusterPicture]) -> FleetSnapshot:
+        """Without the clusters that left, and with those that came, whose rooms are still unknown.
+
+        What the others have only moves.
+        """
+        if not left and not came:
+            return self
+        gone = sorted(self.positions[name] for name in left)
+        names = list(Moves(left=gone).items(self.names, ()))
+        newcomers: dict[int, ClusterPicture] = {}
+        for name in sorted(came):
+            position = bisect_left(names, name)
+            names.insert(position, name)
+            newcomers[position] = came[name]
+        moves = Moves(left=gone, taken=list(newcomers))
+        states = {position: each.state for position, each in newcomers.items()}
+        fleet = self.fleet.after(moves, {c: each.cluster for c, each in states.items()})
+        ledgers = moves.items(self.ledgers, [each.ledger for each in newcomers.values()])
+        silent_after = [each.silent_after for each in newcomers.values()]
+        return replace(
+            self,
+            generation=_generation(fleet.names),
+            names=fleet.names,
+            positions=fleet.index,
+            fleet=fleet,
+            capacity=self.capacity.with_clusters(states, moves),
+            rooms=self.rooms.after(moves),
+            ledgers=ledgers,
+            outstanding=OutstandingByCluster(ledgers),
+            silent_after_c=moves.array(self.silent_after_c, silent_after),
+            unseen=self.unseen.after(moves, {c: each.unseen for c, each in newcomers.items()}),
+        )
+
     def with_pictures(
         self, changes: Mapping[str, ClusterPicture], rooms_of: Collection[str]
     ) -> FleetSnapshot:
@@ -131,38 +165,29 @@ class FleetSnapshot:
         """
         rooms = {self.positions[name]: changes[name].room for name in rooms_of}
         by_position = {self.positions[name]: each for name, each in changes.items()}
-        states = {}
+        states, clusters = {}, {}
         ledgers, silent_after_c = list(self.ledgers), self.silent_after_c.copy()
         newly_unseen: dict[int, str] = {}
-        respecified = False
         for position, each in by_position.items():
             before = self.states[position]
             if each.state is not before:
                 states[position] = each.state
-            respecified |= each.state.cluster != before.cluster
+            if each.state.cluster != before.cluster:
+                clusters[position] = each.state.cluster
             ledgers[position] = each.ledger
             silent_after_c[position] = each.silent_after
             if each.unseen != self.unseen[position]:
                 newly_unseen[position] = each.unseen
-        capacity = self.capacity.with_clusters(states) if states else self.capacity
-        fleet = self.fleet
-        if respecified:
-            fleet = Fleet.of([state.cluster for state in capacity.states])
         return replace(
             self,
-            fleet=fleet,
-            capacity=capacity,
+            fleet=self.fleet.after(UNMOVED, clusters) if clusters else self.fleet,
+            capacity=self.capacity.with_clusters(states) if states else self.capacity,
             rooms=self.rooms.with_rooms(rooms) if rooms else self.rooms,
             ledgers=tuple(ledgers),
             outstanding=self._waiting(rooms, ledgers),
             silent_after_c=silent_after_c,
-            unseen=self._unseen_with(newly_unseen),
+            unseen=self.unseen.after(UNMOVED, newly_unseen) if newly_unseen else self.unseen,
         )
-
-    def _unseen_with(self, changes: Mapping[int, str]) -> Column[str]:
-        if not changes:
-            return self.unseen
-        return Column.of(changes.get(c, self.unseen[c]) for c in range(len(self.names)))
 
     def with_promises(
         self, rooms: FleetRooms, changes: Mapping[int, ClusterLedger]

@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.fleet_rooms import FleetRooms
 from federation.model.cluster import CapacityReport, Cluster, ReportedPool, ReportedPools
 from federation.model.errors import NotFound
-from federation.model.estimate import EstimateOptions
+from federation.model.estimate import EstimateOptions, Source
 from federation.model.reservations import Share
 from federation.model.workload import ReplicaRequirements
+from federation.scheduler.fleet import Fleet
 from federation.services.estimates.availability import answer
+from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterShares, ReportAdvanced
 from federation.services.members.join import Registration
@@ -32,6 +35,8 @@ CHANGES = st.one_of(
     st.tuples(st.just("cluster"), NAMES, st.integers(0, 5)),
     st.tuples(st.just("report"), NAMES, st.integers(1, 5)),
     st.tuples(st.just("facts"), NAMES, st.integers(0, 1)),
+    st.tuples(st.just("promise"), NAMES, st.integers(1, 5)),
+    st.tuples(st.just("leave"), NAMES, st.just(0)),
     st.tuples(st.just("read"), st.just(""), st.just(0)),
 )
 
@@ -44,16 +49,28 @@ def owner() -> FleetOwner:
 
 def put(owner: FleetOwner, kind: str, name: str, number: int) -> None:
     if kind == "read":
-        assert owner.snapshot is owner.snapshot
+        # Labels that were asked for once are brought up to date as well.
+        assert len(owner.snapshot.fleet.label("n").code_c) == len(owner.snapshot.names)
+        asked = ReplicaRequirements(request={"cpu": 300})
+        answer(owner.snapshot, owner.known_estimates, [asked], None, EstimateOptions(), 9.0)
         return
-    if kind == "cluster" or name not in owner.snapshot.positions:
+    if kind == "leave":
+        owner.remove(name)
+        return
+    if kind == "cluster" or not owner.has(name):
         owner.put_cluster(
             Cluster(
                 name=name, region=f"r{number}", labels={"n": str(number)}, resource_version=number
             )
         )
     if kind == "report":
-        owner.put_report(name, make_report(number, cpu_millis=number * 1000), float(number))
+        graded = {4: number} if number % 2 else None
+        report = make_report(number, cpu_millis=number * 1000, grades=graded)
+        owner.put_report(name, report, float(number))
+    if kind == "promise":
+        share = Share(requirements=ReplicaRequirements(request={"cpu": number}), replicas=number)
+        shares = ClusterShares(version=owner.ledger(name).version + 1, shares=(share,))
+        owner.apply(BindingChanged(namespace="", name="x", clusters={name: shares}))
     if kind == "facts":
         apis = frozenset({("v1", "Pod")}) if number else None
         owner.put_facts(name, AgentFacts(api_enablements=apis))
@@ -67,16 +84,51 @@ def test_a_fleet_brought_up_to_date_equals_one_built_anew(
     owner = FleetOwner(PostgresStore(create_engine("postgresql://unused")))
     for change in changes:
         put(owner, *change)
-    snapshot = owner.snapshot
-    assert list(snapshot.names) == sorted(snapshot.names)
-    assert snapshot.positions == {name: place for place, name in enumerate(snapshot.names)}
-    assert snapshot.states == tuple(owner.view(name).state for name in snapshot.names)
-    assert snapshot.fleet.clusters == tuple(state.cluster for state in snapshot.states)
-    anew = FleetCapacity.of(snapshot.states)
+    snapshot, names = owner.snapshot, owner.snapshot.names
+    assert list(names) == sorted(names)
+    assert snapshot.positions == {name: place for place, name in enumerate(names)}
+    assert snapshot.states == tuple(owner.view(name).state for name in names)
+    assert snapshot.ledgers == tuple(map(owner.ledger, names))
+    assert {c: snapshot.outstanding[c] for c in snapshot.outstanding} == {
+        c: ledger.outstanding() for c, ledger in enumerate(snapshot.ledgers) if ledger.is_open
+    }
+    fleet = Fleet.of(state.cluster for state in snapshot.states)
+    assert columns(snapshot.fleet) == columns(fleet)
+    capacity = FleetCapacity.of(snapshot.states)
     for resource in ("cpu", "memory", "pods"):
-        kept, built = snapshot.capacity.free(resource), anew.free(resource)
-        assert (kept is None) or (built is None) or np.array_equal(kept, built)
-    assert np.array_equal(snapshot.capacity.reported_c, anew.reported_c)
+        kept, built = snapshot.capacity.free(resource), capacity.free(resource)
+        nothing_c = np.zeros(len(names))
+        assert np.array_equal(
+            nothing_c if kept is None else kept, nothing_c if built is None else built
+        )
+    assert np.array_equal(snapshot.capacity.reported_c, capacity.reported_c)
+    assert snapshot.capacity.ungraded == capacity.ungraded
+    rooms = FleetRooms.of(owner.view(name).room for name in names)
+    asked = ReplicaRequirements(request={"cpu": 300})
+    for kept, built in zip(
+        snapshot.rooms.most_by_view(asked), rooms.most_by_view(asked), strict=True
+    ):
+        assert kept.tolist() == built.tolist()
+    assert snapshot.rooms.special_c.tolist() == rooms.special_c.tolist()
+    for options in (EstimateOptions(), EstimateOptions(highest=Source.MODELS)):
+        ours = answer(snapshot, owner.known_estimates, [asked], None, options, 9.0)
+        anew = answer(snapshot, KnownEstimates(), [asked], None, options, 9.0)
+        (ours_c,), (anew_c,) = ours.estimates, anew.estimates
+        assert ours_c.replicas_c.tolist() == anew_c.replicas_c.tolist()
+        assert ours_c.source_c.tolist() == anew_c.source_c.tolist()
+
+
+def columns(fleet: Fleet) -> list[object]:
+    """All that decisions read of a fleet, comparable."""
+    every = (fleet.unready, fleet.provider, fleet.region, fleet.zones, fleet.taints, fleet.apis)
+    return [
+        fleet.clusters,
+        fleet.names,
+        fleet.encoded_names,
+        fleet.index,
+        fleet.ready_c.tolist(),
+        *[(each.code_c.tolist(), each.values) for each in (*every, fleet.label("n"))],
+    ]
 
 
 def test_a_snapshot_does_not_change_when_the_fleet_does(owner: FleetOwner) -> None:
