@@ -25,12 +25,11 @@ Must stay empty of imports.
 - ``lease``: the lease by which one of several binders is the one that binds
 - ``live``: the source of an agent inside, or beside, a running cluster
 - ``nodes``: one cluster's nodes and pods as values: only what capacity and placement depend on
+- ``options``: the table of an agent's settings: how each is read by itself
 - ``placing``: which nodes a share gets, and what it takes for its pods to be bound there
 - ``reports``: what a cluster reports, as a document: printed by ``estimator report``, read by
   ``--report``
 - ``scoring_config``: reads the scoring configuration people already have into strategies
-- ``scoring_settings``: settings of an agent's scorers: the extender, the binder, and what both
-  score by
 - ``settings``: settings of a running agent, checked together
 - ``sight``: whether the agent sees its cluster as it is: what every watch says of itself, put
   together

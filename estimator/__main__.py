@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,82 +21,23 @@ from estimator.agent import WatchedCluster
 from estimator.cases import answers
 from estimator.estimation.capacity import NodeSet
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
+from estimator.options import OPTIONS
 from estimator.reports import document_of
-from estimator.settings import RunSettings, read_config, run_settings
+from estimator.settings import RunSettings, run_settings
 from estimator.sources import parse_dump
+from federation.codec import document_files
 from federation.model.errors import FederationError, InvalidRequest
 from federation.model.grades import DEFAULT_MODEL
-from federation.model.pools.values import MAX_BUDGET, MIN_BUDGET
+from federation.model.pools.values import DEFAULT_BUDGET, MAX_BUDGET, MIN_BUDGET
 from federation.model.resources import amounts_of
 from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.runtime import flags
+from federation.runtime.options import LoadedOptions
 from federation.runtime.terminal import OneLineFormatter, json_text, say, say_lines, yaml_text
-from federation.runtime.variables import unknown_variables
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 BUDGET = click.IntRange(MIN_BUDGET, MAX_BUDGET)
-NUMBERS = {"karmada_port": click.IntRange(1, 65535), "pool_budget": BUDGET}
-ANY_FILE = click.Path(dir_okay=False, path_type=Path)
-SETTINGS = {
-    "cluster": "Name the cluster has in the control plane.",
-    "endpoint": "HOST:PORT of the control plane; may be repeated: they are dialled in turn.",
-    "join_token": "Single-use token to join with; not needed again once joined.",
-    "join_token_file": "A file with that token.",
-    "ca_url": "Where the control plane's CA certificate is fetched.",
-    "ca_sha256": "SHA-256 of that certificate (DER), in hex.",
-    "ca_file": "CA certificate in PEM, instead of fetching it.",
-    "credential_file": "Where the credential is kept [default: agent-CLUSTER.json in "
-    "$XDG_STATE_HOME/fedsched or ~/.local/state/fedsched].",
-    "credential_secret": "NAMESPACE/NAME of a Secret to keep it in, instead of a file.",
-    "insecure": "Plain text, to a loopback address only.",
-    "from": "A file that 'kubectl get nodes,pods -A -o json' printed, instead of a live cluster; "
-    "read again when it changes.",
-    "kubeconfig": "Kubeconfig of the cluster [default: the pod's service account, else the user's "
-    "kubeconfig].",
-    "report": "A report, or a list of them to step through, instead of a cluster.",
-    "count_unschedulable_nodes": "Count every node as capacity, as Karmada does.",
-    "pool_budget": "Cells that a report may describe the free nodes by [default: 256].",
-    "pool_labels": "Node labels to tell pools apart by, KEY,KEY, before arch, os, zone and "
-    "instance type.",
-    "karmada_port": "Serve Karmada's accurate estimator on this port; without --endpoint, only "
-    "that.",
-    "karmada_host": "Address for that port [default: every address with TLS, else 127.0.0.1].",
-    "karmada_tls_cert": "Certificate of that port, in PEM.",
-    "karmada_tls_key": "Its key, in PEM.",
-    "karmada_client_ca": "CA in PEM: callers of that port must show a certificate of it.",
-    "health_listen": "Serve /livez and /readyz on HOST:PORT, in plain HTTP.",
-    "scoring_config": "What nodes are chosen by, whoever asks: KubeSchedulerConfiguration, a "
-    "legacy Policy or Volcano's scheduler.conf [default: MostAllocated].",
-    "extender_listen": "Serve kube-scheduler's HTTP extender on HOST:PORT.",
-    "extender_tls_cert": "Certificate of the extender, in PEM; needed beyond loopback.",
-    "extender_tls_key": "Its key, in PEM.",
-    "extender_client_ca": "CA in PEM: callers must show a certificate of it; to bind they have to, "
-    "beyond loopback.",
-    "binder": "Bind pending pods whose schedulerName is fedsched-binpack.",
-    "binder_namespace": "Where the lease is by which one of several binders binds "
-    "[default: fedsched].",
-}
-SWITCHES = frozenset({"binder", "count_unschedulable_nodes", "insecure"})
-FILES = frozenset(
-    {
-        "ca_file",
-        "credential_file",
-        "extender_client_ca",
-        "extender_tls_cert",
-        "extender_tls_key",
-        "from",
-        "join_token_file",
-        "karmada_client_ca",
-        "karmada_tls_cert",
-        "karmada_tls_key",
-        "kubeconfig",
-        "report",
-        "scoring_config",
-    }
-)
-
-PREFIX = "ESTIMATOR_"
-
-Command = Callable[..., None]
+HELP = {option.name: option.help for option in OPTIONS}
 
 
 def example(*lines: str) -> str:
@@ -104,37 +45,25 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def agent_options(command: Command) -> Command:
-    """The options of a running agent: flag, else ESTIMATOR_ variable, else --config's file."""
-    for name, text in reversed(SETTINGS.items()):
-        flag = "--" + name.replace("_", "-")
-        variable = f"{PREFIX}{name.upper()}"
-        if name in SWITCHES:
-            option = click.option(flag, name, is_flag=True, envvar=variable, help=text)
-        elif name == "endpoint":
-            option = click.option(flag, name, multiple=True, envvar=variable, help=text)
-        else:
-            kind = ANY_FILE if name in FILES else NUMBERS.get(name, click.STRING)
-            option = click.option(flag, name, type=kind, envvar=variable, help=text)
-        command = option(command)
-    return click.option(
-        "--config",
-        type=ANY_FILE,
-        envvar="ESTIMATOR_CONFIG",
-        is_eager=True,
-        expose_value=False,
-        callback=_take_config,
-        help="YAML file of settings: the names of the options, with underscores.",
-    )(command)
+def load(config: Path | None, given: Mapping[str, Any]) -> LoadedOptions:
+    """The options of a command, each checked by itself: flag, else variable, else --config's file.
 
-
-def _take_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
-    if path is None:
-        return
+    Raises click.UsageError.
+    """
+    named = config or os.environ.get(OPTIONS.config_variable)
     try:
-        context.default_map = read_config(path, SETTINGS)
+        document = document_files.document_of(Path(named)) if named else {}
     except InvalidRequest as error:
         raise click.UsageError(error.message) from error
+    loaded = OPTIONS.load(
+        flags=given, environment=os.environ, document=document, source=str(named or "")
+    )
+    for warning in loaded.warnings:
+        say(f"estimator: warning: {warning}", err=True)
+    return loaded
+
+
+with_settings = flags.with_flags(OPTIONS, load)
 
 
 @click.group(
@@ -152,15 +81,15 @@ def cli() -> None:
         "estimator run --cluster member1 --karmada-port 10352",
     )
 )
-@agent_options
-def run(**values: Any) -> None:
+@with_settings
+def run(loaded: LoadedOptions) -> None:
     """Report to the control plane, and answer it and Karmada, until stopped.
 
     Settings come from flags, then ESTIMATOR_ variables, then the file of --config.
     """
     from estimator.app import run as run_agent  # noqa: PLC0415 - only agents need the slow client
 
-    settings = _settings(values)
+    settings = _checked(loaded)
     _log_to_stderr()
     asyncio.run(_until_signalled(lambda stopping: run_agent(settings, stopping)))
 
@@ -171,12 +100,12 @@ def run(**values: Any) -> None:
         "  --ca-url http://cp.example:7080/ca.pem --ca-sha256 HEX",
     )
 )
-@agent_options
-def join(**values: Any) -> None:
+@with_settings
+def join(loaded: LoadedOptions) -> None:
     """Only join: exchange the token for a credential, and keep it for later runs."""
     from estimator.app import join as join_cluster  # noqa: PLC0415 - only agents need the slow client
 
-    settings = _settings(values)
+    settings = _checked(loaded)
     if not settings.endpoints:
         raise click.UsageError("--endpoint: is required")
     if not (settings.join_token or settings.join_token_file):
@@ -185,21 +114,31 @@ def join(**values: Any) -> None:
     say(f"{settings.cluster} joined; {kept_in}")
 
 
+@cli.command("show-config", epilog=example("estimator show-config -o yaml"))
+@click.option(
+    "-o", "output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Format."
+)
+@with_settings
+def show_config(loaded: LoadedOptions, output: str) -> None:
+    """Print every setting of an agent and where it came from, secrets masked."""
+    if loaded.violations:
+        raise click.UsageError(InvalidRequest(loaded.violations).message)
+    flags.show_config(loaded, output)
+
+
 @cli.command(
     epilog=example(
         "kubectl get nodes,pods -A -o json > cluster.json",
         "estimator report --from cluster.json -o json",
     )
 )
-@click.option("--from", "dump", type=EXISTING_FILE, required=True, help=SETTINGS["from"])
+@click.option("--from", "dump", type=EXISTING_FILE, required=True, help=HELP["from"])
 @click.option(
     "-o", "output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Format."
 )
-@click.option(
-    "--count-unschedulable-nodes", is_flag=True, help=SETTINGS["count_unschedulable_nodes"]
-)
-@click.option("--pool-budget", type=BUDGET, default=256, help=SETTINGS["pool_budget"])
-@click.option("--pool-labels", default="", help=SETTINGS["pool_labels"])
+@click.option("--count-unschedulable-nodes", is_flag=True, help=HELP["count_unschedulable_nodes"])
+@click.option("--pool-budget", type=BUDGET, default=DEFAULT_BUDGET, help=HELP["pool_budget"])
+@click.option("--pool-labels", default="", help=HELP["pool_labels"])
 def report(
     dump: Path,
     output: str,
@@ -228,7 +167,7 @@ def report(
         "estimator estimate --from cluster.json --request cpu=1,memory=2Gi --selector disk=ssd"
     )
 )
-@click.option("--from", "dump", type=EXISTING_FILE, help=SETTINGS["from"])
+@click.option("--from", "dump", type=EXISTING_FILE, help=HELP["from"])
 @click.option("--request", help="What one replica asks for, as cpu=1,memory=2Gi.")
 @click.option("--selector", multiple=True, help="Node label KEY=VALUE; may be given several times.")
 @click.option("--cases", type=EXISTING_FILE, help="Clusters and questions, one JSON object a line.")
@@ -304,12 +243,9 @@ def _print_report(document: dict[str, Any]) -> None:
     say("grades: " + ", ".join(f"{each['grade']}: {each['count']}" for each in counts))
 
 
-def _settings(values: dict[str, Any]) -> RunSettings:
-    known = (f"{PREFIX}{name.upper()}" for name in ("config", *SETTINGS))
-    for warning in unknown_variables(os.environ, PREFIX, known):
-        say(f"estimator: warning: {warning}", err=True)
+def _checked(loaded: LoadedOptions) -> RunSettings:
     try:
-        return run_settings(values, _state_directory())
+        return run_settings(loaded, _state_directory())
     except InvalidRequest as error:
         raise click.UsageError(error.message) from error
 

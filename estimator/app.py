@@ -19,7 +19,7 @@ from estimator.agent import Agent, WatchedCluster
 from estimator.binder.binder import SCHEDULER_NAME, Binder
 from estimator.binder.election import Election
 from estimator.binpack.strategy import Strategy
-from estimator.control_plane.channel import Dialler, Endpoint
+from estimator.control_plane.channel import Dialler
 from estimator.control_plane.enrolment import ClusterIdentity
 from estimator.control_plane.stream import Speaker, keep_connected, wait_until
 from estimator.credential import CredentialFile, CredentialStore, KeptCredential
@@ -36,10 +36,10 @@ from estimator.live import LiveSource
 from estimator.placing.place import MOST_ALLOCATED
 from estimator.scoring_config.choice import strategy_for
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
-from estimator.scoring_settings import ExtenderSettings
-from estimator.settings import RunSettings
+from estimator.settings import ExtenderSettings, RunSettings
 from estimator.sources import ClusterSource, DumpSource, ScriptSource
 from federation.model.errors import InvalidRequest, PreconditionFailed, Unauthenticated, Unavailable
+from federation.runtime.addresses import Address
 from federation.runtime.backoff import Backoff, uniform
 
 # So long pods wait for a control plane that is away, when an agent starts.
@@ -168,7 +168,7 @@ async def _serve_karmada(
         await serve_karmada(settings, estimator, stopping)
 
 
-async def _tell_health(listen: Endpoint, source: ClusterSource, stopping: asyncio.Event) -> None:
+async def _tell_health(listen: Address, source: ClusterSource, stopping: asyncio.Event) -> None:
     """Be alive at once, and ready once the first picture is whole and while it is seen."""
     ready = asyncio.Event()
     server = HealthServer(

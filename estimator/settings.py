@@ -1,39 +1,68 @@
 """Settings of a running agent, checked together.
 
-Must not read the environment, the command line or the clock; a YAML file only when named.
+Must not read the environment, the command line or the clock: they are passed in.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import yaml
-
-from estimator.control_plane.channel import Endpoint
-from estimator.control_plane.trust import parse_fingerprint
 from estimator.credential import SecretName
 from estimator.estimation.capacity import NodeSet
 from estimator.karmada.server import KarmadaSettings
-from estimator.scoring_settings import ScoringSettings, scoring_settings
-from federation.codec.ranges import is_cluster_name
+from estimator.options import DEFAULT_NAMESPACE
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.pools.values import DEFAULT_BUDGET
+from federation.runtime.addresses import Address
+from federation.runtime.options import LoadedOptions
 
 EXCLUSIVE: Final = (
-    ("--from", "--kubeconfig", "--report"),
-    ("--credential-file", "--credential-secret"),
-    ("--join-token", "--join-token-file"),
+    ("from", "kubeconfig", "report"),
+    ("credential_file", "credential_secret"),
+    ("join_token", "join_token_file"),
 )
 # An agent must have one of these to do.
 WORK: Final = ("endpoint", "karmada_port", "extender_listen", "binder")
-DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 LOOPBACK: Final = "127.0.0.1"
 EVERY_ADDRESS: Final = "::"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderSettings:
+    """Where kube-scheduler finds the extender. Plain text without a certificate, in PEM.
+
+    With ``client_ca`` only callers with one of its certificates are heard.
+    """
+
+    listen: Address
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
+
+    @property
+    def may_bind(self) -> bool:
+        """Whether callers are known well enough to bind pods for them."""
+        return self.listen.is_loopback or self.client_ca is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringSettings:
+    """``configuration`` is a file in any of the formats people have; None: MostAllocated."""
+
+    configuration: Path | None = None
+    extender: ExtenderSettings | None = None
+    binder: bool = False
+    binder_namespace: str = DEFAULT_NAMESPACE
+
+    @property
+    def placer(self) -> str:
+        """Who puts pods on nodes by what was promised, as the control plane is told."""
+        if self.binder:
+            return "binder"
+        return "none" if self.extender is None else "extender"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +77,7 @@ class RunSettings:
     """
 
     cluster: str
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[Address, ...]
     credential_file: Path
     credential_secret: SecretName | None = None
     join_token: str = ""
@@ -64,7 +93,7 @@ class RunSettings:
     pool_budget: int = DEFAULT_BUDGET
     pool_labels: tuple[str, ...] = ()
     karmada: KarmadaSettings | None = None
-    health: Endpoint | None = None
+    health: Address | None = None
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
 
     @property
@@ -73,89 +102,50 @@ class RunSettings:
         return tuple(map(str, self.endpoints))
 
 
-def run_settings(values: dict[str, Any], state_directory: Path) -> RunSettings:
-    """Settings out of parsed options, by option name. Raises InvalidRequest with all that is wrong.
+def run_settings(loaded: LoadedOptions, state_directory: Path) -> RunSettings:
+    """Settings out of the agent's options. Raises InvalidRequest with all that is wrong.
 
     The credential file's default lies in ``state_directory``.
     """
-    violations: list[Violation] = []
-    cluster = values["cluster"] or ""
-    if not is_cluster_name(cluster):
-        rule = "must be at most 48 lower-case letters, digits and '-'" if cluster else "is required"
-        violations.append(Violation(field="--cluster", rule=rule))
-    endpoints = []
-    for text in values["endpoint"]:
-        try:
-            endpoints.append(Endpoint.parse(text))
-        except InvalidRequest as error:
-            violations += error.violations
-    if not any(values[name] for name in WORK):
-        violations.append(Violation(field="--endpoint", rule="is required"))
-    fingerprint = ""
-    if values["ca_sha256"]:
-        try:
-            fingerprint = parse_fingerprint(values["ca_sha256"])
-        except InvalidRequest as error:
-            violations += error.violations
-    violations += _trust_violations(values, endpoints)
-    secret = _secret(values, violations)
-    violations += _karmada_violations(values)
-    health = _health(values, violations)
-    scoring = scoring_settings(values, violations)
-    for exclusive in EXCLUSIVE:
-        given = [flag for flag in exclusive if values[_option(flag)]]
-        if len(given) > 1:
-            violations.append(Violation(field=", ".join(given), rule="exclude each other"))
+    violations = [*loaded.violations, *_violations(loaded)]
     if violations:
         raise InvalidRequest(violations)
+    values = loaded.values
+    node_set = NodeSet.EVERY if values["count_unschedulable_nodes"] else NodeSet.SCHEDULABLE
     return RunSettings(
-        cluster=cluster,
-        endpoints=tuple(endpoints),
-        credential_file=values["credential_file"] or state_directory / f"agent-{cluster}.json",
-        credential_secret=secret,
-        join_token=values["join_token"] or "",
+        cluster=values["cluster"],
+        endpoints=values["endpoint"],
+        credential_file=values["credential_file"]
+        or state_directory / f"agent-{values['cluster']}.json",
+        credential_secret=values["credential_secret"],
+        join_token=values["join_token"],
         join_token_file=values["join_token_file"],
-        ca_url=values["ca_url"] or "",
-        ca_sha256=fingerprint,
+        ca_url=values["ca_url"],
+        ca_sha256=values["ca_sha256"],
         ca_file=values["ca_file"],
         insecure=values["insecure"],
         dump=values["from"],
         kubeconfig=values["kubeconfig"],
         report=values["report"],
-        node_set=NodeSet.EVERY if values["count_unschedulable_nodes"] else NodeSet.SCHEDULABLE,
-        pool_budget=values["pool_budget"] or DEFAULT_BUDGET,
-        pool_labels=tuple(filter(None, (values["pool_labels"] or "").split(","))),
-        karmada=_karmada(values) if values["karmada_port"] else None,
-        health=health,
-        scoring=scoring,
+        node_set=node_set,
+        pool_budget=values["pool_budget"],
+        pool_labels=values["pool_labels"],
+        karmada=_karmada(loaded),
+        health=values["health_listen"],
+        scoring=ScoringSettings(
+            configuration=values["scoring_config"],
+            extender=_extender(loaded),
+            binder=values["binder"],
+            binder_namespace=values["binder_namespace"],
+        ),
     )
 
 
-def _secret(values: dict[str, Any], violations: list[Violation]) -> SecretName | None:
-    text = values["credential_secret"]
-    if not text:
-        return None
-    namespace, _, name = text.partition("/")
-    if not (DNS_LABEL.fullmatch(namespace) and DNS_SUBDOMAIN.fullmatch(name)):
-        rule = f"must be NAMESPACE/NAME; it is {text!r}"
-        violations.append(Violation(field="--credential-secret", rule=rule))
-    return SecretName(namespace=namespace, name=name)
-
-
-def _health(values: dict[str, Any], violations: list[Violation]) -> Endpoint | None:
-    if not values["health_listen"]:
-        return None
-    try:
-        return Endpoint.parse(values["health_listen"])
-    except InvalidRequest as error:
-        violations += [
-            Violation(field="--health-listen", rule=each.rule) for each in error.violations
-        ]
-        return None
-
-
-def _karmada(values: dict[str, Any]) -> KarmadaSettings:
+def _karmada(loaded: LoadedOptions) -> KarmadaSettings | None:
     """Plain text stays on this machine unless another address is named."""
+    values = loaded.values
+    if not values["karmada_port"]:
+        return None
     tls = values["karmada_tls_cert"] is not None
     return KarmadaSettings(
         host=values["karmada_host"] or (EVERY_ADDRESS if tls else LOOPBACK),
@@ -166,68 +156,86 @@ def _karmada(values: dict[str, Any]) -> KarmadaSettings:
     )
 
 
-def _karmada_violations(values: dict[str, Any]) -> list[Violation]:
-    violations = []
-    options = ("--karmada-host", "--karmada-tls-cert", "--karmada-tls-key", "--karmada-client-ca")
-    given = [flag for flag in options if values[_option(flag)]]
-    if given and not values["karmada_port"]:
-        violations.append(Violation(field=given[0], rule="needs --karmada-port"))
-    if ("--karmada-tls-cert" in given) != ("--karmada-tls-key" in given):
-        rule = "--karmada-tls-cert and --karmada-tls-key go together"
-        violations.append(Violation(field="--karmada-tls-cert", rule=rule))
-    if "--karmada-client-ca" in given and "--karmada-tls-cert" not in given:
-        rule = "needs --karmada-tls-cert: clients show certificates over TLS only"
-        violations.append(Violation(field="--karmada-client-ca", rule=rule))
-    return violations
+def _extender(loaded: LoadedOptions) -> ExtenderSettings | None:
+    values = loaded.values
+    if not values["extender_listen"]:
+        return None
+    return ExtenderSettings(
+        listen=values["extender_listen"],
+        tls_cert=values["extender_tls_cert"],
+        tls_key=values["extender_tls_key"],
+        client_ca=values["extender_client_ca"],
+    )
 
 
-def _trust_violations(values: dict[str, Any], endpoints: Sequence[Endpoint]) -> list[Violation]:
-    pinned = [flag for flag in ("--ca-url", "--ca-sha256") if values[_option(flag)]]
-    violations = []
+def _violations(loaded: LoadedOptions) -> Iterator[Violation]:
+    """The rules between settings that are broken."""
+    if not loaded.is_given("cluster"):
+        yield Violation(field="--cluster", rule="is required")
+    if not any(map(loaded.is_given, WORK)):
+        yield Violation(field="--endpoint", rule="is required")
+    for exclusive in EXCLUSIVE:
+        given = [loaded.name_of(name) for name in exclusive if loaded.is_given(name)]
+        if len(given) > 1:
+            yield Violation(field=", ".join(given), rule="exclude each other")
+    yield from _trust_violations(loaded)
+    yield from _tls_violations(loaded, "karmada", "karmada_port")
+    yield from _tls_violations(loaded, "extender", "extender_listen")
+    if loaded.is_given("karmada_host") and not loaded.is_given("karmada_port"):
+        yield Violation(field=loaded.name_of("karmada_host"), rule="needs --karmada-port")
+    yield from _scoring_violations(loaded)
+
+
+def _trust_violations(loaded: LoadedOptions) -> Iterator[Violation]:
+    pinned = [name for name in ("ca_url", "ca_sha256") if loaded.is_given(name)]
     if len(pinned) == 1:
         rule = "--ca-url and --ca-sha256 go together: what is fetched is trusted by its fingerprint"
-        violations.append(Violation(field=pinned[0], rule=rule))
-    if pinned and values["ca_file"]:
+        yield Violation(field=loaded.name_of(pinned[0]), rule=rule)
+    if pinned and loaded.is_given("ca_file"):
         rule = "excludes --ca-url and --ca-sha256: choose one way to trust"
-        violations.append(Violation(field="--ca-file", rule=rule))
-    if values["insecure"]:
-        if pinned or values["ca_file"]:
+        yield Violation(field=loaded.name_of("ca_file"), rule=rule)
+    if loaded.values["insecure"]:
+        insecure = loaded.name_of("insecure")
+        if pinned or loaded.is_given("ca_file"):
             rule = "excludes --ca-url, --ca-sha256 and --ca-file: plain text has no certificate"
-            violations.append(Violation(field="--insecure", rule=rule))
-        violations += [
-            Violation(
-                field="--insecure",
-                rule=f"plain text goes to loopback addresses only, not to {endpoint}",
-            )
-            for endpoint in endpoints
-            if not endpoint.is_loopback
-        ]
-    return violations
+            yield Violation(field=insecure, rule=rule)
+        for endpoint in loaded.values["endpoint"]:
+            if not endpoint.is_loopback:
+                rule = f"plain text goes to loopback addresses only, not to {endpoint}"
+                yield Violation(field=insecure, rule=rule)
 
 
-def _option(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
+def _tls_violations(loaded: LoadedOptions, server: str, listen: str) -> Iterator[Violation]:
+    """Of a server of the agent's, by what its settings begin with."""
+    cert, key, client_ca = (f"{server}_{name}" for name in ("tls_cert", "tls_key", "client_ca"))
+    flag = {name: loaded.options[name].flag for name in (cert, key, listen)}
+    given = [name for name in (cert, key) if loaded.is_given(name)]
+    if given and not loaded.is_given(listen):
+        yield Violation(field=loaded.name_of(given[0]), rule=f"needs {flag[listen]}")
+    if len(given) == 1:
+        rule = f"{flag[cert]} and {flag[key]} go together"
+        yield Violation(field=loaded.name_of(given[0]), rule=rule)
+    if loaded.is_given(client_ca) and cert not in given:
+        rule = f"needs {flag[cert]}: clients show certificates over TLS only"
+        yield Violation(field=loaded.name_of(client_ca), rule=rule)
 
 
-def read_config(path: Path, names: Collection[str]) -> dict[str, Any]:
-    """Settings by option name from a YAML file. Raises InvalidRequest."""
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest.of(str(path), f"cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        # The library quotes the line, which may hold a token.
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark is not None else ""
-        raise InvalidRequest.of(f"{path}{where}", "is not YAML that can be read") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise InvalidRequest.of(str(path), "must hold settings by name, as cluster: member1")
-    unknown = [str(key) for key in document if key not in names]
-    if unknown:
-        rule = f"unknown settings {', '.join(unknown)}; settings are {', '.join(names)}"
-        raise InvalidRequest.of(str(path), rule)
-    if isinstance(document.get("endpoint"), str):
-        document["endpoint"] = [document["endpoint"]]
-    return document
+def _scoring_violations(loaded: LoadedOptions) -> Iterator[Violation]:
+    given = {name for name in loaded.options if loaded.is_given(name)}
+    listen = loaded.values["extender_listen"]
+    if listen and not listen.is_loopback and "extender_tls_cert" not in given:
+        rule = (
+            f"plain text is served on loopback addresses only, not on {listen}: give "
+            "--extender-tls-cert and its key"
+        )
+        yield Violation(field=loaded.name_of("extender_listen"), rule=rule)
+    if "binder" in given and given & {"from", "report"}:
+        rule = "needs a live cluster, not a file"
+        yield Violation(field=loaded.name_of("binder"), rule=rule)
+    if "scoring_config" in given and not given & {"endpoint", "extender_listen", "binder"}:
+        rule = "needs --endpoint, --extender-listen or --binder"
+        yield Violation(field=loaded.name_of("scoring_config"), rule=rule)
+    for name in ("extender_listen", "scoring_config"):
+        if name in given and "report" in given:
+            rule = "needs nodes, which --report has not"
+            yield Violation(field=loaded.name_of(name), rule=rule)

@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -35,17 +35,12 @@ from federation.database import (
 from federation.demo.story import run_demo
 from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
+from federation.runtime import flags
 from federation.runtime.allocator import give_back_freed_memory
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.logs import configure_logging
-from federation.runtime.settings import (
-    CONFIG_VARIABLE,
-    OPTIONS,
-    LoadedSettings,
-    check_serving,
-    load_settings,
-)
-from federation.runtime.terminal import Program, error_lines, json_text, say, say_lines, yaml_text
+from federation.runtime.settings import OPTIONS, LoadedSettings, check_serving, load_settings
+from federation.runtime.terminal import Program, error_lines, say, say_lines
 from federation.scheduler.plugins.profile import Profiles
 from federation.store.migrate import upgrade
 
@@ -54,8 +49,6 @@ REFUSED, USAGE = 1, 2
 COLLECT_AFTER = 100_000
 MOSTLY_GARBAGE = COLLECT_AFTER * 9 // 10
 INTERRUPTED = 128 + signal.SIGINT
-
-Command = Callable[..., None]
 
 logger = logging.getLogger("federation")
 
@@ -72,30 +65,23 @@ def main() -> None:
     """
 
 
-def with_settings(command: Command) -> Command:
-    """Give a command a flag for every setting, and the loaded settings in their place."""
+def load(config: Path | None, given: Mapping[str, str | None]) -> LoadedSettings:
+    """The settings of a command; what is wrong with them is told, and ends the program."""
+    named = config or os.environ.get(OPTIONS.config_variable)
+    with told():
+        loaded = load_settings(
+            flags=given,
+            environment=os.environ,
+            document=document_of(Path(named)) if named else {},
+            source=str(named or ""),
+            data_dir=_state_home() / "fedsched",
+        )
+    for warning in loaded.warnings:
+        say(f"warning: {warning}", err=True)
+    return loaded
 
-    @functools.wraps(command)
-    def loading(config: Path | None, **given: Any) -> None:
-        flags = {option.name: given.pop(option.name) for option in OPTIONS}
-        with told():
-            loaded = _load(config, flags)
-        for warning in loaded.warnings:
-            say(f"warning: {warning}", err=True)
-        command(loaded, **given)
 
-    for option in reversed(OPTIONS):
-        parameters: dict[str, Any] = {"help": option.help, "default": None}
-        if option.switch:
-            parameters |= {"is_flag": True, "flag_value": "true"}
-        else:
-            parameters["metavar"] = "VALUE"
-            if option.default:
-                parameters["help"] += f" Default: {option.default}."
-        loading = click.option(option.flag, option.name, **parameters)(loading)
-    path = click.Path(path_type=Path, dir_okay=False)
-    text = f"YAML file of settings; {CONFIG_VARIABLE} names it too."
-    return click.option("--config", type=path, help=text)(loading)
+with_settings = flags.with_flags(OPTIONS, load)
 
 
 @main.command()
@@ -179,16 +165,7 @@ def show_config(loaded: LoadedSettings, output: str) -> None:
     Example:
       federation show-config -o yaml
     """
-    rows = loaded.shown()
-    if output == "json":
-        say_lines(json_text(rows, indent=2))
-    elif output == "yaml":
-        say_lines(yaml_text(rows).rstrip("\n"))
-    else:
-        widths = [max(len(row[column]) for row in rows) for column in ("name", "value")]
-        for row in rows:
-            name, value = row["name"].ljust(widths[0]), row["value"].ljust(widths[1])
-            say(f"{name}  {value}  {row['origin']}")
+    flags.show_config(loaded.options, output)
 
 
 @main.command()
@@ -227,17 +204,6 @@ def told() -> Iterator[None]:
         sys.exit(USAGE if isinstance(error, InvalidRequest) else REFUSED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-
-
-def _load(config: Path | None, flags: dict[str, str | None]) -> LoadedSettings:
-    named = config or os.environ.get(CONFIG_VARIABLE)
-    return load_settings(
-        flags=flags,
-        environment=os.environ,
-        document=document_of(Path(named)) if named else {},
-        source=str(named or ""),
-        data_dir=_state_home() / "fedsched",
-    )
 
 
 def _state_home() -> Path:

@@ -40,9 +40,10 @@ from federation.rpc.scoring import ScoringServicer
 from federation.rpc.simulation import SimulationServicer, add_simulation_to_server
 from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
+from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
 from federation.runtime.files import make_private_directory, write_whole
-from federation.runtime.settings import Address, Settings
+from federation.runtime.settings import Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.duties import Duties, Duty, pruning
 from federation.services.estimates.availability import Availability

@@ -5,57 +5,22 @@ Must not fall back from the one to the other.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import grpc
 import grpc.aio
 
 from federation.model.errors import InvalidRequest
+from federation.runtime.addresses import Address
 
 KEEPALIVE_MILLIS = 30_000
 KEEPALIVE_TIMEOUT_MILLIS = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where the control plane listens."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Endpoint:
-        """Read HOST:PORT. Raises InvalidRequest."""
-        host, colon, port = text.rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host or "/" in host:
-            colon = ""
-        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise InvalidRequest.of(
-                "--endpoint", f"must be HOST:PORT, an IPv6 host in brackets; it is {text!r}"
-            )
-        return cls(host=host, port=int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-
 class Dialler:
     """Opens channels to one endpoint after the other, from ``first`` on, round and round."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], *, first: int) -> None:
+    def __init__(self, endpoints: Sequence[Address], *, first: int) -> None:
         self._endpoints = endpoints
         self._next = first
 
@@ -66,7 +31,7 @@ class Dialler:
         return open_channel(endpoint, ca_pem)
 
 
-def open_channel(endpoint: Endpoint, ca_pem: bytes | None) -> grpc.aio.Channel:
+def open_channel(endpoint: Address, ca_pem: bytes | None) -> grpc.aio.Channel:
     """A channel that trusts ``ca_pem`` alone; plain text without one.
 
     Raises InvalidRequest for plain text to anything but a loopback address.

@@ -25,10 +25,13 @@ _CERTIFICATE: Final = re.compile(
 
 
 def parse_fingerprint(text: str) -> str:
-    """SHA-256 in lower-case hex; colons, blanks and a leading ``sha256:`` are taken too."""
+    """SHA-256 in lower-case hex; colons, blanks and a leading ``sha256:`` are taken too.
+
+    Raises ValueError with the rule that is broken.
+    """
     digits = re.sub(r"[:\s]", "", text.lower().removeprefix("sha256:"))
     if not re.fullmatch(r"[0-9a-f]{64}", digits):
-        raise InvalidRequest.of("--ca-sha256", "must be a SHA-256 in hex, 64 digits")
+        raise ValueError("must be a SHA-256 in hex, 64 digits")
     return digits
 
 

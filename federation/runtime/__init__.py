@@ -1,5 +1,6 @@
 """What both programs need of their process: settings, waiting, files, logs, the terminal.
 
+- ``addresses``: HOST:PORT, where a server listens or is reached
 - ``allocator``: how the C library keeps memory that was freed: it gives back what a burst of big
   calls needed
 - ``backoff``: waiting between tries: exponential, with full jitter, up to a cap
@@ -8,13 +9,15 @@
   secrets
 - ``files``: directories of our own, and files that appear whole, with their mode from the first
   moment on
+- ``flags``: the flags of a command, one for every setting of its program
 - ``grpc_noise``: keeps gRPC's core from writing lines of its own to standard error: we say what
   went wrong
 - ``interruptions``: ctrl-C and its kin: let in where a program can stop, kept for later where it
   must not
 - ``logs``: how log records look: one line of text or one JSON object, fields beside the message
-- ``settings``: settings of the control plane, each with where it came from: flags, environment,
-  file, default
+- ``options``: settings of a program as one table: flags, environment, file, default, and where each
+  value came from
+- ``settings``: settings of the control plane
 - ``terminal``: what the programs print: the one place where it leaves them, and where it is made
   printable
 - ``variables``: variables of the environment that look like settings of ours and are none

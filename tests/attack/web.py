@@ -11,7 +11,7 @@ import socket
 import time
 from urllib.parse import urlsplit
 
-from federation.runtime.settings import parse_address
+from federation.runtime.addresses import parse_address
 from tests.attack.attack import GOALS, Attack
 from tests.attack.target import Target
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from estimator.__main__ import cli as estimator
+from estimator.options import OPTIONS as AGENT_OPTIONS
 from estimator.settings import run_settings
 from federation.__main__ import main as federation
 from federation.cli.__main__ import fedctl
@@ -115,13 +116,15 @@ def test_the_control_planes_settings_go_together() -> None:
 
 
 def test_the_agents_settings_go_together() -> None:
-    settings = run_settings(parsed(SERVICES["member1"]["command"]).params, ROOT)
+    flags = parsed(SERVICES["member1"]["command"]).params
+    loaded = AGENT_OPTIONS.load(flags=flags, environment={}, document={}, source="")
+    settings = run_settings(loaded, ROOT)
     assert settings.cluster == "member1"
     assert settings.join_token_file is not None
 
 
 def test_every_variable_of_ours_means_something() -> None:
-    known = {option.variable for option in OPTIONS} | {
+    known = {OPTIONS.variable(option) for option in OPTIONS} | {
         str(parameter.envvar) for parameter in fedctl.params if getattr(parameter, "envvar", None)
     }
     given = {

@@ -9,7 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from estimator.__main__ import SETTINGS
+from estimator.options import OPTIONS
 from tests.unit.deploy.manifests import KUBERNETES, KUSTOMIZATION, documents, files, one
 
 OLDEST, NEWEST = "1.30", "1.37"
@@ -107,7 +107,7 @@ def test_the_network_policy_lets_nobody_in_and_names_every_port() -> None:
 def test_the_environment_holds_settings_that_there_are() -> None:
     (container,) = agent_pod()["containers"]
     names = {each["name"] for each in container["env"]} | one("ConfigMap")["data"].keys()
-    assert names <= {f"ESTIMATOR_{name.upper()}" for name in SETTINGS}
+    assert names <= set(map(OPTIONS.variable, OPTIONS))
 
 
 def test_the_credential_and_the_token_are_where_the_agent_looks() -> None:

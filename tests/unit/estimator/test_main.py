@@ -21,7 +21,9 @@ def invoked(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments, catch_exceptions=False)
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("join",), ("report",), ("estimate",)])
+@pytest.mark.parametrize(
+    "command", [(), ("run",), ("join",), ("show-config",), ("report",), ("estimate",)]
+)
 def test_every_help_page_has_an_example(command: tuple[str, ...]) -> None:
     shown = invoked(*command, "--help")
     assert shown.exit_code == 0

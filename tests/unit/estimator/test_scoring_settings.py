@@ -6,11 +6,11 @@ import pytest
 from click.testing import CliRunner
 
 from estimator.__main__ import cli
-from estimator.control_plane.channel import Endpoint
-from estimator.scoring_settings import ExtenderSettings, ScoringSettings
+from estimator.settings import ExtenderSettings, ScoringSettings
+from federation.runtime.addresses import Address
 
 EXTENDER = ("--extender-listen", "127.0.0.1:9")
-LOCAL = ExtenderSettings(listen=Endpoint(host="127.0.0.1", port=9))
+LOCAL = ExtenderSettings(listen=Address(host="127.0.0.1", port=9))
 OPEN = ("--extender-listen", "0.0.0.0:9")
 
 

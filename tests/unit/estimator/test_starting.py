@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from estimator import app
-from estimator.__main__ import SETTINGS
 from estimator.credential import Credential, CredentialFile, store_credential
+from estimator.options import OPTIONS
 from estimator.settings import run_settings
 from tests.e2e.test_scorers import free_port
 from tests.unit.estimator.control_plane.lines import exchange
@@ -30,11 +29,17 @@ async def test_it_does_not_wait_for_ever_to_be_told_what_is_promised(
             cluster="m", endpoints=(silent.endpoint,), credential="id.secret", expires_at=2.0**33
         )
         store_credential(CredentialFile(kept), credential)
-        values: dict[str, Any] = dict.fromkeys(SETTINGS)
-        values |= {"cluster": "m", "endpoint": (silent.endpoint,), "insecure": True, "from": DUMP}
-        values |= {"credential_file": kept, "extender_listen": f"127.0.0.1:{free_port()}"}
+        flags = {
+            "cluster": "m",
+            "endpoint": (silent.endpoint,),
+            "insecure": "true",
+            "from": str(DUMP),
+            "credential_file": str(kept),
+            "extender_listen": f"127.0.0.1:{free_port()}",
+        }
+        loaded = OPTIONS.load(flags=flags, environment={}, document={}, source="")
         stopping = asyncio.Event()
-        running = asyncio.create_task(app.run(run_settings(values, tmp_path), stopping))
+        running = asyncio.create_task(app.run(run_settings(loaded, tmp_path), stopping))
         line = await silent.next_line()
         async with asyncio.timeout(20.0):
             while "extender is served" not in caplog.text:  # noqa: ASYNC110 - nothing says when

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from federation.model.errors import InvalidRequest
+from federation.runtime.addresses import parse_address
 from federation.runtime.database_url import masked_url
 from federation.runtime.settings import (
     OPTIONS,
@@ -13,7 +14,6 @@ from federation.runtime.settings import (
     Settings,
     check_serving,
     load_settings,
-    parse_address,
 )
 
 
@@ -59,12 +59,14 @@ def test_flags_win_over_environment_over_file_over_defaults() -> None:
     assert str(loaded.settings.listen) == "h:5"
     assert str(loaded.settings.web_listen) == "h:4"
     assert loaded.settings.data_dir == Path("/file")
-    assert {name: str(loaded.origins[name]) for name in ("listen", "web_listen", "data_dir")} == {
+    assert {
+        name: str(loaded.options.origins[name]) for name in ("listen", "web_listen", "data_dir")
+    } == {
         "listen": "flag --listen",
         "web_listen": "environment FEDERATION_WEB_LISTEN",
         "data_dir": "file fedsched.yaml: data_dir",
     }
-    assert str(loaded.origins["log_level"]) == "default"
+    assert str(loaded.options.origins["log_level"]) == "default"
 
 
 def test_everything_wrong_is_told_at_once_under_the_name_it_was_written_as() -> None:
@@ -170,7 +172,7 @@ def test_what_is_no_address_is_not_repeated_either() -> None:
 
 def test_shown_settings_hold_no_secret() -> None:
     loaded = load(environment={"FEDERATION_DATABASE_URL": "postgresql://u:s3cret@h/d"})
-    rows = {row["name"]: row for row in loaded.shown()}
+    rows = {row["name"]: row for row in loaded.options.shown()}
     assert "s3cret" not in str(rows)
     assert rows["database_url"] == {
         "name": "database_url",

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from estimator.agent import Agent, WatchedCluster
-from estimator.control_plane.channel import Dialler, Endpoint, open_channel
+from estimator.control_plane.channel import Dialler, open_channel
 from estimator.control_plane.stream import Speaker, keep_connected
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node, Pod, PodState
@@ -22,6 +22,7 @@ from federation.model.echoes import PodOrigin
 from federation.model.errors import PermissionRefused, PreconditionFailed, Unauthenticated
 from federation.model.grades import DEFAULT_MODEL, ResourceModel, model_hash
 from federation.model.resources import CPU, MEMORY, PODS
+from federation.runtime.addresses import parse_endpoint
 from federation.runtime.backoff import Backoff
 from federation.v1.agents_pb2 import (
     Ack,
@@ -108,7 +109,7 @@ async def speaking(
     """An agent that dials ``server`` at once, and again at once whenever the stream ends."""
     stopping = asyncio.Event()
     agent = Agent(cluster, epoch=EPOCH, clock=lambda: 1_700_000_123.0)
-    endpoint = Endpoint.parse(server.endpoint)
+    endpoint = parse_endpoint(server.endpoint)
     task = asyncio.create_task(
         keep_connected(
             lambda: open_channel(endpoint, None),
@@ -291,7 +292,7 @@ async def test_it_dials_again_when_asked_to() -> None:
 
 async def test_it_dials_its_endpoints_in_turn() -> None:
     async with exchange() as first, exchange() as second:
-        dialler = Dialler([Endpoint.parse(each.endpoint) for each in (first, second)], first=1)
+        dialler = Dialler([parse_endpoint(each.endpoint) for each in (first, second)], first=1)
         agent = Agent(member(), epoch=EPOCH, clock=lambda: 1.0)
         backoff = Backoff(lambda _ceiling: 0.0)
         task = asyncio.create_task(

@@ -100,5 +100,5 @@ def test_fingerprints_are_read_as_people_write_them(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "ab", "ab" * 31 + "xy", "ab" * 33])
 def test_other_texts_are_no_fingerprint(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="--ca-sha256"):
+    with pytest.raises(ValueError, match="must be a SHA-256 in hex"):
         parse_fingerprint(text)
