@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from estimator.nodes import Node
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import Taint
 from federation.model.resources import MAX_AMOUNT
 
-Int64Array: TypeAlias = npt.NDArray[np.int64]
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Value = TypeVar("Value", bound=Hashable)
 
 
@@ -55,7 +54,7 @@ class NodeTable:
     """
 
     nodes: tuple[Node, ...]
-    allocatable: Mapping[str, Int64Array]
+    allocatable: Mapping[str, IntArray]
     ready_n: BoolArray
     unschedulable_n: BoolArray
     names: Interned[str]
@@ -98,8 +97,8 @@ class Snapshot:
     """
 
     table: NodeTable
-    requested: Mapping[str, Int64Array]
-    nonzero: Mapping[str, Int64Array] = field(default_factory=dict)
+    requested: Mapping[str, IntArray]
+    nonzero: Mapping[str, IntArray] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     homeless: Mapping[str, int] = field(default_factory=dict)
@@ -107,28 +106,28 @@ class Snapshot:
     def __len__(self) -> int:
         return len(self.table)
 
-    def allocatable_n(self, resource: str) -> Int64Array:
+    def allocatable_n(self, resource: str) -> IntArray:
         return self._column(self.table.allocatable, resource)
 
-    def requested_n(self, resource: str) -> Int64Array:
+    def requested_n(self, resource: str) -> IntArray:
         return self._column(self.requested, resource)
 
-    def free_n(self, resource: str) -> Int64Array:
+    def free_n(self, resource: str) -> IntArray:
         """Allocatable minus requested, below 0 where a node is overdrawn."""
-        free_n: Int64Array = self.allocatable_n(resource) - self.requested_n(resource)
+        free_n: IntArray = self.allocatable_n(resource) - self.requested_n(resource)
         return free_n
 
-    def _column(self, columns: Mapping[str, Int64Array], resource: str) -> Int64Array:
+    def _column(self, columns: Mapping[str, IntArray], resource: str) -> IntArray:
         column = columns.get(resource)
         return np.zeros(len(self), dtype=np.int64) if column is None else column
 
 
-def columns_of(rows: Sequence[Mapping[str, int]]) -> dict[str, Int64Array]:
+def columns_of(rows: Sequence[Mapping[str, int]]) -> dict[str, IntArray]:
     """One read-only array a resource; what a row does not name is 0.
 
     Amounts stop at MAX_AMOUNT, so that differences of two of them stay int64.
     """
-    columns: dict[str, Int64Array] = {}
+    columns: dict[str, IntArray] = {}
     for name in sorted({name for row in rows for name in row}):
         amounts = (min(row.get(name, 0), MAX_AMOUNT) for row in rows)
         columns[name] = column = np.fromiter(amounts, np.int64, len(rows))

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from federation.model.arrays import IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_k, per_replica
-from federation.model.pools.matching import Verdict, pool_verdict
-from federation.model.pools.values import Cells, Int64Array, Pools
+from federation.model.pools.matching import Match, pool_match
+from federation.model.pools.values import Cells, Pools
 from federation.model.workload import ReplicaRequirements
 
 
-def lower_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
+def lower_k(cells: Cells, demanded: Mapping[str, int]) -> IntArray:
     """LB by cell. ``demanded`` is of ``per_replica``."""
     return fit_k(cells, demanded) * cells.count_k
 
@@ -27,7 +28,7 @@ def simple_lower_bound(pools: Pools | None, requirements: ReplicaRequirements) -
         return 0
     suits_p = np.array(
         [
-            pool_verdict(pool, pools.label_keys, requirements.node_claim) is Verdict.YES
+            pool_match(pool, pools.label_keys, requirements.node_claim) is Match.YES
             for pool in pools.pools
         ],
         dtype=np.bool_,

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from federation.capacity.assignments import Holding
+from federation.capacity.assignments import Assignment
 from federation.capacity.cluster_room import ReportId
 from federation.model.echoes import (
     BINDING_LABEL,
@@ -74,7 +74,7 @@ class Order:
     requirements: ReplicaRequirements
     replicas: int
     report: ReportId | None = None
-    holding: Holding | None = None
+    holding: Assignment | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -223,7 +223,7 @@ class SimulatedCluster:
                 free_rn[:, pod.claim] -= pod.amount_r
         return free_rn
 
-    def _replay(self, holding: Holding, pods: list[Pod]) -> None:
+    def _replay(self, holding: Assignment, pods: list[Pod]) -> None:
         """Turn the steps of a packing into claims, node by node, as long as the nodes are there.
 
         They are not where something came meanwhile that no report spoke of.

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from federation.capacity.assignments import Holding
-from federation.model.pools.matching import Verdict, pool_verdict
+from federation.capacity.assignments import Assignment
+from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import Pools
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements
@@ -38,19 +38,17 @@ def after_one(node: Node, resources: Sequence[str], request: Mapping[str, int]) 
     return (pool, left) if min(left) >= 0 else None
 
 
-def broken_promise(pools: Pools, holdings: Iterable[Holding]) -> str:
+def broken_promise(pools: Pools, holdings: Iterable[Assignment]) -> str:
     """Replay every step on the nodes of a report; what does not go as it says, else nothing."""
     nodes = nodes_of(pools)
     for holding in holdings:
         requirements = holding.outstanding.requirements
         # What is unproven may be held against pools of which nothing is known.
         is_unproven = holding.outstanding.certificate is PromiseCertificate.UNPROVEN
-        least = Verdict.UNKNOWN if is_unproven else Verdict.YES
+        least = Match.UNKNOWN if is_unproven else Match.YES
         placed = 0
         for step in holding.steps:
-            verdict = pool_verdict(
-                pools.pools[step.pool], pools.label_keys, requirements.node_claim
-            )
+            verdict = pool_match(pools.pools[step.pool], pools.label_keys, requirements.node_claim)
             if verdict < least:
                 return f"a pool that does not suit: {step}"
             for _ in range(step.nodes):
@@ -75,8 +73,8 @@ def fits_one_at_a_time(pools: Pools, requirements: ReplicaRequirements) -> int:
     count = 0
     for (pool, free), number in nodes.items():
         if (
-            pool_verdict(pools.pools[pool], pools.label_keys, requirements.node_claim)
-            is not Verdict.YES
+            pool_match(pools.pools[pool], pools.label_keys, requirements.node_claim)
+            is not Match.YES
         ):
             continue
         node: Node | None = (pool, free)

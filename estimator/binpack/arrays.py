@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from federation.model.arrays import IntArray
 from federation.model.resources import CPU, MEMORY, PODS
-
-Int64Array: TypeAlias = NDArray[np.int64]
-BoolArray: TypeAlias = NDArray[np.bool_]
 
 # What kube-scheduler's scoring assumes of a container that names no amount of its own.
 DEFAULT_CPU_MILLIS = 100
@@ -65,19 +61,19 @@ class NodeArrays:
     """
 
     size: int
-    allocatable: Mapping[str, Int64Array]
-    requested: Mapping[str, Int64Array]
-    nonzero_requested: Mapping[str, Int64Array] = field(default_factory=dict)
+    allocatable: Mapping[str, IntArray]
+    requested: Mapping[str, IntArray]
+    nonzero_requested: Mapping[str, IntArray] = field(default_factory=dict)
 
-    def allocatable_n(self, resource: str) -> Int64Array:
+    def allocatable_n(self, resource: str) -> IntArray:
         """What the nodes offer to pods."""
         return self._column(self.allocatable, resource)
 
-    def requested_n(self, resource: str) -> Int64Array:
+    def requested_n(self, resource: str) -> IntArray:
         """What the pods present ask for."""
         return self._column(self.requested, resource)
 
-    def scored_n(self, resource: str) -> Int64Array:
+    def scored_n(self, resource: str) -> IntArray:
         """What the pods present count for in Fit scoring."""
         if resource in self.nonzero_requested:
             return self.nonzero_requested[resource]
@@ -85,8 +81,8 @@ class NodeArrays:
 
     def after(
         self,
-        node_m: Int64Array,
-        placed_m: Int64Array,
+        node_m: IntArray,
+        placed_m: IntArray,
         request: ReplicaRequest,
         resources: Iterable[str],
     ) -> NodeArrays:
@@ -95,9 +91,9 @@ class NodeArrays:
         A node may occur several times, in several states. Only ``resources`` are kept: building
         a state must not cost more than scoring it.
         """
-        allocatable: dict[str, Int64Array] = {}
-        requested: dict[str, Int64Array] = {}
-        nonzero_requested: dict[str, Int64Array] = {}
+        allocatable: dict[str, IntArray] = {}
+        requested: dict[str, IntArray] = {}
+        nonzero_requested: dict[str, IntArray] = {}
         for name in resources:
             amount = request.amounts.get(name, 0)
             allocatable[name] = self.allocatable_n(name)[node_m]
@@ -112,6 +108,6 @@ class NodeArrays:
             nonzero_requested=nonzero_requested,
         )
 
-    def _column(self, columns: Mapping[str, Int64Array], resource: str) -> Int64Array:
+    def _column(self, columns: Mapping[str, IntArray], resource: str) -> IntArray:
         column = columns.get(resource)
         return np.zeros(self.size, dtype=np.int64) if column is None else column

@@ -11,14 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from estimator.binpack.arrays import BoolArray, Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.fit_columns import why_dropped
-from estimator.binpack.strategy import (
-    MAX_NODE_SCORE,
-    Float64Array,
-    ResourceColumn,
-    ResourceWeight,
-)
+from estimator.binpack.strategy import MAX_NODE_SCORE, ResourceColumn, ResourceWeight
+from federation.model.arrays import BoolArray, FloatArray, IntArray
 
 # So many that their arrays stay in the cache, and in memory that the process already has.
 _BLOCK_NODES: Final = 2_500
@@ -46,7 +42,7 @@ class BalancedAllocation:
     def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
         return float(MAX_NODE_SCORE)
 
-    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> IntArray:
         columns = [each for each in self.columns(nodes, request) if each.dropped is None]
         score_n = np.empty(nodes.size, dtype=np.int64)
         half = MAX_NODE_SCORE // 2
@@ -80,7 +76,7 @@ class BalancedAllocation:
         )
 
 
-def _balances_pn(columns: Sequence[ResourceColumn], block: slice) -> Int64Array:
+def _balances_pn(columns: Sequence[ResourceColumn], block: slice) -> IntArray:
     """100 less the spread of the used fractions in percent, cut off; before and after placing.
 
     The sums run in configured order and a left-out resource adds 0.0, which changes no double:
@@ -111,13 +107,11 @@ def _balances_pn(columns: Sequence[ResourceColumn], block: slice) -> Int64Array:
     pair_n = count_n == 2
     if pair_n.any():
         spread_pn = np.where(pair_n, _half_difference_pn(counted_cn, fraction_cpn), spread_pn)
-    balance_pn: Int64Array = ((1 - spread_pn) * MAX_NODE_SCORE).astype(np.int64)
+    balance_pn: IntArray = ((1 - spread_pn) * MAX_NODE_SCORE).astype(np.int64)
     return balance_pn
 
 
-def _half_difference_pn(
-    counted_cn: Sequence[BoolArray], fraction_cpn: Float64Array
-) -> Float64Array:
+def _half_difference_pn(counted_cn: Sequence[BoolArray], fraction_cpn: FloatArray) -> FloatArray:
     """Of two fractions the deviation is half their difference, and is computed as that."""
     difference_pn = np.zeros(fraction_cpn.shape[1:])
     for counted_n, fraction_pn in zip(counted_cn, fraction_cpn, strict=True):

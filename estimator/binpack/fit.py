@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimator.binpack.arrays import BoolArray, Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.resources import PODS
 
 
-def room_n(nodes: NodeArrays, request: ReplicaRequest, most: int) -> Int64Array:
+def room_n(nodes: NodeArrays, request: ReplicaRequest, most: int) -> IntArray:
     """How many of the replica each node still takes, at most ``most``."""
     room = np.full(nodes.size, most, dtype=np.int64)
     for resource, amount in request.amounts.items():

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.strategy import ResourceColumn, ResourceWeight, Skip
+from federation.model.arrays import IntArray
 from federation.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_countable
 
-Rate = Callable[[Int64Array, Int64Array], Int64Array]
+Rate = Callable[[IntArray, IntArray], IntArray]
 """(used + request, allocatable ≥ 1) → score of one resource on every node."""
 
 
@@ -66,7 +67,7 @@ def why_dropped(resource: str, asked: int) -> Skip | None:
     return None
 
 
-def weighted_sums(columns: Iterable[ResourceColumn], size: int) -> tuple[Int64Array, Int64Array]:
+def weighted_sums(columns: Iterable[ResourceColumn], size: int) -> tuple[IntArray, IntArray]:
     """Per node the sums of weight times score and of weight, over the resources that count."""
     score_sum_n = np.zeros(size, dtype=np.int64)
     weight_sum_n = np.zeros(size, dtype=np.int64)
@@ -78,7 +79,7 @@ def weighted_sums(columns: Iterable[ResourceColumn], size: int) -> tuple[Int64Ar
     return score_sum_n, weight_sum_n
 
 
-def floor_average(columns: Iterable[ResourceColumn], size: int) -> Int64Array:
+def floor_average(columns: Iterable[ResourceColumn], size: int) -> IntArray:
     """The weighted average per node, rounded down; 0 where no resource counts."""
     score_sum_n, weight_sum_n = weighted_sums(columns, size)
     return score_sum_n // np.maximum(weight_sum_n, 1)

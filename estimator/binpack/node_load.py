@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
+from federation.model.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ def tabulate(nodes: Sequence[NodeLoad]) -> NodeArrays:
     )
 
 
-def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, Int64Array]:
+def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, IntArray]:
     names = {name for row in rows for name in row}
     return {
         name: np.array([row.get(name, 0) for row in rows], dtype=np.int64) for name in sorted(names)

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from estimator.binpack.arrays import BoolArray, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.breakdown import ResourceScore, breakdown
 from estimator.binpack.fit import insufficient, unresolvable
@@ -25,6 +25,7 @@ from estimator.binpack.volcano import (
     volcano_amounts,
     volcano_request,
 )
+from federation.model.arrays import BoolArray
 from federation.model.errors import InvalidRequest
 from federation.model.pod_request import PodResources
 from federation.model.resources import MAX_AMOUNT, amount_of, format_amount

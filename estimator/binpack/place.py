@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from estimator.binpack.arrays import BoolArray, Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.breakdown import ResourceScore, breakdown
 from estimator.binpack.fit import room_n
-from estimator.binpack.strategy import Float64Array, ResourceColumn, ScoreArray, Strategy
+from estimator.binpack.strategy import ResourceColumn, ScoreArray, Strategy
+from federation.model.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,9 @@ class NodePlacements:
     ``touched_m``, each as its last replica was placed.
     """
 
-    replicas_n: Int64Array
+    replicas_n: IntArray
     fitting: int
-    touched_m: Int64Array
+    touched_m: IntArray
     score_m: ScoreArray
     columns: tuple[ResourceColumn, ...]
 
@@ -101,9 +102,9 @@ class _Seating:
     nodes: NodeArrays
     request: ReplicaRequest
     strategy: Strategy
-    capacity_n: Int64Array
+    capacity_n: IntArray
 
-    def replicas_n(self, replicas: int) -> Int64Array:
+    def replicas_n(self, replicas: int) -> IntArray:
         """How many of ``replicas``, which all fit, each node takes.
 
         The seats known of a node are doubled for as long as an unknown one could be among the
@@ -131,8 +132,8 @@ class _Seating:
         return _Seats(node_s=node_m, seat_s=np.zeros_like(node_m), worth_s=score_n[node_m])
 
     def _next_seats(
-        self, node_m: Int64Array, worth_m: Float64Array, known: int
-    ) -> tuple[_Seats, Float64Array]:
+        self, node_m: IntArray, worth_m: FloatArray, known: int
+    ) -> tuple[_Seats, FloatArray]:
         """Seats ``known`` … 2 ``known`` - 1 of the nodes that have them; the worth of the last.
 
         ``worth_m`` is the worth of each node's last known seat.
@@ -156,9 +157,9 @@ class _Seating:
 class _Seats:
     """Seats on nodes: which node, which of its seats, and what the seat is worth."""
 
-    node_s: Int64Array
-    seat_s: Int64Array
-    worth_s: Float64Array
+    node_s: IntArray
+    seat_s: IntArray
+    worth_s: FloatArray
 
     def joined(self, other: _Seats) -> _Seats:
         return _Seats(
@@ -174,9 +175,7 @@ class _Seats:
             node_s=self.node_s[order], seat_s=self.seat_s[order], worth_s=self.worth_s[order]
         )
 
-    def could_precede_last(
-        self, node_m: Int64Array, worth_m: Float64Array, wanted: int
-    ) -> BoolArray:
+    def could_precede_last(self, node_m: IntArray, worth_m: FloatArray, wanted: int) -> BoolArray:
         """Which nodes' next seats, worth ``worth_m`` at best, could come before our last seat."""
         if len(self.node_s) < wanted:
             return np.ones(len(node_m), dtype=np.bool_)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.strategy import PluginStrategy, ResourceColumn
+from federation.model.arrays import IntArray
 from federation.model.resources import is_extended
 
 
@@ -59,7 +60,7 @@ class ScoringProfile:
             if plugin.has_a_say(request)
         )
 
-    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> IntArray:
         total_n = np.zeros(nodes.size, dtype=np.int64)
         for plugin in self.plugins:
             if plugin.has_a_say(request):

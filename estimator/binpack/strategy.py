@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from estimator.binpack.arrays import BoolArray, Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.shape import ShapePoint
+from federation.model.arrays import BoolArray, FloatArray, IntArray
 
-Float64Array: TypeAlias = NDArray[np.float64]
-ScoreArray: TypeAlias = Int64Array | Float64Array
+ScoreArray: TypeAlias = IntArray | FloatArray
 
 MAX_NODE_SCORE = 100
 
@@ -53,8 +50,8 @@ class ResourceColumn:
     resource: str
     weight: int
     request: int
-    used_n: Int64Array
-    allocatable_n: Int64Array
+    used_n: IntArray
+    allocatable_n: IntArray
     counted_n: BoolArray
     score_n: ScoreArray | None
     dropped: Skip | None = None
@@ -93,7 +90,7 @@ class Strategy(Protocol):
 class PluginStrategy(Strategy, Protocol):
     """A strategy of whole scores, which a profile can weight and add."""
 
-    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array: ...
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> IntArray: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
-from estimator.binpack.strategy import Float64Array, ResourceColumn, ResourceWeight, Skip
+from estimator.binpack.strategy import ResourceColumn, ResourceWeight, Skip
+from federation.model.arrays import FloatArray
 from federation.model.pod_request import ContainerRequest, PodResources, pod_request
 from federation.model.quantity import parse_quantity
 from federation.model.resources import CPU, MEMORY, PODS, format_amount
@@ -45,7 +46,7 @@ class VolcanoBinpack:
     def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
         return 100.0 * abs(self.weight)
 
-    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Float64Array:
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> FloatArray:
         sum_n = np.zeros(nodes.size)
         weight_sum = 0
         overflows_n = np.zeros(nodes.size, dtype=np.bool_)

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from estimator.nodes import Pod
-from estimator.snapshot import Int64Array
+from federation.model.arrays import IntArray
 from federation.model.resources import MAX_AMOUNT, PODS
 
 # Exact where 64 bits are not enough: broken pods ask for as much as an amount can be.
@@ -72,11 +72,11 @@ class NodeLoads:
         self._rows = len(names)
         self._most_places = 2 * len(order) + _SPARE_PLACES
 
-    def requested(self) -> dict[str, Int64Array]:
+    def requested(self) -> dict[str, IntArray]:
         """Sums of the requests and of the pods themselves, one read-only array a resource."""
         return self._copied(self._requested)
 
-    def nonzero(self) -> dict[str, Int64Array]:
+    def nonzero(self) -> dict[str, IntArray]:
         """Sums as scoring counts them."""
         return self._copied(self._nonzero)
 
@@ -105,11 +105,11 @@ class NodeLoads:
                 column = columns[name] = list(column)
                 column[place] += sign * amount
 
-    def _copied(self, columns: Mapping[str, _Column]) -> dict[str, Int64Array]:
+    def _copied(self, columns: Mapping[str, _Column]) -> dict[str, IntArray]:
         return {name: _first(columns[name], self._rows) for name in sorted(columns)}
 
 
-def _first(column: _Column, rows: int) -> Int64Array:
+def _first(column: _Column, rows: int) -> IntArray:
     """A copy; amounts stop at MAX_AMOUNT, so that differences of two of them stay int64."""
     if isinstance(column, list):
         copy = np.array([min(amount, MAX_AMOUNT) for amount in column[:rows]], dtype=np.int64)

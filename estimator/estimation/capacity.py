@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from estimator.snapshot import BoolArray, Int64Array, Snapshot
+from estimator.snapshot import Snapshot
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import NodeSummary, ReportedPools, ResourceSummary
 from federation.model.grades import ResourceModel, count_grades
 from federation.model.resources import CPU, MAX_AMOUNT, MEMORY
@@ -88,7 +89,7 @@ def _grade_counts(snapshot: Snapshot, model: ResourceModel, counted_n: BoolArray
     return count_grades(model, free_rn)
 
 
-def _totals(columns: Mapping[str, Int64Array], counted_n: BoolArray) -> dict[str, int]:
+def _totals(columns: Mapping[str, IntArray], counted_n: BoolArray) -> dict[str, int]:
     """Sums without zeros. In Python's integers: a sum of int64 may pass what an int64 holds."""
     sums = {name: sum(column[counted_n].tolist()) for name, column in columns.items()}
     return _sum(sums)

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from estimator.snapshot import BoolArray, Interned, NodeTable
+from estimator.snapshot import Interned, NodeTable
+from federation.model.arrays import BoolArray
 from federation.model.selectors import matches_requirement
 from federation.model.tolerations import Tolerations
 from federation.model.workload import NodeClaim, NodeSelectorTerm, Operator, Requirement

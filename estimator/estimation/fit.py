@@ -10,20 +10,21 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from estimator.estimation.filter import feasible_n
-from estimator.snapshot import BoolArray, Int64Array, Snapshot
+from estimator.snapshot import Snapshot
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
 
 
-def replicas_n(snapshot: Snapshot, requirements: ReplicaRequirements) -> Int64Array:
+def replicas_n(snapshot: Snapshot, requirements: ReplicaRequirements) -> IntArray:
     """Replicas that fit on each node (axis n), 0 where the claim rules it out."""
     feasible = feasible_n(snapshot.table, requirements.node_claim)
     return room_n(snapshot.free_n, requirements.request, feasible)
 
 
 def room_n(
-    free_n: Callable[[str], Int64Array], request: Mapping[str, int], feasible: BoolArray
-) -> Int64Array:
+    free_n: Callable[[str], IntArray], request: Mapping[str, int], feasible: BoolArray
+) -> IntArray:
     """Floor(free / request) of the scarcest resource, free pod slots included, at least 0.
 
     ``free_n`` gives a resource's free amounts. A request without a positive amount takes pod

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from estimator.snapshot import BoolArray, Interned, Snapshot, Value
+from estimator.snapshot import Interned, Snapshot, Value
+from federation.model.arrays import BoolArray
 from federation.model.pools.building import BuiltPools, partition_nodes
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import NodeColumn, NodeColumns, Pools

@@ -12,7 +12,8 @@ import numpy as np
 from estimator.estimation.filter import feasible_n
 from estimator.estimation.first_fit import Walk, count_sets
 from estimator.estimation.fit import room_n, without_slots
-from estimator.snapshot import Int64Array, Snapshot
+from estimator.snapshot import Snapshot
+from federation.model.arrays import IntArray
 from federation.model.pools.sets import alike_together
 from federation.model.resources import PODS
 from federation.model.workload import Component
@@ -29,11 +30,11 @@ class FreeAmounts:
 
     def __init__(self, snapshot: Snapshot, assumed: Sequence[Workload] = ()) -> None:
         self._snapshot = snapshot
-        self._free: dict[str, Int64Array] = {PODS: snapshot.free_n(PODS)}
+        self._free: dict[str, IntArray] = {PODS: snapshot.free_n(PODS)}
         for workload in assumed:
             self._take_set(workload)
 
-    def replicas_n(self, component: Component) -> Int64Array:
+    def replicas_n(self, component: Component) -> IntArray:
         """Replicas of the component that still fit on each node (axis n)."""
         requirements = component.requirements
         feasible = feasible_n(self._snapshot.table, requirements.node_claim)
@@ -78,7 +79,7 @@ class FreeAmounts:
         self._free[PODS] = self._free_n(PODS) - taken
         return int(taken.sum()) == component.replicas
 
-    def _free_n(self, name: str) -> Int64Array:
+    def _free_n(self, name: str) -> IntArray:
         if name not in self._free:
             self._free[name] = self._snapshot.free_n(name)
         return self._free[name]

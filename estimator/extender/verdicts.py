@@ -11,12 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from estimator.binpack.arrays import Int64Array, ReplicaRequest
+from estimator.binpack.arrays import ReplicaRequest
 from estimator.binpack.profile import ScoringProfile
 from estimator.binpack.strategy import MAX_NODE_SCORE, ScoreArray, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
 from estimator.nodes import Pod
 from estimator.placing.judgement import Judgement
+from federation.model.arrays import IntArray
 
 MAX_POINTS: Final = 10
 
@@ -76,7 +77,7 @@ def fits_without(
     return row is not None and judgement.fits_without(row, leaving)
 
 
-def ten_points(strategy: Strategy, request: ReplicaRequest, score_n: ScoreArray) -> Int64Array:
+def ten_points(strategy: Strategy, request: ReplicaRequest, score_n: ScoreArray) -> IntArray:
     """Any strategy's scores as 0 to 10; all 0 where the strategy cannot tell nodes apart.
 
     Linear from its lowest score to its highest, to the nearest whole point, halves up: a score s of

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from estimator.binpack.arrays import BoolArray, NodeArrays
+from estimator.binpack.arrays import NodeArrays
 from estimator.binpack.fit import insufficient, unresolvable
 from estimator.binpack.profile import ScoringProfile
 from estimator.binpack.strategy import ScoreArray, Strategy
@@ -22,6 +22,7 @@ from estimator.nodes import Pod
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.place import arrays_beside
 from estimator.snapshot import Snapshot
+from federation.model.arrays import BoolArray
 from federation.model.resources import PODS
 
 RULED_OUT: Final = "ruled out by selector, affinity or taints"

@@ -19,7 +19,8 @@ from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.cluster.claims import Claim, Claims
 from estimator.estimation.filter import feasible_n
 from estimator.estimation.fit import without_slots
-from estimator.snapshot import BoolArray, Int64Array, Snapshot
+from estimator.snapshot import Snapshot
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder, ShareOrder
 from federation.model.resources import CPU, MEMORY, PODS
 
@@ -123,11 +124,11 @@ def _times(replicas: int, amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _added(
-    columns: Mapping[str, Int64Array],
+    columns: Mapping[str, IntArray],
     size: int,
-    row_m: Int64Array,
+    row_m: IntArray,
     amounts_m: Sequence[Mapping[str, int]],
-) -> dict[str, Int64Array]:
+) -> dict[str, IntArray]:
     """The columns with amounts added at rows, of which one may occur several times."""
     added = dict(columns)
     for name in {name for amounts in amounts_m for name in amounts}:

@@ -15,7 +15,8 @@ from estimator.cluster.claims import EXPIRY_SECONDS, Claim, Claims, first_replic
 from estimator.cluster.echoes import EchoCount
 from estimator.nodes import PodState
 from estimator.placing.place import arrays_beside, seat
-from estimator.snapshot import BoolArray, Snapshot
+from estimator.snapshot import Snapshot
+from federation.model.arrays import BoolArray
 from federation.model.echoes import InterestUpdate, SoughtShape
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder, ShareOrder
 from federation.model.resources import PODS

@@ -29,7 +29,7 @@ class PackingStep:
     replicas: int
 
 
-class Holding(NamedTuple):
+class Assignment(NamedTuple):
     """Something outstanding, and how many of its replicas found no room.
 
     It is packed in what ``takes`` has of ``cluster``, after ``before`` other replicas of its shape;
@@ -75,10 +75,10 @@ class JointPromise:
     place_by: Mapping[int, int]
     packed: Sequence[tuple[Mapping[int, Outstanding], Takes]]
 
-    def holdings(self, position: int, resources: tuple[str, ...]) -> tuple[Holding, ...]:
+    def holdings(self, position: int, resources: tuple[str, ...]) -> tuple[Assignment, ...]:
         """What that is in one cluster, whose cells have these resources."""
         return tuple(
-            Holding(wanted[position], takes, self.place_by[position], resources)
+            Assignment(wanted[position], takes, self.place_by[position], resources)
             for wanted, takes in self.packed
             if position in wanted
         )
@@ -96,7 +96,7 @@ class JointRun(NamedTuple):
         return tuple([each.binding for each in self.promises if self.position in each.asks])
 
     @property
-    def holdings(self) -> tuple[Holding, ...]:
+    def holdings(self) -> tuple[Assignment, ...]:
         """Made when asked for: decisions for all clusters would make nothing else."""
         return tuple(
             holding
@@ -112,14 +112,14 @@ Unions: TypeAlias = dict[tuple[frozenset[str], tuple[str, ...]], frozenset[str]]
 class Held(NamedTuple):
     """Everything outstanding in a cluster, in the order it was packed: ``joint`` comes last."""
 
-    settled: tuple[Holding, ...] = ()
+    settled: tuple[Assignment, ...] = ()
     joint: tuple[JointRun, ...] = ()
     bindings: frozenset[str] = frozenset()
     is_overcommitted: bool = False
     is_strict: bool = False
 
     @property
-    def every(self) -> tuple[Holding, ...]:
+    def every(self) -> tuple[Assignment, ...]:
         if not self.joint:
             return self.settled
         return self.settled + tuple(each for run in self.joint for each in run.holdings)
@@ -142,7 +142,7 @@ class Held(NamedTuple):
             unions[asked] = self.bindings.union(run.bindings)
         return self._replace(joint=(*self.joint, run), bindings=unions[asked])
 
-    def with_more(self, more: Sequence[Holding]) -> Held:
+    def with_more(self, more: Sequence[Assignment]) -> Held:
         """With these after the others."""
         return Held(
             settled=self.every + tuple(more),
@@ -208,13 +208,13 @@ def holdings_of(
     takes: Takes,
     resources: tuple[str, ...],
     cluster: int = 0,
-) -> list[Holding]:
+) -> list[Assignment]:
     """How ``placed`` replicas of a group are shared among it: who comes first has room first."""
     holdings, before = [], 0
     for each in alike:
         here = min(each.to_pack, placed - before)
         holdings.append(
-            Holding(
+            Assignment(
                 outstanding=each,
                 takes=takes,
                 cluster=cluster,

@@ -16,7 +16,7 @@ from federation.capacity.cells import VIEWS, View
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.layers import KnownRoom
 from federation.capacity.packing import Packing, Takes, pack, packed_in_place
-from federation.model.pools.matching import Verdict
+from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
 
@@ -97,7 +97,7 @@ def promised_together(
         for wanted, here in each.wanted:
             replicas_c[[place_by[position] for position in here]] = wanted.to_pack
         verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
-        suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
+        suiting_p = None if verdict_p is None else verdict_p == Match.YES
         # A gathered table has room for the pieces of one packing: the next ones gather it anew.
         packed_on = pack if packed else packed_in_place
         packing = packed_on(residues, each.requirements.request, replicas_c, suiting_p)

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.cell_order import size_k, weight_r1
-from federation.model.pools.values import BoolArray, Cells, Int64Array, Pools
+from federation.model.pools.values import Cells, Pools
 from federation.model.resources import MAX_AMOUNT
 
 
@@ -59,23 +60,23 @@ class Residues:
     """
 
     resources: tuple[str, ...]
-    table_xk: Int64Array
-    first_s: Int64Array
-    used_s: Int64Array
+    table_xk: IntArray
+    first_s: IntArray
+    used_s: IntArray
     weight_rc: npt.NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.used_s) // VIEWS
 
     @property
-    def amount_rk(self) -> Int64Array:
+    def amount_rk(self) -> IntArray:
         return self.table_xk[AMOUNTS:]
 
     @property
-    def capacity_s(self) -> Int64Array:
+    def capacity_s(self) -> IntArray:
         return self.first_s[1:] - self.first_s[:-1]
 
-    def with_used(self, used_s: Int64Array) -> Residues:
+    def with_used(self, used_s: IntArray) -> Residues:
         """The same table, in which more or fewer columns are spare."""
         return Residues(
             resources=self.resources,
@@ -118,8 +119,8 @@ def residues_of_many(every: Sequence[Cells]) -> Residues:
 
 def _in_both_views(
     resources: tuple[str, ...],
-    cells_xk: Int64Array,
-    cluster_k: Int64Array,
+    cells_xk: IntArray,
+    cluster_k: IntArray,
     weight_rc: npt.NDArray[np.float64],
 ) -> Residues:
     """The columns of each cluster twice, with spare ones."""
@@ -171,9 +172,9 @@ def apart(residues: Residues) -> Residues:
 class _Picked(NamedTuple):
     """Clusters of one source on their way to a new table."""
 
-    parts: list[Int64Array]
-    capacity_s: Int64Array
-    used_s: Int64Array
+    parts: list[IntArray]
+    capacity_s: IntArray
+    used_s: IntArray
     weight_rc: npt.NDArray[np.float64]
 
 
@@ -220,7 +221,7 @@ def _runs(place_c: npt.NDArray[np.intp], is_short_c: BoolArray) -> list[tuple[in
     return list(zip(firsts, [each - 1 for each in firsts[1:]] + [len(place_c) - 1], strict=True))
 
 
-def _with_rows(part_xk: Int64Array, row_r: Sequence[int], resources: int) -> Int64Array:
+def _with_rows(part_xk: IntArray, row_r: Sequence[int], resources: int) -> IntArray:
     """The columns with a row for each of so many resources; ``row_r`` are those they have."""
     wider_xk = np.zeros((AMOUNTS + resources, part_xk.shape[1]), dtype=np.int64)
     wider_xk[:AMOUNTS] = part_xk[:AMOUNTS]
@@ -243,7 +244,7 @@ def only(residues: Residues, cluster: int) -> Residues:
     )
 
 
-def with_kinds(residues: Residues, kinds: Sequence[Int64Array]) -> Residues:
+def with_kinds(residues: Residues, kinds: Sequence[IntArray]) -> Residues:
     """With the kind of each pool of each cluster."""
     first_c = _starts(np.array([len(kind_p) for kind_p in kinds], dtype=np.int64))
     capacity_c = np.diff(residues.first_s[::VIEWS])
@@ -277,8 +278,8 @@ def cells_left(residues: Residues, view: View, report: Cells) -> Cells:
 
 
 def _least_sums(
-    report: Cells, origin_k: Int64Array, count_k: Int64Array, taken_rk: Int64Array
-) -> tuple[Int64Array, BoolArray]:
+    report: Cells, origin_k: IntArray, count_k: IntArray, taken_rk: IntArray
+) -> tuple[IntArray, BoolArray]:
     """What ``count_k`` nodes of the cells ``origin_k`` surely add up to, less what was taken of
     each; and whether that is exact.
     """
@@ -300,7 +301,7 @@ def _least_sums(
     return sum_rk, report.sum_exact_k[origin_k] & (low_rk == high_rk).astype(np.bool_).all(axis=0)
 
 
-def _coalesced(cells_xk: Int64Array, used_s: Int64Array) -> tuple[Int64Array, Int64Array]:
+def _coalesced(cells_xk: IntArray, used_s: IntArray) -> tuple[IntArray, IntArray]:
     """Segments side by side, ``used_s`` columns each, and how many each has in the end: in the
     order of their sizes, those of the same nodes with the same left as one.
     """
@@ -321,13 +322,13 @@ def _coalesced(cells_xk: Int64Array, used_s: Int64Array) -> tuple[Int64Array, In
     return merged_xk, np.bincount(segment_k[first_g], minlength=len(used_s))
 
 
-def _side_by_side(table_xk: Int64Array, start_s: Int64Array, used_s: Int64Array) -> Int64Array:
+def _side_by_side(table_xk: IntArray, start_s: IntArray, used_s: IntArray) -> IntArray:
     """The columns of some segments without spare ones."""
     first_s = _starts(used_s)
     return table_xk[:, np.arange(first_s[-1]) + (start_s - first_s[:-1]).repeat(used_s)]
 
 
-def _spaced(cells_xk: Int64Array, used_s: Int64Array, spare_s: Int64Array) -> Int64Array:
+def _spaced(cells_xk: IntArray, used_s: IntArray, spare_s: IntArray) -> IntArray:
     """Segments side by side, ``used_s`` columns each, with so many spare ones behind each."""
     shift_s, used = _starts(spare_s), cells_xk.shape[1]
     spaced_xk = np.zeros((len(cells_xk), used + int(shift_s[-1])), dtype=np.int64)
@@ -335,12 +336,12 @@ def _spaced(cells_xk: Int64Array, used_s: Int64Array, spare_s: Int64Array) -> In
     return spaced_xk
 
 
-def _spare(used_c: Int64Array) -> Int64Array:
+def _spare(used_c: IntArray) -> IntArray:
     """How many spare columns there are beside so many others."""
     return np.maximum(4 * PIECES, used_c // 4)
 
 
-def _starts(capacity_s: Int64Array) -> Int64Array:
+def _starts(capacity_s: IntArray) -> IntArray:
     first_s = np.zeros(len(capacity_s) + 1, dtype=np.int64)
     np.cumsum(capacity_s, out=first_s[1:])
     return first_s

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from federation.capacity.assignments import (
+    Assignment,
     Held,
-    Holding,
     holdings_of,
     outstanding_alike,
     runs_alike,
@@ -26,11 +26,12 @@ from federation.capacity.strict_bounds import (
     strict_promises_hold,
     with_contender,
 )
+from federation.model.arrays import BoolArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.pools.bounds import per_replica
-from federation.model.pools.matching import Verdict, pool_verdict
-from federation.model.pools.values import BoolArray, Pools
+from federation.model.pools.matching import Match, pool_match
+from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
@@ -117,11 +118,11 @@ class Room:
         return replace(self.pools, cells=cells_left(self.left, View.SPREAD, self.pools.cells))
 
     @property
-    def holdings(self) -> tuple[Holding, ...]:
+    def holdings(self) -> tuple[Assignment, ...]:
         """Everything outstanding. All steps, in order, pack it into the report's minimums."""
         return self.held.every
 
-    def holdings_of(self, binding: str) -> tuple[Holding, ...]:
+    def holdings_of(self, binding: str) -> tuple[Assignment, ...]:
         """What one binding holds."""
         if not self.held.has(binding):
             return ()
@@ -132,7 +133,7 @@ class Room:
         return tuple(each.outstanding for each in self.held.every)
 
     @property
-    def overcommitted(self) -> tuple[Holding, ...]:
+    def overcommitted(self) -> tuple[Assignment, ...]:
         """What finds no room any more; unproven promises never showed that they had any."""
         if not self.held.is_overcommitted:
             return ()
@@ -145,7 +146,7 @@ class Room:
 
     def can_tell(self, requirements: ReplicaRequirements) -> bool:
         """Whether the pools carry what the node claim names; else nothing can be packed."""
-        return Verdict.UNKNOWN not in self._verdicts(requirements.node_claim)
+        return Match.UNKNOWN not in self._verdicts(requirements.node_claim)
 
     def most(
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
@@ -153,7 +154,7 @@ class Room:
         """The most replicas, up to ``limit``, that can be promised beside what is outstanding."""
         if self.held.is_overcommitted or not self.can_tell(requirements):
             return 0
-        suiting_p = self._suiting(requirements.node_claim, Verdict.YES)
+        suiting_p = self._suiting(requirements.node_claim, Match.YES)
         filled, spread = room_by_segment(self.left, requirements.request, suiting_p).tolist()
         most: int = min(limit, filled, MAX_REPLICAS)
         if certificate is PromiseCertificate.CAREFUL:
@@ -192,7 +193,7 @@ class Room:
         they are and how many.
         """
         left = self.left
-        more: list[Holding] = []
+        more: list[Assignment] = []
         for group in groups:
             packing = self._packed(left, group)
             left = packing.left
@@ -205,15 +206,15 @@ class Room:
         # What is unproven may land wherever nothing says that it cannot: others had better not
         # count on that.
         is_unproven = alike[0].certificate is PromiseCertificate.UNPROVEN
-        suiting_p = self._suiting(claim, Verdict.UNKNOWN if is_unproven else Verdict.YES)
+        suiting_p = self._suiting(claim, Match.UNKNOWN if is_unproven else Match.YES)
         replicas = sum(each.to_pack for each in alike)
         return pack(left, alike[0].requirements.request, np.array([replicas]), suiting_p)
 
-    def _suiting(self, claim: NodeClaim | None, least: Verdict) -> BoolArray:
+    def _suiting(self, claim: NodeClaim | None, least: Match) -> BoolArray:
         return np.array([verdict >= least for verdict in self._verdicts(claim)] or [False])
 
-    def _verdicts(self, claim: NodeClaim | None) -> list[Verdict]:
-        return [pool_verdict(pool, self.pools.label_keys, claim) for pool in self.pools.pools]
+    def _verdicts(self, claim: NodeClaim | None) -> list[Match]:
+        return [pool_match(pool, self.pools.label_keys, claim) for pool in self.pools.pools]
 
 
 def certificate_for(

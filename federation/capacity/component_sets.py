@@ -16,7 +16,7 @@ from federation.capacity.packing import pack, room_by_segment
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
-from federation.model.pools.matching import Verdict
+from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding
 from federation.model.workload import Component, ReplicaRequirements
 
@@ -122,4 +122,4 @@ def _most_apart(room: Room, parts: Sequence[Component], asked: Certificate | Non
 
 def _suiting(fleet: FleetRooms, requirements: ReplicaRequirements) -> BoolArray | None:
     verdict_p = fleet.kinds.verdicts(requirements.node_claim)
-    return None if verdict_p is None else verdict_p == Verdict.YES
+    return None if verdict_p is None else verdict_p == Match.YES

@@ -31,7 +31,7 @@ from federation.model.workload import ReplicaRequirements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class UnitRequest:
     """What one unit (a replica, or a whole set of components) asks for, and how many pods it is."""
 
     requirements: ReplicaRequirements

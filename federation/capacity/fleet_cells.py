@@ -11,7 +11,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from federation.model.pools.values import BoolArray, Cells, Int64Array, NodePool, Pools
+from federation.model.arrays import BoolArray, IntArray
+from federation.model.pools.values import Cells, NodePool, Pools
 
 # 64 clusters of 256 cells take 128 KiB a resource: a pass stays within a core's own cache.
 CLUSTERS_A_BLOCK: Final = 64
@@ -37,7 +38,7 @@ class CellBlock:
 
     start: int
     reported_c: BoolArray
-    first_c: Int64Array
+    first_c: IntArray
     pools: tuple[CarriedPool, ...]
     cells: Cells
 

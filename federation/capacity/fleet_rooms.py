@@ -20,7 +20,7 @@ from federation.capacity.many_rooms import UnpackedRoom, packed_rooms
 from federation.capacity.pool_kinds import PoolKinds
 from federation.model.arrays import BoolArray, IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
-from federation.model.pools.matching import Verdict, keys_not_carried
+from federation.model.pools.matching import Match, keys_not_carried
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
 from federation.model.workload import NodeClaim, ReplicaRequirements
@@ -265,7 +265,7 @@ class FleetRooms:
         """Which clusters' pools can tell where replicas may run, and why others cannot."""
         told_c = ~self.layers.unknown_c
         verdict_p = self.kinds.verdicts(requirements.node_claim)
-        if verdict_p is None or Verdict.UNKNOWN not in verdict_p:
+        if verdict_p is None or Match.UNKNOWN not in verdict_p:
             return told_c, {}
         reasons = {}
         for position in np.flatnonzero(told_c).tolist():
@@ -279,13 +279,13 @@ class FleetRooms:
     def telling(self, positions: list[int], claim: NodeClaim | None) -> list[int]:
         """Those of some clusters whose pools can tell where such replicas may run."""
         verdict_p = self.kinds.verdicts(claim)
-        if verdict_p is None or Verdict.UNKNOWN not in verdict_p:
+        if verdict_p is None or Match.UNKNOWN not in verdict_p:
             return positions
         return [position for position in positions if self._tells(position, verdict_p)]
 
     def _tells(self, position: int, verdict_p: LevelArray) -> bool:
         site = self.sites[position]
-        return site is not None and Verdict.UNKNOWN not in verdict_p[site.kind_p]
+        return site is not None and Match.UNKNOWN not in verdict_p[site.kind_p]
 
     @property
     def rooms(self) -> Sequence[Room | None]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from federation.capacity.cells import COUNT, KIND, VIEWS, Residues, gathered, only
 from federation.capacity.packing import room_by_segment
 from federation.model.arrays import BoolArray, IntArray, LevelArray, read_only
-from federation.model.pools.matching import Verdict
+from federation.model.pools.matching import Match
 from federation.model.positions import GONE, Moves
 from federation.model.shapes import Shape, request_shape
 
@@ -67,10 +67,10 @@ class Layer:
         known = self.room_cv.get(asked)
         if known is not None and known[0] is verdict_p:
             return known[1]
-        suiting_p = None if verdict_p is None else verdict_p == Verdict.YES
+        suiting_p = None if verdict_p is None else verdict_p == Match.YES
         room_cv = room_by_segment(self.residues, request, suiting_p).reshape(-1, VIEWS)
         if verdict_p is not None:
-            room_cv[_cannot_tell_c(self.residues, verdict_p == Verdict.UNKNOWN)] = 0
+            room_cv[_cannot_tell_c(self.residues, verdict_p == Match.UNKNOWN)] = 0
         if len(self.room_cv) >= _REMEMBERED:
             self.room_cv.clear()
         self.room_cv[asked] = verdict_p, read_only(room_cv)

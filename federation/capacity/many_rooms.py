@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federation.capacity.assignments import Held, Holding, holdings_of, places_alike, runs_alike
+from federation.capacity.assignments import Assignment, Held, holdings_of, places_alike, runs_alike
 from federation.capacity.cells import (
     VIEWS,
     Residues,
@@ -23,7 +23,7 @@ from federation.capacity.cells import (
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.packing import Packing, packed_in_place
 from federation.capacity.pool_kinds import PoolKinds
-from federation.model.pools.matching import Verdict
+from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 
@@ -111,9 +111,9 @@ def packed_rooms(every: Sequence[UnpackedRoom], kinds: PoolKinds) -> PackedRooms
 
 def _holdings(
     every: Sequence[UnpackedRoom], table: _Table, kinds: PoolKinds
-) -> list[list[Holding]]:
+) -> list[list[Assignment]]:
     """How everything is packed: the first run of every cluster, then the second, and so on."""
-    holdings: list[list[Holding]] = [[] for _ in every]
+    holdings: list[list[Assignment]] = [[] for _ in every]
     runs = [runs_alike(each.outstanding) for each in every]
     turn = 0
     while waiting := [place for place, each in enumerate(runs) if turn < len(each)]:
@@ -140,7 +140,7 @@ def _packed(
     verdict_p = kinds.verdicts(like.requirements.node_claim)
     # What is unproven may land wherever nothing says that it cannot.
     is_unproven = like.certificate is PromiseCertificate.UNPROVEN
-    least = Verdict.UNKNOWN if is_unproven else Verdict.YES
+    least = Match.UNKNOWN if is_unproven else Match.YES
     suiting_p = None if verdict_p is None else verdict_p >= least
     replicas_c = np.array([sum(each.to_pack for each in run) for run in asked], dtype=np.int64)
     return packed_in_place(residues, like.requirements.request, replicas_c, suiting_p)

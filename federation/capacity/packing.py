@@ -23,10 +23,10 @@ from federation.capacity.cells import (
     View,
     apart,
 )
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_in_k, per_replica
 from federation.model.pools.cell_order import size_k
-from federation.model.pools.values import BoolArray, Int64Array
 from federation.model.resources import is_extended
 
 # Sizes have 30 bits; one more says whether there are devices nobody asked for.
@@ -59,10 +59,10 @@ class Takes(NamedTuple):
 
     resources: tuple[str, ...]
     first_s: npt.NDArray[np.intp]
-    column_xj: Int64Array
-    unit_j: Int64Array
-    full_j: Int64Array
-    left_j: Int64Array
+    column_xj: IntArray
+    unit_j: IntArray
+    full_j: IntArray
+    left_j: IntArray
 
     def of(self, cluster: int, resources: Sequence[str]) -> list[Take]:
         """What best fit takes of one cluster, with free amounts of these resources."""
@@ -85,10 +85,10 @@ class Packing(NamedTuple):
     ``room_s`` is the room that is left for more of them, None where it must be counted.
     """
 
-    placed_s: Int64Array
+    placed_s: IntArray
     takes: Takes
     left: Residues
-    room_s: Int64Array | None
+    room_s: IntArray | None
 
 
 class _Turns(NamedTuple):
@@ -98,10 +98,10 @@ class _Turns(NamedTuple):
     ``room_k`` is what all nodes of a cell could take by turns.
     """
 
-    base_k: Int64Array | None
-    unit_k: Int64Array
-    room_k: Int64Array
-    rest_s: Int64Array
+    base_k: IntArray | None
+    unit_k: IntArray
+    room_k: IntArray
+    rest_s: IntArray
 
 
 class _Touched(NamedTuple):
@@ -109,16 +109,14 @@ class _Touched(NamedTuple):
     each, and one more takes ``left_j``.
     """
 
-    segment_j: Int64Array
+    segment_j: IntArray
     cell_j: npt.NDArray[np.intp]
-    unit_j: Int64Array
-    full_j: Int64Array
-    left_j: Int64Array
+    unit_j: IntArray
+    full_j: IntArray
+    left_j: IntArray
 
 
-def _fits(
-    residues: Residues, demanded: Mapping[str, int], suiting_p: BoolArray | None
-) -> Int64Array:
+def _fits(residues: Residues, demanded: Mapping[str, int], suiting_p: BoolArray | None) -> IntArray:
     """Replicas that each node of the cells holds, in all pools where nothing says which suit."""
     fits_k = fit_in_k(residues.resources, residues.amount_rk, demanded)
     if suiting_p is not None:
@@ -128,18 +126,18 @@ def _fits(
 
 def room_by_segment(
     residues: Residues, request: Mapping[str, int], suiting_p: BoolArray | None = None
-) -> Int64Array:
+) -> IntArray:
     """How many replicas the cells of every segment hold; ``suiting_p`` are kinds, None all."""
     room_k = _fits(residues, per_replica(request), suiting_p)
     room_k *= residues.table_xk[COUNT]
-    total_s: Int64Array = np.add.reduceat(room_k, residues.first_s[:-1])
+    total_s: IntArray = np.add.reduceat(room_k, residues.first_s[:-1])
     return total_s
 
 
 def pack(
     residues: Residues,
     request: Mapping[str, int],
-    replicas_c: Int64Array,
+    replicas_c: IntArray,
     suiting_p: BoolArray | None = None,
 ) -> Packing:
     """Pack up to so many replicas of a shape into every cluster, in both views.
@@ -155,7 +153,7 @@ def pack(
 def packed_in_place(
     residues: Residues,
     request: Mapping[str, int],
-    replicas_c: Int64Array,
+    replicas_c: IntArray,
     suiting_p: BoolArray | None = None,
 ) -> Packing:
     """``pack`` for whoever gathered the residues for it: what is left is written over them.
@@ -184,9 +182,7 @@ def packed_in_place(
     )
 
 
-def _turns(
-    residues: Residues, fits_k: Int64Array, placed_s: Int64Array, segment_k: Int64Array
-) -> _Turns:
+def _turns(residues: Residues, fits_k: IntArray, placed_s: IntArray, segment_k: IntArray) -> _Turns:
     """A node is filled in one turn, or takes one replica a turn after all whole rounds."""
     count_k, starts_s = residues.table_xk[COUNT], residues.first_s[:-1]
     # Cells of clusters where nothing is to be packed need not be put in order.
@@ -211,8 +207,8 @@ def _turns(
 
 
 def _whole_rounds(
-    residues: Residues, fits_k: Int64Array, replicas_s: Int64Array, segment_k: Int64Array
-) -> Int64Array:
+    residues: Residues, fits_k: IntArray, replicas_s: IntArray, segment_k: IntArray
+) -> IntArray:
     """The most rounds that do not place more than ``replicas_s``; no more than there are."""
     count_k, starts_s = residues.table_xk[COUNT], residues.first_s[:-1]
     low_s = np.zeros_like(replicas_s)
@@ -227,7 +223,7 @@ def _whole_rounds(
 
 
 def _touched(
-    residues: Residues, turns: _Turns, segment_k: Int64Array, demanded: Mapping[str, int]
+    residues: Residues, turns: _Turns, segment_k: IntArray, demanded: Mapping[str, int]
 ) -> _Touched:
     """The cells whose turn comes before all replicas are dealt.
 
@@ -267,16 +263,16 @@ def _touched(
 
 def _keys(
     residues: Residues, cells: npt.NDArray[np.intp] | slice, demanded: Mapping[str, int]
-) -> Int64Array:
+) -> IntArray:
     """Larger for larger cells of a segment, and largest for those with devices nobody asked for."""
-    key_i: Int64Array = residues.table_xk[SIZE][cells]
+    key_i: IntArray = residues.table_xk[SIZE][cells]
     for row, name in enumerate(residues.resources):
         if name not in demanded and is_extended(name):
             key_i = key_i | (np.minimum(residues.amount_rk[row][cells], 1) << _SIZE_BITS)
     return key_i
 
 
-def _is_within_reach(residues: Residues, turns: _Turns, key_k: Int64Array) -> BoolArray:
+def _is_within_reach(residues: Residues, turns: _Turns, key_k: IntArray) -> BoolArray:
     """Cells that do not come after another of their segment with room for all that is left.
 
     Of most segments only one or two remain to be put in order. ``last_s`` is the first place where
@@ -305,7 +301,7 @@ def _takes(residues: Residues, touched: _Touched) -> Takes:
 
 
 def _deal_base(
-    residues: Residues, base_k: Int64Array, segment_k: Int64Array, demanded: Mapping[str, int]
+    residues: Residues, base_k: IntArray, segment_k: IntArray, demanded: Mapping[str, int]
 ) -> None:
     """Write down what all nodes of each cell take alike."""
     table_xk = residues.table_xk
@@ -316,7 +312,7 @@ def _deal_base(
     table_xk[SIZE, cell_i] = size_k(table_xk[AMOUNTS:, cell_i], weight_ri)
 
 
-def _deal_turns(residues: Residues, touched: _Touched, demanded: Mapping[str, int]) -> Int64Array:
+def _deal_turns(residues: Residues, touched: _Touched, demanded: Mapping[str, int]) -> IntArray:
     """Write down what nodes take by turns; how many cells more there are in each segment.
 
     The nodes of a cell may take nothing, a part of a turn (one of them), or a whole one: up to

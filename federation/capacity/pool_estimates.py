@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.capacity.fleet_cells import CellBlock, FleetCells
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
 from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
-from federation.model.pools.matching import Verdict, keys_not_carried, pool_verdict
-from federation.model.pools.values import BoolArray, Int64Array
+from federation.model.pools.matching import Match, keys_not_carried, pool_match
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 
@@ -28,8 +28,8 @@ class PoolBounds:
     number is exact; None: nowhere.
     """
 
-    lower_c: Int64Array
-    upper_c: Int64Array
+    lower_c: IntArray
+    upper_c: IntArray
     answered_c: BoolArray
     reasons: dict[int, str]
     beside_promises_c: BoolArray | None = None
@@ -83,7 +83,7 @@ def block_bounds(block: CellBlock, requirements: ReplicaRequirements) -> PoolBou
     claim = requirements.node_claim
     demanded = per_replica(requirements.request)
     verdict_k = block_verdicts(block, claim)
-    unknown_c = _any_c(block, verdict_k, Verdict.UNKNOWN)
+    unknown_c = _any_c(block, verdict_k, Match.UNKNOWN)
     return PoolBounds(
         lower_c=_totals(block, tighter_lower_k(block.cells, demanded), verdict_k),
         upper_c=_totals(block, upper_k(block.cells, demanded), verdict_k),
@@ -96,24 +96,24 @@ def block_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.
     """The verdict on every cell; None where all suit, which nearly every question finds."""
     if claim is None and block.untainted:
         return None
-    verdicts = [pool_verdict(each.pool, each.label_keys, claim) for each in block.pools]
-    if all(verdict is Verdict.YES for verdict in verdicts):
+    verdicts = [pool_match(each.pool, each.label_keys, claim) for each in block.pools]
+    if all(verdict is Match.YES for verdict in verdicts):
         return None
     verdict_k: npt.NDArray[np.int8] = np.array(verdicts, dtype=np.int8)[block.cells.pool_k]
     return verdict_k
 
 
 def _totals(
-    block: CellBlock, bound_k: Int64Array, verdict_k: npt.NDArray[np.int8] | None
-) -> Int64Array:
+    block: CellBlock, bound_k: IntArray, verdict_k: npt.NDArray[np.int8] | None
+) -> IntArray:
     """What the suiting cells of each cluster add up to, at most MAX_REPLICAS."""
     if verdict_k is not None:
-        bound_k *= verdict_k == Verdict.YES
-    total_c: Int64Array = np.add.reduceat(bound_k, block.first_c)
+        bound_k *= verdict_k == Match.YES
+    total_c: IntArray = np.add.reduceat(bound_k, block.first_c)
     return np.minimum(total_c, MAX_REPLICAS, out=total_c)
 
 
-def _any_c(block: CellBlock, verdict_k: npt.NDArray[np.int8] | None, verdict: Verdict) -> BoolArray:
+def _any_c(block: CellBlock, verdict_k: npt.NDArray[np.int8] | None, verdict: Match) -> BoolArray:
     """Whether a cluster has a cell with nodes and this verdict."""
     if verdict_k is None:
         return np.zeros(len(block), dtype=np.bool_)

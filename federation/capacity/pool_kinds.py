@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.model.arrays import IntArray
-from federation.model.pools.matching import Verdict, pool_verdict
+from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import NodePool, Pools
 from federation.model.workload import NodeClaim
 
@@ -96,10 +96,9 @@ class PoolKinds:
             if known == claim:
                 return verdicts
         every = [
-            Verdict.YES if member is None else pool_verdict(*member, claim)
-            for member in self.members
+            Match.YES if member is None else pool_match(*member, claim) for member in self.members
         ]
-        is_yes = all(verdict is Verdict.YES for verdict in every)
+        is_yes = all(verdict is Match.YES for verdict in every)
         found = None if is_yes else np.array(every, dtype=np.int8)
         if len(self.known) >= _REMEMBERED:
             self.known.pop(0)

@@ -14,10 +14,10 @@ import numpy as np
 
 from federation.capacity.fleet_cells import CellBlock, FleetCells
 from federation.capacity.pool_estimates import PoolBounds, block_verdicts
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_k, per_replica
-from federation.model.pools.matching import Verdict, pool_verdict
-from federation.model.pools.values import BoolArray, Int64Array
+from federation.model.pools.matching import Match, pool_match
 from federation.model.reservations import Outstanding
 from federation.model.resources import PODS
 from federation.model.shapes import Shape
@@ -46,7 +46,7 @@ class _Part(NamedTuple):
     """What is promised in one cluster, and the rows it comes to."""
 
     promised: Sequence[Outstanding]
-    rows: Int64Array
+    rows: IntArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,10 +57,10 @@ class PromisedColumns:
     makes room; ``replicas_i`` also has those that take the place of older pods.
     """
 
-    position_i: Int64Array
-    kind_i: Int64Array
-    replicas_i: Int64Array
-    to_pack_i: Int64Array
+    position_i: IntArray
+    kind_i: IntArray
+    replicas_i: IntArray
+    to_pack_i: IntArray
     kinds: tuple[_Kind, ...]
     _parts: Mapping[int, _Part]
     _places: Mapping[Hashable, int]
@@ -104,7 +104,7 @@ class PromisedColumns:
         )
 
     @cached_property
-    def amounts(self) -> Mapping[str, Int64Array]:
+    def amounts(self) -> Mapping[str, IntArray]:
         """What one replica of each kind takes, by resource."""
         names = dict.fromkeys(name for each in self.kinds for name, _ in each.shape)
         of_kind = [dict(each.shape) for each in self.kinds]
@@ -114,7 +114,7 @@ class PromisedColumns:
         }
         return {**amounts, PODS: np.ones(len(self.kinds), dtype=np.int64)}
 
-    def taken_g(self, name: str) -> Int64Array:
+    def taken_g(self, name: str) -> IntArray:
         """What one replica of each kind takes of a resource."""
         found = self.amounts.get(name)
         return np.zeros(len(self.kinds), dtype=np.int64) if found is None else found
@@ -122,7 +122,7 @@ class PromisedColumns:
 
 def _rows(
     promised: Sequence[Outstanding], kinds: list[_Kind], places: dict[Hashable, int]
-) -> Int64Array:
+) -> IntArray:
     """What one cluster has outstanding: kind, replicas, and those to pack; adds new kinds."""
     rows = []
     for each in promised:
@@ -174,7 +174,7 @@ def bounds_beside(
     )
 
 
-def prices(free_j: Int64Array, fit_j: Int64Array, amount: int) -> tuple[Int64Array, Int64Array]:
+def prices(free_j: IntArray, fit_j: IntArray, amount: int) -> tuple[IntArray, IntArray]:
     """How much of a resource is to be taken of nodes that hold ``fit_j`` replicas, at least one,
     before they hold one less: for the first, and for each of the others.
 
@@ -208,8 +208,8 @@ def _may_meet(
 ) -> bool:
     pools = cells.pools[position]
     return pools is not None and any(
-        pool_verdict(pool, pools.label_keys, claim) is Verdict.YES
-        and pool_verdict(pool, pools.label_keys, other) is not Verdict.NO
+        pool_match(pool, pools.label_keys, claim) is Match.YES
+        and pool_match(pool, pools.label_keys, other) is not Match.NO
         for pool in pools.pools
     )
 
@@ -227,7 +227,7 @@ def _like(requirements: ReplicaRequirements, promised: PromisedColumns) -> BoolA
 
 def _lost_by_replica(
     size: int, demanded: Mapping[str, int], promised: PromisedColumns, rival_i: BoolArray
-) -> Int64Array:
+) -> IntArray:
     """Replica by replica, by cluster; at most MAX_REPLICAS for each of what is promised."""
     worth_g = np.ones(len(promised.kinds), dtype=np.int64)
     for name, amount in demanded.items():
@@ -246,14 +246,14 @@ def _left_by_amount(
     claim: NodeClaim | None,
     promised: PromisedColumns,
     rival_i: BoolArray,
-) -> Int64Array:
+) -> IntArray:
     """What the minimums hold less what the amounts that are promised can buy of it, 0 or more."""
     verdict_k = block_verdicts(block, claim)
     fits_k = fit_k(block.cells, demanded)
     if verdict_k is not None:
-        fits_k *= verdict_k == Verdict.YES
+        fits_k *= verdict_k == Match.YES
     room_k = fits_k * block.cells.count_k
-    left_c: Int64Array = np.add.reduceat(room_k, block.first_c)
+    left_c: IntArray = np.add.reduceat(room_k, block.first_c)
     if not left_c.any():
         return left_c
     for name, amount in demanded.items():
@@ -267,8 +267,8 @@ def _left_by_amount(
 
 
 def _taken(
-    block: CellBlock, taken_g: Int64Array, promised: PromisedColumns, rival_i: BoolArray
-) -> Int64Array | None:
+    block: CellBlock, taken_g: IntArray, promised: PromisedColumns, rival_i: BoolArray
+) -> IntArray | None:
     """What is promised of a resource in all, by cluster of the block; None beyond int64."""
     inside_i = rival_i & (promised.position_i >= block.start)
     inside_i &= promised.position_i < block.start + len(block)
@@ -281,8 +281,8 @@ def _taken(
 
 
 def _bought(
-    block: CellBlock, free_k: Int64Array, fits_k: Int64Array, amount: int, taken_c: Int64Array
-) -> Int64Array:
+    block: CellBlock, free_k: IntArray, fits_k: IntArray, amount: int, taken_c: IntArray
+) -> IntArray:
     """How many replicas so much of one resource buys in each cluster, the cheapest first."""
     sizes_c = np.diff(block.first_c, append=len(fits_k))
     is_sold_k = (fits_k > 0) & (block.cells.count_k > 0) & np.repeat(taken_c > 0, sizes_c)
@@ -310,5 +310,5 @@ def _bought(
     left_c = before_c + taken_c - np.append(0, spent_s)[whole_c]
     price_c = np.append(price_s, 1)[np.minimum(whole_c, len(price_s))]
     bought_c += np.where(whole_c < stop_c, left_c // price_c, 0)
-    result_c: Int64Array = np.where(taken_c > 0, bought_c, 0)
+    result_c: IntArray = np.where(taken_c > 0, bought_c, 0)
     return result_c

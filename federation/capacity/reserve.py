@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federation.capacity.assignments import Holding, JointPromise
+from federation.capacity.assignments import Assignment, JointPromise
 from federation.capacity.batch_packing import promised_together, shortage_text, simple_asks
 from federation.capacity.cluster_room import ReportId, Room, certificate_for
 from federation.capacity.fleet_rooms import FleetRooms
@@ -44,7 +44,7 @@ class Promise:
 
     cluster: str
     report: ReportId | None
-    holding: Holding
+    holding: Assignment
 
     @property
     def certificate(self) -> PromiseCertificate:
@@ -61,7 +61,7 @@ class Promised(NamedTuple):
     names: Sequence[str]
     asked: Sequence[int]
     joint: JointPromise | None
-    holdings: Mapping[int, Sequence[Holding]]
+    holdings: Mapping[int, Sequence[Assignment]]
     fleet: FleetRooms
 
     @property
@@ -72,7 +72,7 @@ class Promised(NamedTuple):
             for each in self._holdings(c)
         )
 
-    def _holdings(self, position: int) -> Sequence[Holding]:
+    def _holdings(self, position: int) -> Sequence[Assignment]:
         if position in self.holdings or self.joint is None:
             return self.holdings[position]
         return self.joint.holdings(position, self.fleet.resources(position))
@@ -131,7 +131,7 @@ def promise(
     simple = simple_asks(fleet, binding, asks)
     together = promised_together(fleet, binding, simple)
     reasons = dict(together.reasons)
-    holdings: dict[int, Sequence[Holding]] = {}
+    holdings: dict[int, Sequence[Assignment]] = {}
     rooms: dict[int, Room] = {}
     for position in asks.keys() - simple.keys():
         ask = _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position])
@@ -181,14 +181,14 @@ class _Ask:
         }
 
 
-def _promised(ask: _Ask, *, allow_unproven: bool) -> Room | tuple[Holding, ...] | str:
+def _promised(ask: _Ask, *, allow_unproven: bool) -> Room | tuple[Assignment, ...] | str:
     """The room with what is wanted, all of that where there is no room to show, or why not."""
     grown = ask.grown
     unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
     if unproven and not allow_unproven:
         return "nothing shows whether there is room"
     if ask.room is None:
-        return tuple(Holding(outstanding=each) for each in ask.wanted)
+        return tuple(Assignment(outstanding=each) for each in ask.wanted)
     if not ask.wanted:
         return ask.room.without(ask.binding)
     if not grown:

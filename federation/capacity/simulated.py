@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from federation.capacity.deductions import Shape, Taken, less_in_models, with_waiting
+from federation.capacity.deductions import Taken, UnitRequest, less_in_models, with_waiting
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.summary_estimates import estimate_replicas
 from federation.model.cluster import ClusterState
@@ -18,7 +18,7 @@ from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
 
 
-class Outstanding:
+class RemainingCapacity:
     """A fleet's capacity less what was taken from it. Positions are the fleet's (axis c)."""
 
     def __init__(self, capacity: FleetCapacity, options: EstimateOptions) -> None:
@@ -27,7 +27,7 @@ class Outstanding:
         self._options = replace(options, ignore_claims=True)
         self._taken: defaultdict[int, list[Taken]] = defaultdict(list)
 
-    def available(self, shape: Shape) -> Estimates:
+    def available(self, shape: UnitRequest) -> Estimates:
         """How many units still fit into every cluster.
 
         Sets of components are estimated from the summary, whose totals can hold a set.
@@ -41,7 +41,7 @@ class Outstanding:
         left = less_in_models(self._capacity, estimates, shape.requirements, rule, self._taken)
         return ignoring_claims(left) if shape.requirements.chooses_nodes else left
 
-    def take(self, units_c: Mapping[int, int], shape: Shape) -> None:
+    def take(self, units_c: Mapping[int, int], shape: UnitRequest) -> None:
         """Deducts units from clusters, for every later question."""
         changes: dict[int, ClusterState] = {}
         for position, units in units_c.items():

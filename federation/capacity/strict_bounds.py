@@ -13,9 +13,10 @@ import numpy as np
 
 from federation.capacity.assignments import outstanding_alike
 from federation.capacity.promised_bounds import prices
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.bounds import fit_k, per_replica
-from federation.model.pools.matching import Verdict, pool_verdict
-from federation.model.pools.values import BoolArray, Int64Array, Pools
+from federation.model.pools.matching import Match, pool_match
+from federation.model.pools.values import Pools
 from federation.model.quantity import divide_up
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
@@ -38,7 +39,7 @@ class Contender:
     demanded: Mapping[str, int]
     may_p: BoolArray
     surely_p: BoolArray
-    fits_k: Int64Array
+    fits_k: IntArray
     room: int
 
     def is_like(self, other: Contender) -> bool:
@@ -57,17 +58,17 @@ def contender(pools: Pools, outstanding: Outstanding) -> Contender:
     requirements = outstanding.requirements
     demanded = per_replica(requirements.request)
     verdict_p = np.array(
-        [pool_verdict(pool, pools.label_keys, requirements.node_claim) for pool in pools.pools],
+        [pool_match(pool, pools.label_keys, requirements.node_claim) for pool in pools.pools],
         dtype=np.int8,
     )
-    surely_p = verdict_p == Verdict.YES
+    surely_p = verdict_p == Match.YES
     fits_k = np.where(surely_p[pools.cells.pool_k], fit_k(pools.cells, demanded), 0)
     return Contender(
         requirements=requirements,
         replicas=outstanding.in_cells,
         is_strict=outstanding.certificate is PromiseCertificate.STRICT,
         demanded=demanded,
-        may_p=verdict_p != Verdict.NO,
+        may_p=verdict_p != Match.NO,
         surely_p=surely_p,
         fits_k=fits_k,
         room=int((fits_k * pools.cells.count_k).sum()),
@@ -140,7 +141,7 @@ def _by_amount(pools: Pools, own: Contender, rivals: Sequence[Contender]) -> int
     return lost
 
 
-def _bought(price_s: Int64Array, count_s: Int64Array, budget: int) -> int:
+def _bought(price_s: IntArray, count_s: IntArray, budget: int) -> int:
     """How many things a budget buys, the cheapest first."""
     order = np.argsort(price_s, kind="stable")
     price_s, count_s = price_s[order], count_s[order]

@@ -11,9 +11,9 @@ from typing import Final
 
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.sets import Workload
-from federation.capacity.deductions import Shape
+from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import UNMODELLED, FleetCapacity
-from federation.capacity.simulated import Outstanding
+from federation.capacity.simulated import RemainingCapacity
 from federation.capacity.summary_estimates import PODS_PER_SIMULATED_NODE, positive_amounts
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of_set
@@ -42,7 +42,7 @@ def replicas_beside(
 ) -> Units:
     """How many replicas fit beside the assumed workloads."""
     outstanding = _beside(FleetCapacity.of([state]), assumed, options)
-    return _units(outstanding.available(Shape(requirements=requirements)))
+    return _units(outstanding.available(UnitRequest(requirements=requirements)))
 
 
 def sets_beside(
@@ -59,7 +59,7 @@ def sets_beside(
     capacity = FleetCapacity.of([state])
     summary = replace(options, highest=Source.SUMMARY)
     outstanding = _beside(capacity, assumed, summary)
-    found = _units(outstanding.available(Shape(requirements=shape_of_set(workload))))
+    found = _units(outstanding.available(UnitRequest(requirements=shape_of_set(workload))))
     nodes = _simulated_nodes(capacity, workload, options)
     if found.units is None or nodes is None:
         return found
@@ -69,10 +69,10 @@ def sets_beside(
 
 def _beside(
     capacity: FleetCapacity, assumed: Sequence[Workload], options: EstimateOptions
-) -> Outstanding:
-    outstanding = Outstanding(capacity, options)
+) -> RemainingCapacity:
+    outstanding = RemainingCapacity(capacity, options)
     for component in (component for each in assumed for component in each):
-        outstanding.take({0: component.replicas}, Shape(requirements=component.requirements))
+        outstanding.take({0: component.replicas}, UnitRequest(requirements=component.requirements))
     return outstanding
 
 

@@ -1,6 +1,6 @@
 """The shared kernel: values and arithmetic both programs agree on.
 
-- ``arrays``: the array types of the scheduler's rooms
+- ``arrays``: the array types that both programs reckon with
 - ``cluster``: member clusters as the control plane knows them, and what their agents report
 - ``component_sets``: a workload of several components as one shape: what a whole set of them asks
   for

@@ -1,4 +1,4 @@
-"""The array types of the scheduler's rooms.
+"""The array types that both programs reckon with.
 
 Must not hold anything else. Arrays are named by their axes: ``_c`` clusters of the fleet, ``_k``
 candidates in the order chosen, ``_g`` groups of clusters.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from federation.model.workload import (
     Component,
@@ -151,6 +152,10 @@ class EvictionTask:
 
     from_cluster: str
     replicas: int = 0
+
+
+# A binding's namespace and name.
+BindingName: TypeAlias = tuple[str, str]
 
 
 def binding_key(namespace: str, name: str) -> str:

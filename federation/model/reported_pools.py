@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from federation.model.arrays import IntArray
 from federation.model.cluster import ReportedPool, ReportedPools
-from federation.model.pools.values import Cells, Int64Array, NodePool, Pools
+from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.resources import MAX_AMOUNT
 
 
@@ -54,7 +55,7 @@ def pools_of(reported: ReportedPools) -> Pools:
     )
 
 
-def _totals(min_rk: Int64Array, count_k: Int64Array) -> Int64Array:
+def _totals(min_rk: IntArray, count_k: IntArray) -> IntArray:
     """Counts times minimums, which stop at MAX_AMOUNT.
 
     Asked by division: floats cannot tell amounts this large apart.
@@ -63,5 +64,5 @@ def _totals(min_rk: Int64Array, count_k: Int64Array) -> Int64Array:
     return np.where(too_large_rk, np.int64(MAX_AMOUNT), count_k * min_rk)
 
 
-def _matrix(values: tuple[int, ...], shape: tuple[int, int]) -> Int64Array:
+def _matrix(values: tuple[int, ...], shape: tuple[int, int]) -> IntArray:
     return np.array(values, dtype=np.int64).reshape(shape)

@@ -15,7 +15,7 @@ from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest
-from federation.model.placement import Binding
+from federation.model.placement import Binding, BindingName
 from federation.rpc.batches import scheduled_batch
 from federation.rpc.bindings import read_binding, read_off_loop, warn_of_unread
 from federation.rpc.failures import plugin_failures_logged
@@ -29,7 +29,6 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
 from federation.services.threads import ENCODING
 from federation.services.values import DecisionRecord, Once, Scheduled
-from federation.services.watching.subjects import BindingKey
 from federation.services.watching.watches import Watches
 from federation.v1 import scheduling_pb2 as messages
 from federation.v1.scheduling_pb2_grpc import SchedulingServicer as Servicer
@@ -50,7 +49,7 @@ class SchedulingServicer(Servicer):
         previews: Previews,
         placing: NodePlacing,
         releasing: Releasing,
-        watches: Watches[BindingKey, messages.BindingEvent],
+        watches: Watches[BindingName, messages.BindingEvent],
     ) -> None:
         self._scheduling = scheduling
         self._previews = previews

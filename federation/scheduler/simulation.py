@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from federation.capacity.deductions import Deductions, Shape
+from federation.capacity.deductions import Deductions, UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.simulated import Outstanding
+from federation.capacity.simulated import RemainingCapacity
 from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
@@ -69,7 +69,7 @@ class Simulation:
         self._rooms = SimulatedRooms(ordered, options.available_replicas)
         promised = {c: state.promised for c, state in enumerate(ordered) if state.promised}
         capacity = Deductions.of(FleetCapacity.of(ordered), promised).left
-        self._outstanding = Outstanding(capacity, options.estimate)
+        self._outstanding = RemainingCapacity(capacity, options.estimate)
         self._stated = {
             self._fleet.index[name]: replicas
             for name, replicas in options.available_replicas.items()
@@ -156,7 +156,7 @@ class Simulation:
                 added[self._fleet.index[target.name]] = units
         return added
 
-    def _take(self, added_c: Mapping[int, int], shape: Shape) -> None:
+    def _take(self, added_c: Mapping[int, int], shape: UnitRequest) -> None:
         self._outstanding.take(added_c, shape)
         for position in self._stated.keys() & added_c.keys():
             self._stated[position] -= added_c[position]
@@ -202,7 +202,7 @@ class Simulation:
         )
 
 
-def _shape(binding: Binding) -> Shape:
+def _shape(binding: Binding) -> UnitRequest:
     """One replica, or one set with the amounts of all its components."""
     pods = sum(component.replicas for component in binding.components)
-    return Shape(requirements=shape_of(binding), pods=pods if binding.components else 1)
+    return UnitRequest(requirements=shape_of(binding), pods=pods if binding.components else 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from sqlalchemy import (
@@ -27,13 +27,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.model.placement import Binding
+from federation.model.placement import Binding, BindingName
 from federation.model.workload import TargetCluster
 from federation.services.ports import Peers, StoredBinding
 from federation.store.tables import binding as table
 from federation.store.tables import unix_seconds
-
-Key: TypeAlias = tuple[str, str]
 
 COLUMNS = (
     "namespace",
@@ -79,10 +77,10 @@ class BindingStatements:
     async def lock(self, namespace: str, name: str) -> StoredBinding | None:
         return (await self.lock_all([(namespace, name)])).get((namespace, name))
 
-    async def find(self, keys: Collection[Key]) -> Mapping[Key, StoredBinding]:
+    async def find(self, keys: Collection[BindingName]) -> Mapping[BindingName, StoredBinding]:
         return await self._keyed(NAMED, keys)
 
-    async def lock_all(self, keys: Collection[Key]) -> Mapping[Key, StoredBinding]:
+    async def lock_all(self, keys: Collection[BindingName]) -> Mapping[BindingName, StoredBinding]:
         return await self._keyed(LOCKED, keys)
 
     async def peers(self, binding: Binding) -> Peers:
@@ -140,8 +138,8 @@ class BindingStatements:
         await self._connection.execute(delete(table).where(table.c.id == binding_id))
 
     async def _keyed(
-        self, statement: Select[Any], keys: Collection[Key]
-    ) -> Mapping[Key, StoredBinding]:
+        self, statement: Select[Any], keys: Collection[BindingName]
+    ) -> Mapping[BindingName, StoredBinding]:
         given = {"namespaces": [each for each, _ in keys], "names": [each for _, each in keys]}
         rows = await self._connection.execute(statement, given)
         return {(row.namespace, row.name): binding_of(row) for row in rows}

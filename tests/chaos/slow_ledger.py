@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.capacity.cluster_room import ReportId, Room
-from federation.model.pools.matching import Verdict, pool_verdict
+from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate, Share
 from federation.model.shapes import Echo, Shape, request_shape
@@ -274,7 +274,7 @@ class SlowLedger:
         resources = pools.cells.resources
         for requirements, replicas in demands:
             suits = [
-                pool_verdict(pool, pools.label_keys, requirements.node_claim) is Verdict.YES
+                pool_match(pool, pools.label_keys, requirements.node_claim) is Match.YES
                 for pool in pools.pools
             ]
             for _ in range(replicas):

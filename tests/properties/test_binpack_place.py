@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator.binpack.arrays import BoolArray, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.balanced_allocation import BalancedAllocation
 from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
 from estimator.binpack.fit_strategies.most_allocated import MostAllocated
@@ -20,6 +20,7 @@ from estimator.binpack.profile import ScoringProfile, WeightedPlugin
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
+from federation.model.arrays import BoolArray
 from federation.model.resources import PODS
 
 RESOURCES = ("cpu", "memory", "example.com/gpu")

@@ -16,7 +16,8 @@ from estimator.cluster.cache import ClusterCache
 from estimator.estimation.capacity import NodeSet, capacity_of
 from estimator.estimation.fit import replicas_n
 from estimator.kube.dump import Dump, read_dump
-from estimator.snapshot import Int64Array, Snapshot
+from estimator.snapshot import Snapshot
+from federation.model.arrays import IntArray
 from federation.model.cluster import TaintEffect
 from federation.model.grades import DEFAULT_MODEL
 from federation.model.workload import (
@@ -117,7 +118,7 @@ def test_shapes(member: str, shape: dict[str, Any], snapshots: dict[str, Snapsho
     assert int(fitting_n.sum()) == shape["replicas"] == shape["kube_scheduler_bound"]
 
 
-def at(columns: Mapping[str, Int64Array], row: int) -> dict[str, int]:
+def at(columns: Mapping[str, IntArray], row: int) -> dict[str, int]:
     return nonzero({name: int(column[row]) for name, column in columns.items()})
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from federation.capacity.deductions import Shape
+from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.simulated import Outstanding
+from federation.capacity.simulated import RemainingCapacity
 from federation.model.estimate import EstimateOptions, ModelRule
 from federation.model.workload import ReplicaRequirements
 from tests.vectors.loading import amounts, cluster_of, read_lines
@@ -27,13 +27,13 @@ LINES = [
 SETS_GIVEN_UP = {"m-0234", "m-1389", "m-1464"}
 
 
-def shape(request: dict[str, str] | None) -> Shape:
-    return Shape(requirements=ReplicaRequirements(request=amounts(request)))
+def shape(request: dict[str, str] | None) -> UnitRequest:
+    return UnitRequest(requirements=ReplicaRequirements(request=amounts(request)))
 
 
 def left(line: dict[str, Any]) -> int:
     options = EstimateOptions(model_rule=ModelRule.SIMULATED)
-    outstanding = Outstanding(FleetCapacity.of([cluster_of(line)]), options)
+    outstanding = RemainingCapacity(FleetCapacity.of([cluster_of(line)]), options)
     for workload in line["assumed"]:
         for component in workload:
             outstanding.take({0: component["replicas"]}, shape(component.get("request")))

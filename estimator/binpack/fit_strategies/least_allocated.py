@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.fit_columns import fit_columns, floor_average
 from estimator.binpack.strategy import (
     MAX_NODE_SCORE,
@@ -18,6 +18,7 @@ from estimator.binpack.strategy import (
     ResourceWeight,
     StrategyReader,
 )
+from federation.model.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class LeastAllocated:
     def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
         return float(MAX_NODE_SCORE)
 
-    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> IntArray:
         return floor_average(self.columns(nodes, request), nodes.size)
 
     def columns(self, nodes: NodeArrays, request: ReplicaRequest) -> tuple[ResourceColumn, ...]:
@@ -47,6 +48,6 @@ class LeastAllocated:
 READER: Final = StrategyReader(type="LeastAllocated", strategy=LeastAllocated)
 
 
-def _percent_free(total_n: Int64Array, allocatable_n: Int64Array) -> Int64Array:
-    free_n: Int64Array = np.maximum(allocatable_n - total_n, 0)
+def _percent_free(total_n: IntArray, allocatable_n: IntArray) -> IntArray:
+    free_n: IntArray = np.maximum(allocatable_n - total_n, 0)
     return free_n * MAX_NODE_SCORE // allocatable_n

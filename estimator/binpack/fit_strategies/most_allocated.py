@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.fit_columns import fit_columns, floor_average
 from estimator.binpack.strategy import (
     MAX_NODE_SCORE,
@@ -18,6 +18,7 @@ from estimator.binpack.strategy import (
     ResourceWeight,
     StrategyReader,
 )
+from federation.model.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class MostAllocated:
     def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
         return float(MAX_NODE_SCORE)
 
-    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> IntArray:
         return floor_average(self.columns(nodes, request), nodes.size)
 
     def columns(self, nodes: NodeArrays, request: ReplicaRequest) -> tuple[ResourceColumn, ...]:
@@ -47,5 +48,5 @@ class MostAllocated:
 READER: Final = StrategyReader(type="MostAllocated", strategy=MostAllocated)
 
 
-def _percent_used(total_n: Int64Array, allocatable_n: Int64Array) -> Int64Array:
+def _percent_used(total_n: IntArray, allocatable_n: IntArray) -> IntArray:
     return np.minimum(total_n, allocatable_n) * MAX_NODE_SCORE // allocatable_n

@@ -12,10 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.fit_columns import fit_columns, weighted_sums
 from estimator.binpack.shape import MAX_SHAPE_SCORE, MAX_UTILIZATION, ShapePoint, value_at
 from estimator.binpack.strategy import ResourceColumn, ResourceWeight, StrategyReader
+from federation.model.arrays import IntArray
 
 
 class Scale(IntEnum):
@@ -44,7 +45,7 @@ class RequestedToCapacityRatio:
     def most(self, request: ReplicaRequest) -> float:  # noqa: ARG002 - the same for every replica
         return float(MAX_SHAPE_SCORE * self.scale)
 
-    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> IntArray:
         score_sum_n, weight_sum_n = weighted_sums(self.columns(nodes, request), nodes.size)
         # Halves go up. Two integers are nearer to no half than a double can tell, so this equals
         # rounding the quotient of doubles.
@@ -56,7 +57,7 @@ class RequestedToCapacityRatio:
             for column in fit_columns(self.name, self.weights, self._shaped, nodes, request)
         )
 
-    def _shaped(self, total_n: Int64Array, allocatable_n: Int64Array) -> Int64Array:
+    def _shaped(self, total_n: IntArray, allocatable_n: IntArray) -> IntArray:
         used_percent_n = np.minimum(total_n, allocatable_n) * MAX_UTILIZATION // allocatable_n
         return _values(self.shape, self.scale)[used_percent_n]
 
@@ -73,7 +74,7 @@ def _without_zero_scores(column: ResourceColumn) -> ResourceColumn:
 
 
 @lru_cache(maxsize=64)
-def _values(shape: tuple[ShapePoint, ...], scale: Scale) -> Int64Array:
+def _values(shape: tuple[ShapePoint, ...], scale: Scale) -> IntArray:
     """The shape's value at every whole percent. Cached, so read-only."""
     corners = [replace(point, score=point.score * scale) for point in shape]
     values = np.array(

@@ -10,8 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from federation.model.arrays import IntArray
 from federation.model.estimate import MAX_REPLICAS
-from federation.model.pools.values import Cells, Int64Array
+from federation.model.pools.values import Cells
 from federation.model.resources import MAX_AMOUNT, PODS
 
 # Products stay below this, else a cell keeps its simpler bound: int64 holds twice as much.
@@ -27,7 +28,7 @@ def per_replica(request: Mapping[str, int]) -> dict[str, int]:
     return {**amounts, PODS: 1}
 
 
-def tighter_lower_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
+def tighter_lower_k(cells: Cells, demanded: Mapping[str, int]) -> IntArray:
     """LB+: what the sums prove where a single resource is scarce, and LB where that is more: nodes
     times what the minimum of the cell holds. ``demanded`` is of ``per_replica``.
 
@@ -54,7 +55,7 @@ def tighter_lower_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
     return bound_k
 
 
-def upper_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
+def upper_k(cells: Cells, demanded: Mapping[str, int]) -> IntArray:
     """UB: nodes times what the maximum of the cell holds, at most what each sum is good for."""
     rows = _rows(cells.resources, demanded)
     if rows is None:
@@ -70,14 +71,14 @@ def upper_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
     return bound_k
 
 
-def fit_k(cells: Cells, demanded: Mapping[str, int]) -> Int64Array:
+def fit_k(cells: Cells, demanded: Mapping[str, int]) -> IntArray:
     """Replicas that every node of a cell surely holds, 0..MAX_REPLICAS."""
     return fit_in_k(cells.resources, cells.min_rk, demanded)
 
 
 def fit_in_k(
-    resources: Sequence[str], amount_rk: Int64Array, demanded: Mapping[str, int]
-) -> Int64Array:
+    resources: Sequence[str], amount_rk: IntArray, demanded: Mapping[str, int]
+) -> IntArray:
     """Replicas that a node with so much of each resource holds, 0..MAX_REPLICAS."""
     rows = _rows(resources, demanded)
     if rows is None:
@@ -95,16 +96,16 @@ def _rows(resources: Sequence[str], demanded: Mapping[str, int]) -> list[int] | 
     return [resources.index(name) for name in demanded]
 
 
-def _quotient(amount_k: Int64Array, divisor: int) -> Int64Array:
+def _quotient(amount_k: IntArray, divisor: int) -> IntArray:
     """Whole quotients of amounts that are 0 or more."""
     if divisor == 1:
         return amount_k
     # Unsigned division is half again as fast: it need not round towards minus infinity.
-    quotient_k: Int64Array = (amount_k.view(np.uint64) // np.uint64(divisor)).view(np.int64)
+    quotient_k: IntArray = (amount_k.view(np.uint64) // np.uint64(divisor)).view(np.int64)
     return quotient_k
 
 
-def _two_least(values_qk: Sequence[Int64Array]) -> tuple[Int64Array, Int64Array]:
+def _two_least(values_qk: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
     """The least and the second least of each column, equal where two are; the second is capped."""
     least_k = values_qk[0]
     second_k = np.full(len(least_k), MAX_REPLICAS, dtype=np.int64)
@@ -119,9 +120,9 @@ def _gain_by_sum(
     row: int,
     amount: int,
     position_j: np.ndarray,
-    low_j: Int64Array,
-    most_j: Int64Array,
-) -> Int64Array:
+    low_j: IntArray,
+    most_j: IntArray,
+) -> IntArray:
     """How far LB+ is above LB in the cells at ``position_j``, axis j: one resource is scarce there.
 
     Every node there holds ``low_j`` replicas of it and some hold more, at most ``most_j``, which
@@ -137,7 +138,7 @@ def _gain_by_sum(
     last_j = max_j - (high_j * amount - 1)
     above_j = sum_j - count_j * first_edge_j
     is_steep_j = last_j <= amount
-    gain_j: Int64Array = -(-above_j // amount)
+    gain_j: IntArray = -(-above_j // amount)
     tail_j = count_j * (high_j - 1 - low_j)
     tail_j += -((count_j * (max_j - last_j) - sum_j) // last_j)
     np.maximum(gain_j, tail_j, out=gain_j)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from federation.model.arrays import IntArray
 from federation.model.errors import InvalidRequest
 from federation.model.pools.fit_space import FloatArray, fit_space
 from federation.model.pools.grid import GRIDS, MAX_BASE_CELLS, Grid, group_keys
@@ -21,7 +22,6 @@ from federation.model.pools.values import (
     MAX_BUDGET,
     MIN_BUDGET,
     Cells,
-    Int64Array,
     NodeColumns,
     NodePool,
     Pools,
@@ -46,7 +46,7 @@ class Partition:
     resources: tuple[str, ...]
     grid: Grid
     pool_b: npt.NDArray[np.int32]
-    key_rb: Int64Array
+    key_rb: IntArray
     cell_b: npt.NDArray[np.intp]
     lost: float
 
@@ -110,7 +110,7 @@ def every_node(nodes: NodeColumns, grouping: Grouping, resources: tuple[str, ...
     return cells_of_nodes(resources, grouping.pool_n, np.maximum(free_rn, 0))
 
 
-def _base_cells(every: Cells, budget: int) -> tuple[Grid, Int64Array, Cells]:
+def _base_cells(every: Cells, budget: int) -> tuple[Grid, IntArray, Cells]:
     """The finest grid with few enough base cells, their keys, and those cells in key order."""
     most = max(MAX_BASE_CELLS, budget)
     grid, *coarser = GRIDS
@@ -123,14 +123,14 @@ def _base_cells(every: Cells, budget: int) -> tuple[Grid, Int64Array, Cells]:
 
 def grouped(
     every: Cells, grid: Grid
-) -> tuple[Int64Array, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+) -> tuple[IntArray, npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Every node's key, a node of each group with equal pool and key, and every node's group."""
     key_rn = grid.keys(every.resources, every.min_rk)
     return key_rn, *group_keys(np.vstack([every.pool_k, key_rn]))
 
 
 def lost_share(
-    fit_bs: FloatArray, count_b: Int64Array, fit_ks: FloatArray, count_k: Int64Array
+    fit_bs: FloatArray, count_b: IntArray, fit_ks: FloatArray, count_k: IntArray
 ) -> float:
     """The share of the catalogue's replicas that base cells hold and their cells do not show."""
     if len(count_b) == 0:
@@ -140,8 +140,8 @@ def lost_share(
 
 
 def fit_of_cells(
-    fit_bs: FloatArray, count_b: Int64Array, cell_b: npt.NDArray[np.intp]
-) -> tuple[FloatArray, Int64Array]:
+    fit_bs: FloatArray, count_b: IntArray, cell_b: npt.NDArray[np.intp]
+) -> tuple[FloatArray, IntArray]:
     """Coordinates and node counts of cells 0, 1..., all of which have base cells."""
     order = in_groups(cell_b)
     first_k = np.flatnonzero(np.diff(cell_b[order], prepend=-1))

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.pools.values import Cells, Int64Array
+from federation.model.arrays import IntArray
+from federation.model.pools.values import Cells
 from federation.model.resources import is_extended
 
 
@@ -18,11 +19,11 @@ def weight_r1(cells: Cells) -> npt.NDArray[np.float64]:
     return weight_r[:, np.newaxis]
 
 
-def size_k(amount_rk: Int64Array, weight_rk: npt.NDArray[np.float64]) -> Int64Array:
+def size_k(amount_rk: IntArray, weight_rk: npt.NDArray[np.float64]) -> IntArray:
     """Free amounts as one number below 2**30 that is larger where more is free."""
     size = np.add.reduce(amount_rk * weight_rk, axis=0).astype(np.float32)
     # The bits of floats that are not negative are in the order of the floats.
-    size_k: Int64Array = size.view(np.int32).astype(np.int64)
+    size_k: IntArray = size.view(np.int32).astype(np.int64)
     return size_k
 
 

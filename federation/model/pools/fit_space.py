@@ -11,7 +11,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.pools.values import Cells, Int64Array
+from federation.model.arrays import IntArray
+from federation.model.pools.values import Cells
 from federation.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -74,7 +75,7 @@ def fit_space(cells: Cells) -> FloatArray:
     return np.hstack([_shares(value_sk, cells.count_k, share) for value_sk, share in parts])
 
 
-def _shares(value_sk: _Float64Array, count_k: Int64Array, share: float) -> FloatArray:
+def _shares(value_sk: _Float64Array, count_k: IntArray, share: float) -> FloatArray:
     """The values, cells first, such that those of all nodes make ``share``; without rows of 0."""
     total_s = value_sk @ count_k.astype(np.float64)
     (live,) = np.nonzero(total_s > 0)

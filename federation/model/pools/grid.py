@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from federation.model.pools.values import Int64Array
+from federation.model.arrays import IntArray
 from federation.model.resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -59,7 +59,7 @@ class Grid:
     name: str
     bounds_of: Callable[[str], _Bounds] | None
 
-    def keys(self, resources: Sequence[str], free_rn: Int64Array) -> Int64Array:
+    def keys(self, resources: Sequence[str], free_rn: IntArray) -> IntArray:
         """The key of every node's amounts: resources on axis r, nodes on axis n."""
         if self.bounds_of is None:
             return free_rn
@@ -124,7 +124,7 @@ GRIDS: Final = (
 )
 
 
-def group_keys(key_cn: Int64Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def group_keys(key_cn: IntArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Columns with equal keys as groups: (a column of each group, the group of each column).
 
     Keys are 0 or more. Groups are numbered in the lexicographic order of their keys.
@@ -143,6 +143,6 @@ def group_keys(key_cn: Int64Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np
     return first_g, group_n
 
 
-def _ranks(codes: Int64Array) -> tuple[Int64Array, int]:
+def _ranks(codes: IntArray) -> tuple[IntArray, int]:
     distinct, rank_n = np.unique(codes, return_inverse=True)
     return rank_n.astype(np.int64), len(distinct)

@@ -18,7 +18,7 @@ from federation.model.workload import NodeClaim, NodeSelectorTerm, Operator, Req
 NAME_FIELD: Final = "metadata.name"
 
 
-class Verdict(IntEnum):
+class Match(IntEnum):
     """What is known of a pool's nodes: all of any two is the smaller, either the greater."""
 
     NO = 0
@@ -29,19 +29,19 @@ class Verdict(IntEnum):
 _NO_CLAIM: Final = NodeClaim()
 
 
-def pool_verdict(pool: NodePool, label_keys: Collection[str], claim: NodeClaim | None) -> Verdict:
+def pool_match(pool: NodePool, label_keys: Collection[str], claim: NodeClaim | None) -> Match:
     """Whether pods with this claim may run on the pool's nodes; without one, if untainted."""
     claim = claim or _NO_CLAIM
     if pool.taints and Tolerations(claim.tolerations).first_untolerated(pool.taints) is not None:
-        return Verdict.NO
-    verdict = Verdict.YES
+        return Match.NO
+    verdict = Match.YES
     for key, value in claim.node_selector.items():
         wanted = Requirement(key=key, operator=Operator.IN, values=(value,))
         verdict = min(verdict, _by_label(pool, label_keys, wanted))
     if claim.required_terms is not None:
         any_term = max(
             (_by_term(pool, label_keys, term) for term in claim.required_terms),
-            default=Verdict.NO,
+            default=Match.NO,
         )
         verdict = min(verdict, any_term)
     return verdict
@@ -56,20 +56,20 @@ def keys_not_carried(label_keys: Collection[str], claim: NodeClaim | None) -> li
     return sorted((claim.label_keys - set(label_keys)) | fields)
 
 
-def _by_term(pool: NodePool, label_keys: Collection[str], term: NodeSelectorTerm) -> Verdict:
+def _by_term(pool: NodePool, label_keys: Collection[str], term: NodeSelectorTerm) -> Match:
     verdicts = [_by_label(pool, label_keys, each) for each in term.match_expressions]
     verdicts += [_by_field(each) for each in term.match_fields]
     # A term without expressions and fields matches nothing.
-    return min(verdicts, default=Verdict.NO)
+    return min(verdicts, default=Match.NO)
 
 
-def _by_label(pool: NodePool, label_keys: Collection[str], requirement: Requirement) -> Verdict:
+def _by_label(pool: NodePool, label_keys: Collection[str], requirement: Requirement) -> Match:
     if requirement.key not in label_keys:
-        return Verdict.UNKNOWN
-    return Verdict.YES if matches_requirement(requirement, pool.labels) else Verdict.NO
+        return Match.UNKNOWN
+    return Match.YES if matches_requirement(requirement, pool.labels) else Match.NO
 
 
-def _by_field(requirement: Requirement) -> Verdict:
+def _by_field(requirement: Requirement) -> Match:
     if requirement.key == NAME_FIELD:
-        return Verdict.UNKNOWN
-    return Verdict.YES if matches_requirement(requirement, {}) else Verdict.NO
+        return Match.UNKNOWN
+    return Match.YES if matches_requirement(requirement, {}) else Match.NO

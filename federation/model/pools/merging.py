@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from federation.model.arrays import IntArray
 from federation.model.pools.fit_space import FloatArray
-from federation.model.pools.values import Int64Array
 
 _IMPOSSIBLE: Final = np.float32(np.inf)
 # Pairs are merged some at a time: at most one of so many cells, and this part of what is left to
@@ -26,7 +26,7 @@ _ROUNDING: Final = np.float32(1.0 + 1e-5)
 
 
 def merge_groups(
-    fit_ks: FloatArray, count_k: Int64Array, pool_k: npt.NDArray[np.int32], budget: int
+    fit_ks: FloatArray, count_k: IntArray, pool_k: npt.NDArray[np.int32], budget: int
 ) -> npt.NDArray[np.intp]:
     """The group 0, 1... of each cell when ``budget`` are to be left; no group spans two pools.
 
@@ -52,7 +52,7 @@ class _Merging:
     """
 
     def __init__(
-        self, fit_ks: FloatArray, count_k: Int64Array, pool_k: npt.NDArray[np.int32]
+        self, fit_ks: FloatArray, count_k: IntArray, pool_k: npt.NDArray[np.int32]
     ) -> None:
         self.left = len(count_k)
         self._fit_ks = fit_ks.copy()

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from federation.model.arrays import IntArray
 from federation.model.pools.building import (
     BuiltPools,
     Partition,
@@ -24,7 +25,7 @@ from federation.model.pools.building import (
 from federation.model.pools.fit_space import FloatArray, fit_space
 from federation.model.pools.grid import group_keys
 from federation.model.pools.grouping import Grouping, group_nodes
-from federation.model.pools.values import Cells, Int64Array, NodeColumns, combined
+from federation.model.pools.values import Cells, NodeColumns, combined
 
 _UNKNOWN: Final = -1
 # A partition has worn out when it loses this many times what it did when it was built.
@@ -70,7 +71,7 @@ def _pools_then(grouping: Grouping, partition: Partition) -> npt.NDArray[np.int6
 
 
 def _known_cells(
-    partition: Partition, pool_b: npt.NDArray[np.int64], key_rb: Int64Array
+    partition: Partition, pool_b: npt.NDArray[np.int64], key_rb: IntArray
 ) -> npt.NDArray[np.intp]:
     """The cell that nodes with these keys had in the partition, _UNKNOWN for keys it lacks."""
     then_cb = np.vstack([partition.pool_b, partition.key_rb])
@@ -82,7 +83,7 @@ def _known_cells(
 
 def _with_unknown(
     base: Cells, fit_bs: FloatArray, known_b: npt.NDArray[np.intp]
-) -> tuple[npt.NDArray[np.intp], FloatArray, Int64Array]:
+) -> tuple[npt.NDArray[np.intp], FloatArray, IntArray]:
     """Cells 0, 1... of all base cells, and the coordinates and node counts of these cells.
 
     Base cells of unknown keys go where merging loses least; a pool that had no nodes before gets

@@ -13,7 +13,7 @@ from typing import Final
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.cell_order import smallest_first
-from federation.model.pools.matching import Verdict, keys_not_carried, pool_verdict
+from federation.model.pools.matching import Match, keys_not_carried, pool_match
 from federation.model.pools.values import Pools
 from federation.model.workload import Component
 
@@ -42,10 +42,10 @@ def sets_that_fit(
     """
     components = alike_together(components)
     verdicts = [
-        [pool_verdict(pool, pools.label_keys, each.requirements.node_claim) for each in components]
+        [pool_match(pool, pools.label_keys, each.requirements.node_claim) for each in components]
         for pool in pools.pools
     ]
-    if any(Verdict.UNKNOWN in row for row in verdicts):
+    if any(Match.UNKNOWN in row for row in verdicts):
         claims = [each.requirements.node_claim for each in components]
         keys = {key for claim in claims for key in keys_not_carried(pools.label_keys, claim)}
         told = ", ".join(sorted(keys))
@@ -56,7 +56,7 @@ def sets_that_fit(
     kinds = _NodeKinds(pools.cells.resources, components)
     runs = _FirstFit(kinds, [each.replicas for each in components])
     for cell in smallest_first(pools.cells, kinds.demanded).tolist():
-        suits = [verdict is Verdict.YES for verdict in verdicts[int(pools.cells.pool_k[cell])]]
+        suits = [verdict is Match.YES for verdict in verdicts[int(pools.cells.pool_k[cell])]]
         kind = kinds.number(tuple(suits), tuple(pools.cells.min_rk[:, cell].tolist()))
         runs.append(kind, int(pools.cells.count_k[cell]))
     return SetEstimate(sets=runs.count(most))

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.resources import CPU, EPHEMERAL_STORAGE, MAX_AMOUNT, MEMORY, PODS
 
-Int64Array: TypeAlias = npt.NDArray[np.int64]
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
 ValueT = TypeVar("ValueT")
 
 MIN_BUDGET: Final = 16
@@ -45,7 +44,7 @@ class NodeColumns:
     lacks the label.
     """
 
-    free: Mapping[str, Int64Array]
+    free: Mapping[str, IntArray]
     taints: NodeColumn[tuple[Taint, ...]]
     labels: Mapping[str, NodeColumn[str | None]] = field(default_factory=dict)
 
@@ -77,10 +76,10 @@ class Cells:
 
     resources: tuple[str, ...]
     pool_k: npt.NDArray[np.int32]
-    count_k: Int64Array
-    min_rk: Int64Array
-    sum_rk: Int64Array
-    max_rk: Int64Array
+    count_k: IntArray
+    min_rk: IntArray
+    sum_rk: IntArray
+    max_rk: IntArray
     sum_exact_k: BoolArray
 
     def __post_init__(self) -> None:
@@ -127,7 +126,7 @@ def blocking_taints(taints: Sequence[Taint]) -> tuple[Taint, ...]:
 
 
 def cells_of_nodes(
-    resources: tuple[str, ...], pool_n: npt.NDArray[np.int32], free_rn: Int64Array
+    resources: tuple[str, ...], pool_n: npt.NDArray[np.int32], free_rn: IntArray
 ) -> Cells:
     """Every node as a cell of its own."""
     return Cells(
@@ -167,9 +166,9 @@ def in_groups(group_k: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     return np.argsort(group_k.astype(np.uint16) if few else group_k, kind="stable")
 
 
-def _sums(sum_rk: Int64Array, first_g: npt.NDArray[np.intp]) -> Int64Array:
+def _sums(sum_rk: IntArray, first_g: npt.NDArray[np.intp]) -> IntArray:
     """The sums of each group, which stop at MAX_AMOUNT."""
-    sums: Int64Array
+    sums: IntArray
     if sum_rk.sum(axis=1, dtype=np.float64).max(initial=0.0) < 2.0**62:
         sums = np.add.reduceat(sum_rk, first_g, axis=1)
     else:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, LimitExceeded
-from federation.model.placement import Binding
+from federation.model.placement import Binding, BindingName
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile
 from federation.services.journal_ports import Holding
@@ -31,8 +31,6 @@ MAX_TRIES = 6
 
 PLACED = frozenset({Outcome.SCHEDULED, Outcome.PARTIAL})
 
-# A binding's namespace and name.
-Key: TypeAlias = tuple[str, str]
 # Its kind, and which one.
 Mark: TypeAlias = tuple[str, ...]
 
@@ -81,7 +79,7 @@ class Attempt:
         self.candidate = self.binding
 
     @property
-    def key(self) -> Key:
+    def key(self) -> BindingName:
         return self.binding.namespace, self.binding.name
 
     @cached_property

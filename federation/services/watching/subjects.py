@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-from federation.model.placement import Binding
+from federation.model.placement import Binding, BindingName
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import Store, StoredBinding
@@ -21,7 +21,6 @@ PAGE = 500
 # So many are read, or written, in less than 5 ms of the event loop.
 EVENTS_AT_ONCE = 50
 
-BindingKey: TypeAlias = tuple[str, str]
 E = TypeVar("E")
 
 
@@ -51,17 +50,17 @@ class BindingSubject(Generic[E]):
         self._store = store
         self._write = write
 
-    def key_of(self, change: Change) -> BindingKey | None:
+    def key_of(self, change: Change) -> BindingName | None:
         return (change.namespace, change.name) if isinstance(change, BindingChanged) else None
 
-    def concerns(self, key: BindingKey, scope: str) -> bool:
+    def concerns(self, key: BindingName, scope: str) -> bool:
         return scope in ("", key[0])
 
-    async def pages(self, scope: str) -> AsyncIterator[Sequence[BindingKey]]:
-        after: BindingKey | None = None
+    async def pages(self, scope: str) -> AsyncIterator[Sequence[BindingName]]:
+        after: BindingName | None = None
         is_last = False
         while not is_last:
-            keys: list[BindingKey] = []
+            keys: list[BindingName] = []
             async with self._store.reading() as read:
                 while len(keys) < PAGE and not is_last:
                     page = await read.bindings.page(scope, after, EVENTS_AT_ONCE)
@@ -74,12 +73,12 @@ class BindingSubject(Generic[E]):
         """What is committed is in the store."""
         return True
 
-    async def events(self, changed: Mapping[BindingKey, Change | None]) -> Mapping[BindingKey, E]:
-        stored: dict[BindingKey, StoredBinding] = {}
+    async def events(self, changed: Mapping[BindingName, Change | None]) -> Mapping[BindingName, E]:
+        stored: dict[BindingName, StoredBinding] = {}
         async with self._store.reading() as read:
             for keys in batched(changed, EVENTS_AT_ONCE):
                 stored.update(await read.bindings.find(keys))
-        events: dict[BindingKey, BindingEvent] = {}
+        events: dict[BindingName, BindingEvent] = {}
         for key, change in changed.items():
             namespace, name = key
             if (found := stored.get(key)) is not None:

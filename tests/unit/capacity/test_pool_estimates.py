@@ -19,7 +19,7 @@ from federation.model.estimate import (
     merge,
 )
 from federation.model.pools.building import build_pools
-from federation.model.pools.matching import Verdict, pool_verdict
+from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import Cells, NodeColumn, NodeColumns, NodePool, Pools
 from federation.model.workload import (
     NodeClaim,
@@ -190,42 +190,42 @@ def field(name: str, *values: str) -> NodeSelectorTerm:
 @pytest.mark.parametrize(
     ("terms", "verdict"),
     [
-        ((), Verdict.NO),
-        ((NodeSelectorTerm(),), Verdict.NO),
-        ((expression("zone", Operator.IN, "a", "b"),), Verdict.YES),
-        ((expression("zone", Operator.NOT_IN, "a"),), Verdict.NO),
-        ((expression("disk", Operator.DOES_NOT_EXIST),), Verdict.YES),
-        ((expression("unheard", Operator.DOES_NOT_EXIST),), Verdict.UNKNOWN),
+        ((), Match.NO),
+        ((NodeSelectorTerm(),), Match.NO),
+        ((expression("zone", Operator.IN, "a", "b"),), Match.YES),
+        ((expression("zone", Operator.NOT_IN, "a"),), Match.NO),
+        ((expression("disk", Operator.DOES_NOT_EXIST),), Match.YES),
+        ((expression("unheard", Operator.DOES_NOT_EXIST),), Match.UNKNOWN),
         # Terms are alternatives: one that surely holds is enough.
         (
             (expression("unheard", Operator.EXISTS), expression("zone", Operator.EXISTS)),
-            Verdict.YES,
+            Match.YES,
         ),
         (
             (expression("unheard", Operator.EXISTS), expression("zone", Operator.IN, "b")),
-            Verdict.UNKNOWN,
+            Match.UNKNOWN,
         ),
-        ((field("metadata.name", "node-1"),), Verdict.UNKNOWN),
-        ((field("spec.other", "x"),), Verdict.NO),
+        ((field("metadata.name", "node-1"),), Match.UNKNOWN),
+        ((field("spec.other", "x"),), Match.NO),
     ],
 )
-def test_required_affinity(terms: tuple[NodeSelectorTerm, ...], verdict: Verdict) -> None:
+def test_required_affinity(terms: tuple[NodeSelectorTerm, ...], verdict: Match) -> None:
     pool = NodePool(labels={"zone": "a"})
     claim = NodeClaim(required_terms=terms)
-    assert pool_verdict(pool, ("zone", "disk"), claim) is verdict
+    assert pool_match(pool, ("zone", "disk"), claim) is verdict
 
 
 @pytest.mark.parametrize(
     ("selector", "verdict"),
     [
-        ({}, Verdict.YES),
-        ({"zone": "a"}, Verdict.YES),
-        ({"zone": "b", "unheard": "x"}, Verdict.NO),
-        ({"zone": "a", "unheard": "x"}, Verdict.UNKNOWN),
+        ({}, Match.YES),
+        ({"zone": "a"}, Match.YES),
+        ({"zone": "b", "unheard": "x"}, Match.NO),
+        ({"zone": "a", "unheard": "x"}, Match.UNKNOWN),
     ],
 )
 def test_what_surely_fails_outweighs_what_is_not_known(
-    selector: Mapping[str, str], verdict: Verdict
+    selector: Mapping[str, str], verdict: Match
 ) -> None:
     pool = NodePool(labels={"zone": "a"})
-    assert pool_verdict(pool, ("zone",), NodeClaim(node_selector=selector)) is verdict
+    assert pool_match(pool, ("zone",), NodeClaim(node_selector=selector)) is verdict

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.capacity.deductions import Shape
+from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
-from federation.capacity.simulated import Outstanding
+from federation.capacity.simulated import RemainingCapacity
 from federation.cli.simulate import answer_case
 from federation.model.cluster import (
     CapacityReport,
@@ -177,7 +177,7 @@ COUNTS = st.dictionaries(st.integers(0, 8), st.integers(0, 4), min_size=1)
 def test_packing_equals_one_replica_at_a_time(
     counts: dict[int, int], taken: list[tuple[dict[str, int], int]], asked: dict[str, int]
 ) -> None:
-    outstanding = Outstanding(
+    outstanding = RemainingCapacity(
         FleetCapacity.of([model_state(counts)]), EstimateOptions(model_rule=ModelRule.SIMULATED)
     )
     bounds = minimums(DEFAULT_MODEL)
@@ -187,13 +187,13 @@ def test_packing_equals_one_replica_at_a_time(
         for _ in range(counts[grade])
     ]
     for request, units in taken:
-        outstanding.take({0: units}, Shape(requirements=ReplicaRequirements(request=request)))
+        outstanding.take({0: units}, UnitRequest(requirements=ReplicaRequirements(request=request)))
         for _ in range(units):
             place(nodes, request)
     left = 0
     while place(nodes, asked):
         left += 1
-    shape = Shape(requirements=ReplicaRequirements(request=asked))
+    shape = UnitRequest(requirements=ReplicaRequirements(request=asked))
     assert outstanding.available(shape).replicas_c.tolist() == [left]
 
 
@@ -219,11 +219,11 @@ def test_taking_never_leaves_more(
     asked: dict[str, int],
 ) -> None:
     capacity = FleetCapacity.of([model_state(counts)])
-    outstanding = Outstanding(capacity, EstimateOptions(model_rule=rule))
-    shape = Shape(requirements=ReplicaRequirements(request=asked))
+    outstanding = RemainingCapacity(capacity, EstimateOptions(model_rule=rule))
+    shape = UnitRequest(requirements=ReplicaRequirements(request=asked))
     before = outstanding.available(shape).replicas_c[0]
     for request, units in taken:
-        outstanding.take({0: units}, Shape(requirements=ReplicaRequirements(request=request)))
+        outstanding.take({0: units}, UnitRequest(requirements=ReplicaRequirements(request=request)))
         after = outstanding.available(shape).replicas_c[0]
         assert 0 <= after <= before
         before = after
@@ -231,10 +231,10 @@ def test_taking_never_leaves_more(
 
 def test_the_documented_rule_deducts_what_replicas_stand_in_the_way_of() -> None:
     capacity = FleetCapacity.of([model_state({3: 6, 2: 1})])
-    outstanding = Outstanding(capacity, EstimateOptions())
-    asked = Shape(requirements=ReplicaRequirements(request={"cpu": 3000, "memory": 20 << 30}))
+    outstanding = RemainingCapacity(capacity, EstimateOptions())
+    asked = UnitRequest(requirements=ReplicaRequirements(request={"cpu": 3000, "memory": 20 << 30}))
     assert outstanding.available(asked).replicas_c.tolist() == [7]
-    wide = Shape(requirements=ReplicaRequirements(request={"cpu": 1000, "memory": 30 << 30}))
+    wide = UnitRequest(requirements=ReplicaRequirements(request={"cpu": 1000, "memory": 30 << 30}))
     outstanding.take({0: 2}, wide)
     assert outstanding.available(asked).replicas_c.tolist() == [3]
 

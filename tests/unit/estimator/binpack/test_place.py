@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from estimator.binpack.arrays import Int64Array, NodeArrays, ReplicaRequest
+from estimator.binpack.arrays import NodeArrays, ReplicaRequest
 from estimator.binpack.breakdown import ResourceScore
 from estimator.binpack.fit_strategies.least_allocated import LeastAllocated
 from estimator.binpack.fit_strategies.most_allocated import MostAllocated
 from estimator.binpack.place import NodePlacements, PlacementRequest, place
 from estimator.binpack.strategy import ResourceColumn, ResourceWeight, Skip, Strategy
+from federation.model.arrays import IntArray
 
 WEIGHTS = (
     ResourceWeight(resource="cpu", weight=1),
@@ -136,7 +137,7 @@ class Counted:
     def resources(self) -> frozenset[str]:
         return self.strategy.resources
 
-    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> Int64Array:
+    def score(self, nodes: NodeArrays, request: ReplicaRequest) -> IntArray:
         self.calls += 1
         self.states += nodes.size
         return self.strategy.score(nodes, request)
