@@ -44,7 +44,9 @@ def plain_column(array: np.ndarray) -> list[Any]:
 
 
 def from_plain(kind: type[Value], plain: Any) -> Value:
-    """The value that ``to_plain`` made this of (floats of arrays as rounded)."""
+    """The value that ``to_plain`` made this of (floats of arrays as rounded); fields that the
+    kind does not have are passed over.
+    """
     return _build(kind, plain)  # type: ignore[no-any-return]  # the hint decides
 
 
@@ -74,7 +76,8 @@ def _build(hint: Any, plain: Any) -> Any:
         return {key_kind(key): _build(item_hint, item) for key, item in plain.items()}
     if isinstance(hint, type) and is_dataclass(hint):
         hints = _hints(hint)
-        return hint(**{name: _build(hints[name], item) for name, item in plain.items()})
+        known = {name: item for name, item in plain.items() if name in hints}
+        return hint(**{name: _build(hints[name], item) for name, item in known.items()})
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(plain)
     return plain

@@ -187,3 +187,40 @@ class Trace:
         mask_c = np.zeros(len(self.clusters), np.bool_)
         mask_c[self.selection.order_k] = True
         return mask_c
+
+
+def unread_trace(why: str) -> Trace:
+    """In place of one that cannot be read; ``why`` is its only warning."""
+    none_c = np.zeros(0, dtype=np.int64)
+    level_c, no_c = np.zeros(0, dtype=np.int8), np.zeros(0, dtype=np.bool_)
+    return Trace(
+        clusters=(),
+        now=0.0,
+        profile="",
+        affinity_group="",
+        trials=(),
+        inputs=InputTrace(
+            previous_c=none_c,
+            available_c=none_c,
+            source_c=level_c,
+            bound_c=level_c,
+            estimate_reasons={},
+        ),
+        filtering=FilterTrace(refusals=(), refusal_c=none_c, tier_c=none_c),
+        scoring=ScoreTrace(weights={}, scores={}, total_c=none_c),
+        selection=SelectionTrace(rule="", order_k=none_c, group_scores={}, proven=False),
+        division=DivisionTrace(
+            strategy="",
+            tie_order="",
+            tiers=(),
+            cluster_count=0,
+            position_k=none_c,
+            weight_k=none_c,
+            quota_k=np.zeros(0),
+            share_k=none_c,
+            remainder_k=none_c,
+            tied_k=no_c,
+        ),
+        warnings=(why,),
+        algorithm_revision=0,
+    )

@@ -2,6 +2,7 @@
 
 Must not see protobuf or SQL: what is needed from below is named in ``ports``.
 
+- ``bodies``: what the database keeps as a whole: versions, and fields by their names
 - ``duties``: background work that one control plane at a time does for the whole fleet, under a
   lease
 - ``estimates``: how many replicas still fit, and where

@@ -106,9 +106,10 @@ class ClusterChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownChange:
-    """One of a kind that another release knows."""
+    """One of a kind, or of a version of a kind that is known (else 0), of a newer release."""
 
     kind: str
+    version: int = 0
     nonce: int = 0
 
 

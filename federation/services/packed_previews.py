@@ -13,27 +13,43 @@ import msgspec
 from federation.model.placement import Binding
 from federation.scheduler.decision import Decision
 from federation.scheduler.serialization import from_plain
-from federation.services.packed_traces import TRACE_COMPRESSION
-from federation.services.values import ClusterPromise, ReportEvidence, Verdict
+from federation.services.bodies import Body, read_body
+from federation.services.packed_traces import (
+    TRACE_COMPRESSION,
+    PromiseColumns,
+    promise_columns,
+    promises_of,
+)
+from federation.services.values import ReportEvidence, Verdict
+
+
+class _PreviewBody(Body, frozen=True):
+    binding: Binding
+    decision: dict[str, Any]
+    evidence: ReportEvidence = ReportEvidence()
+    promises: PromiseColumns | None = None
+
+
+_PREVIEWS = msgspec.json.Decoder(_PreviewBody)
 
 
 def packed_preview(binding: Binding, verdict: Verdict) -> bytes:
     """The binding, the decision and its evidence as compressed JSON."""
     plain = {
-        "binding": msgspec.to_builtins(binding, str_keys=True),
+        "v": _PreviewBody.newest,
+        "binding": binding,
         "decision": verdict.decision.to_plain(),
         "evidence": verdict.evidence,
-        "promises": verdict.promises,
+        "promises": promise_columns(verdict.promises),
     }
     return zlib.compress(msgspec.json.encode(plain), TRACE_COMPRESSION)
 
 
 def unpacked_preview(body: bytes) -> tuple[Binding, Verdict]:
-    """What ``packed_preview`` made this of."""
-    plain: dict[str, Any] = msgspec.json.decode(zlib.decompress(body))
-    return msgspec.convert(plain["binding"], Binding), Verdict(
-        decision=from_plain(Decision, plain["decision"]),
-        evidence=msgspec.convert(plain["evidence"], ReportEvidence),
-        # None in what was stored before promises were made.
-        promises=msgspec.convert(plain.get("promises", ()), tuple[ClusterPromise, ...]),
+    """What ``packed_preview`` made this of. Raises NewerBody."""
+    preview = read_body(_PREVIEWS, zlib.decompress(body), "previews")
+    return preview.binding, Verdict(
+        decision=from_plain(Decision, preview.decision),
+        evidence=preview.evidence,
+        promises=promises_of(preview.promises),
     )

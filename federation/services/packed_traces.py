@@ -1,7 +1,7 @@
 """What a decision was made on and why, as one small body, and back.
 
 Must not talk to the database. A body is two compressed parts: what decisions on one snapshot share
-(the clusters' names, their reports), and the rest of the trace.
+(the clusters' names, their reports) with the version of both, and the rest of the trace.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from itertools import repeat
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from federation.model.reservations import PromiseCertificate
 from federation.scheduler.serialization import plain_column
 from federation.scheduler.trace import Trace
+from federation.services.bodies import Body, read_body
 from federation.services.threads import PACKING, Threads
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 
@@ -24,6 +27,29 @@ TRACE_COMPRESSION = 1
 # Fewer clusters, in all traces together, are packed in less than 5 ms: not worth a thread.
 CLUSTERS_PER_THREAD = 500
 
+
+class _SharedPart(Body, frozen=True):
+    clusters: tuple[str, ...]
+    evidence: ReportEvidence = ReportEvidence()
+
+
+class PromiseColumns(msgspec.Struct, frozen=True):
+    """Promises of a decision by the names of their fields."""
+
+    cluster: Sequence[str]
+    certificate: Sequence[PromiseCertificate]
+    report_epoch: Sequence[int] = ()
+    report_sequence: Sequence[int] = ()
+    note: Sequence[str] = ()
+
+
+class _OwnPart(msgspec.Struct, frozen=True):
+    trace: dict[str, Any]
+    promises: PromiseColumns | None = None
+
+
+_SHARED = msgspec.msgpack.Decoder(_SharedPart)
+_OWN = msgspec.msgpack.Decoder(_OwnPart, strict=False)
 _OWN_FIELDS = tuple(each.name for each in fields(Trace) if each.name != "clusters")
 
 
@@ -41,14 +67,32 @@ async def packed_off_loop(verdicts: Sequence[Verdict], threads: Threads = PACKIN
 
 
 def unpacked_trace(packed: bytes) -> tuple[Trace, ReportEvidence, tuple[ClusterPromise, ...]]:
-    """What ``packed_traces`` made this of; quotas come back rounded."""
+    """What ``packed_traces`` made this of; quotas come back rounded. Raises NewerBody."""
     first = zlib.decompressobj()
-    shared = msgspec.msgpack.decode(first.decompress(packed))
-    own = msgspec.msgpack.decode(zlib.decompress(first.unused_data), strict=False)
-    return (
-        Trace.from_plain({"clusters": shared["clusters"], **own["trace"]}),
-        msgspec.convert(shared["evidence"], ReportEvidence),
-        msgspec.convert(own["promises"], tuple[ClusterPromise, ...]),
+    shared = read_body(_SHARED, first.decompress(packed), "traces")
+    own = _OWN.decode(zlib.decompress(first.unused_data))
+    trace = Trace.from_plain({"clusters": shared.clusters, **own.trace})
+    return trace, shared.evidence, promises_of(own.promises)
+
+
+def promise_columns(promises: Sequence[ClusterPromise]) -> dict[str, Sequence[Any]] | None:
+    """As ``PromiseColumns`` has them; None without any."""
+    columns = zip(*promises, strict=True)
+    return dict(zip(ClusterPromise._fields, columns, strict=True)) if promises else None
+
+
+def promises_of(columns: PromiseColumns | None) -> tuple[ClusterPromise, ...]:
+    if columns is None:
+        return ()
+    return tuple(
+        map(
+            ClusterPromise,
+            columns.cluster,
+            columns.certificate,
+            columns.report_epoch or repeat(0),
+            columns.report_sequence or repeat(0),
+            columns.note or repeat(""),
+        )
     )
 
 
@@ -65,14 +109,16 @@ class _Packer:
         key = id(clusters), id(evidence)
         known = self._shared.get(key)
         if known is None:
-            part = self._packed({"clusters": clusters, "evidence": evidence})
+            part = self._packed(
+                _SharedPart(v=_SharedPart.newest, clusters=clusters, evidence=evidence)
+            )
             known = self._shared[key] = (clusters, evidence), part
         return known[1]
 
     def own_part(self, verdict: Verdict) -> bytes:
         trace = verdict.decision.trace
         own = {name: getattr(trace, name) for name in _OWN_FIELDS}
-        return self._packed({"trace": own, "promises": verdict.promises})
+        return self._packed({"trace": own, "promises": promise_columns(verdict.promises)})
 
     def _packed(self, value: object) -> bytes:
         # An encoder of its own would know the packer, and only the garbage collector free them.

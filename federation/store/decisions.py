@@ -6,6 +6,7 @@ but by its time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -32,6 +33,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.node_plans import NodePlan
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.trace import unread_trace
+from federation.services.bodies import NewerBody
 from federation.services.packed_previews import unpacked_preview
 from federation.services.packed_traces import unpacked_trace
 from federation.services.ports import (
@@ -41,7 +44,7 @@ from federation.services.ports import (
     StoredBinding,
     StoredPreview,
 )
-from federation.services.values import DecisionRecord
+from federation.services.values import DecisionRecord, ReportEvidence
 from federation.store.bindings import binding_spec, groups_of, targets_of
 from federation.store.tables import binding, node_plan, unix_seconds
 from federation.store.tables import decision as table
@@ -110,6 +113,11 @@ PUT_PLANS = text("""
     bindparam("clusters", type_=ARRAY(Text)),
     bindparam("bodies", type_=ARRAY(Text)),
 )
+
+
+UNREAD = "the trace and the promises of the decision were written by a newer release: run that"
+
+logger = logging.getLogger(__name__)
 
 
 class DecisionStatements:
@@ -209,7 +217,12 @@ class PreviewStatements:
             .with_for_update()
         )
         row = (await self._connection.execute(statement)).one_or_none()
-        return None if row is None else _preview_of(row)
+        try:
+            return None if row is None else _preview_of(row)
+        except NewerBody as error:
+            # As one that has expired: who asked for it asks again.
+            _tell_of_skipped(error)
+            return None
 
     async def settle(self, preview_id: str, decision_id: str) -> None:
         statement = update(preview_table).where(preview_table.c.id == preview_id)
@@ -270,7 +283,11 @@ def _uuid(decision_id: str) -> UUID | None:
 
 
 def record_of(row: Row[Any], plans: tuple[NodePlan, ...]) -> DecisionRecord:
-    trace, evidence, promises = unpacked_trace(row.trace)
+    try:
+        trace, evidence, promises = unpacked_trace(row.trace)
+    except NewerBody as error:
+        _tell_of_skipped(error)
+        trace, evidence, promises = unread_trace(UNREAD), ReportEvidence(), ()
     return DecisionRecord(
         id=str(row.id),
         namespace=row.namespace,
@@ -305,6 +322,10 @@ def _preview_of(row: Row[Any]) -> StoredPreview:
 
 def _node_plan_of(body: Any) -> NodePlan:
     return msgspec.convert(body, NodePlan)
+
+
+def _tell_of_skipped(error: NewerBody) -> None:
+    logger.error("a body of a newer release is passed over", extra={"fields": {"why": str(error)}})
 
 
 def _json_text(value: object) -> str:

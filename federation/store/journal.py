@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import chain, islice
-from typing import Any, NamedTuple, assert_never
+from typing import Any, assert_never
 
 import msgspec
 from sqlalchemy import (
@@ -28,6 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.echoes import Owner
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements
+from federation.services.bodies import Body, NewerBody, read_body
 from federation.services.journal import (
     NO_NONCES,
     NONE_KNOWN,
@@ -192,31 +193,53 @@ REPORT = "report"
 CLUSTER = "cluster"
 
 
-class _Binding(NamedTuple):
+class OwnerBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An ``Owner``."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _BindingBody(Body, frozen=True):
     """Clusters and their shares are columns: of clusters up to ``adopted``, then of shares.
 
     ``sizes`` are how many shares each cluster has.
     """
 
-    namespace: str
     name: str
-    uid: str
-    owner: Owner | None
-    decision: str
-    deleted: bool
-    clusters: tuple[str, ...]
-    versions: tuple[int, ...]
-    sizes: tuple[int, ...]
-    adopted: tuple[dict[str, int], ...]
-    requirements: Factored[ReplicaRequirements]
-    replicas: tuple[int, ...]
-    components: Factored[str]
-    certificates: Factored[PromiseCertificate]
+    namespace: str = ""
+    uid: str = ""
+    owner: OwnerBody | None = None
+    decision: str = ""
+    deleted: bool = False
+    clusters: Sequence[str] = ()
+    versions: Sequence[int] = ()
+    sizes: Sequence[int] = (0,)
+    adopted: Sequence[Mapping[str, int]] = msgspec.field(default_factory=lambda: [{}])
+    requirements: Factored[ReplicaRequirements] = ((), ())
+    replicas: Sequence[int] = ()
+    components: Factored[str] = (("",), ())
+    certificates: Factored[PromiseCertificate] = ((PromiseCertificate.CAREFUL,), ())
 
 
-_BINDINGS = msgspec.msgpack.Decoder(_Binding)
-_REPORTS = msgspec.msgpack.Decoder(ReportAdvanced)
-_CLUSTERS = msgspec.msgpack.Decoder(ClusterChanged)
+class _ReportBody(Body, frozen=True):
+    cluster: str
+    version: int
+    epoch: int
+    sequence: int
+
+
+class _ClusterBody(Body, frozen=True):
+    cluster: str
+    deleted: bool = False
+    emptied: int = 0
+
+
+_BINDINGS = msgspec.msgpack.Decoder(_BindingBody)
+_REPORTS = msgspec.msgpack.Decoder(_ReportBody)
+_CLUSTERS = msgspec.msgpack.Decoder(_ClusterBody)
 
 
 def packed_change(change: Change) -> tuple[str, bytes]:
@@ -225,9 +248,24 @@ def packed_change(change: Change) -> tuple[str, bytes]:
         case BindingChanged():
             return BINDING, _packed_binding(change)
         case ReportAdvanced():
-            return REPORT, msgspec.msgpack.encode(change)
+            return REPORT, msgspec.msgpack.encode(
+                _ReportBody(
+                    v=_ReportBody.newest,
+                    cluster=change.cluster,
+                    version=change.version,
+                    epoch=change.epoch,
+                    sequence=change.sequence,
+                )
+            )
         case ClusterChanged():
-            return CLUSTER, msgspec.msgpack.encode(change)
+            return CLUSTER, msgspec.msgpack.encode(
+                _ClusterBody(
+                    v=_ClusterBody.newest,
+                    cluster=change.cluster,
+                    deleted=change.deleted,
+                    emptied=change.emptied,
+                )
+            )
         case UnknownChange():
             raise ValueError(f"a change of the unknown kind {change.kind!r} cannot be written")
         case _:
@@ -235,36 +273,45 @@ def packed_change(change: Change) -> tuple[str, bytes]:
 
 
 def change_of(kind: str, body: bytes, nonce: int) -> Change:
-    match kind:
-        case "report":
-            return _REPORTS.decode(body)
-        case "cluster":
-            return _CLUSTERS.decode(body)
-        case "binding":
-            return _binding_of(_BINDINGS.decode(body), nonce)
-        case _:
-            return UnknownChange(kind=kind, nonce=nonce)
+    """Of a kind or version that only a newer release knows, that alone is told."""
+    try:
+        match kind:
+            case "report":
+                return _report_of(read_body(_REPORTS, body, "reports in the journal"), nonce)
+            case "cluster":
+                return _cluster_of(read_body(_CLUSTERS, body, "clusters in the journal"), nonce)
+            case "binding":
+                return _binding_of(read_body(_BINDINGS, body, "bindings in the journal"), nonce)
+            case _:
+                return UnknownChange(kind=kind, nonce=nonce)
+    except NewerBody as error:
+        return UnknownChange(kind=kind, version=error.version, nonce=nonce)
+
+
+def owner_body(owner: Owner | None) -> OwnerBody | None:
+    return None if owner is None else OwnerBody(*owner)
 
 
 def _packed_binding(change: BindingChanged) -> bytes:
     versions, shares, adopted = _turned(change.clusters.values(), 3)
     requirements, replicas, components, certificates = _turned(chain.from_iterable(shares), 4)
     return msgspec.msgpack.encode(
-        (
-            change.namespace,
-            change.name,
-            change.uid,
-            change.owner,
-            change.decision,
-            change.deleted,
-            list(change.clusters),
-            versions,
-            shortened([len(each) for each in shares]),
-            shortened(adopted),
-            factored(requirements),
-            shortened(replicas),
-            factored(components),
-            factored(certificates),
+        _BindingBody(
+            v=_BindingBody.newest,
+            namespace=change.namespace,
+            name=change.name,
+            uid=change.uid,
+            owner=owner_body(change.owner),
+            decision=change.decision,
+            deleted=change.deleted,
+            clusters=list(change.clusters),
+            versions=versions,
+            sizes=shortened([len(each) for each in shares]),
+            adopted=shortened(adopted),
+            requirements=factored(requirements),
+            replicas=shortened(replicas),
+            components=factored(components),
+            certificates=factored(certificates),
         )
     )
 
@@ -274,7 +321,23 @@ def _turned(rows: Iterable[tuple[Any, ...]], columns: int) -> list[tuple[Any, ..
     return list(zip(*rows, strict=True)) or [()] * columns
 
 
-def _binding_of(body: _Binding, nonce: int) -> BindingChanged:
+def _report_of(body: _ReportBody, nonce: int) -> ReportAdvanced:
+    return ReportAdvanced(
+        cluster=body.cluster,
+        version=body.version,
+        epoch=body.epoch,
+        sequence=body.sequence,
+        nonce=nonce,
+    )
+
+
+def _cluster_of(body: _ClusterBody, nonce: int) -> ClusterChanged:
+    return ClusterChanged(
+        cluster=body.cluster, deleted=body.deleted, emptied=body.emptied, nonce=nonce
+    )
+
+
+def _binding_of(body: _BindingBody, nonce: int) -> BindingChanged:
     clusters = len(body.clusters)
     sizes = lengthened(body.sizes, clusters)
     count = sum(sizes)
@@ -289,7 +352,7 @@ def _binding_of(body: _Binding, nonce: int) -> BindingChanged:
         namespace=body.namespace,
         name=body.name,
         uid=body.uid,
-        owner=body.owner,
+        owner=None if body.owner is None else Owner(*msgspec.structs.astuple(body.owner)),
         decision=body.decision,
         deleted=body.deleted,
         nonce=nonce,

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.cluster import CapacityReport
 from federation.model.shapes import Shape
+from federation.services.bodies import Body, read_body
 from federation.services.journal import ReportAdvanced
 from federation.services.ports import NamedReport, ReportVerdict
 from federation.store.journal import JournalStatements
@@ -23,7 +24,12 @@ from federation.store.tables import cluster, cluster_capacity, cluster_report, u
 # The document as it is written: read in one go, which takes a third of the time.
 BODY: Final = cast(cluster_report.c.body, Text).label("body")
 
-_REPORTS: Final = msgspec.json.Decoder(CapacityReport)
+
+class _Body(Body, frozen=True):
+    report: CapacityReport
+
+
+_BODIES: Final = msgspec.json.Decoder(_Body)
 
 # Rows are taken in the order of their ids, so that two writers never wait for each other. Whether
 # a report was newer is told by RETURNING: the count of changed rows is not to be relied on.
@@ -76,7 +82,7 @@ class ReportStatements:
                 "uids": [each.cluster_uid for each in reports],
                 "epochs": [each.report.epoch for each in reports],
                 "sequences": [each.report.sequence for each in reports],
-                "bodies": [msgspec.json.encode(each.report).decode() for each in reports],
+                "bodies": [packed_report(each.report) for each in reports],
                 "nonces": [each.nonce for each in reports],
             },
         )
@@ -118,6 +124,10 @@ class ReportStatements:
         }
 
 
+def packed_report(report: CapacityReport) -> str:
+    return msgspec.json.encode(_Body(v=_Body.newest, report=report)).decode()
+
+
 class ReportReader:
     """Reads the reports of many clusters: equal shapes are one object in all of them.
 
@@ -128,7 +138,7 @@ class ReportReader:
         self._shapes: dict[Shape, Shape] = {}
 
     def read(self, body: str) -> CapacityReport:
-        report = _REPORTS.decode(body)
+        report = read_body(_BODIES, body, "reports").report
         shapes = self._shapes
         for echo in report.echoes:
             # Made just now and nobody else's yet: copies would take longer than all the rest.

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import repeat
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -35,9 +35,11 @@ from federation.model.placement import binding_key
 from federation.model.reservations import PromiseCertificate, Reservation
 from federation.model.shapes import ReservationKey
 from federation.model.workload import ReplicaRequirements
+from federation.services.bodies import Body, read_body
 from federation.services.journal import StoredReservations
 from federation.services.journal_ports import Finished, Holding
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened
+from federation.store.journal import OwnerBody, owner_body
 from federation.store.tables import reservation as table
 from federation.store.tables import unix_seconds
 
@@ -236,20 +238,20 @@ def _finished(
     return replace(row, reservations=tuple(map(raised, row.reservations)))
 
 
-class _Body(NamedTuple):
+class _Body(Body, frozen=True):
     """Columns of reservations: numbers are shortened, what is larger is factored."""
 
-    owner: Owner | None
-    clusters: tuple[str, ...]
+    clusters: Sequence[str]
     requirements: Factored[msgspec.Raw]
-    replicas: tuple[int, ...]
+    replicas: Sequence[int]
     decisions: Factored[tuple[str, ...]]
-    components: Factored[str]
-    certificates: Factored[PromiseCertificate]
-    interest_versions: tuple[int, ...]
-    adopted: tuple[int, ...]
-    finished: tuple[int, ...]
-    grown_versions: tuple[int, ...]
+    owner: OwnerBody | None = None
+    components: Factored[str] = (("",), ())
+    certificates: Factored[PromiseCertificate] = ((PromiseCertificate.CAREFUL,), ())
+    interest_versions: Sequence[int] = (0,)
+    adopted: Sequence[int] = (0,)
+    finished: Sequence[int] = (0,)
+    grown_versions: Sequence[int] = (0,)
 
 
 _BODIES: Final = msgspec.msgpack.Decoder(_Body)
@@ -277,18 +279,19 @@ def packed_reservations(row: StoredReservations) -> bytes:
         grown_versions,
     ) = zip(*row.reservations, strict=True)
     return msgspec.msgpack.encode(
-        (
-            row.owner,
-            clusters,
-            factored(requirements),
-            shortened(replicas),
-            factored(decisions),
-            factored(components),
-            factored(certificates),
-            shortened(interest_versions),
-            shortened(adopted),
-            shortened(finished),
-            shortened(grown_versions),
+        _Body(
+            v=_Body.newest,
+            owner=owner_body(row.owner),
+            clusters=clusters,
+            requirements=factored(requirements),
+            replicas=shortened(replicas),
+            decisions=factored(decisions),
+            components=factored(components),
+            certificates=factored(certificates),
+            interest_versions=shortened(interest_versions),
+            adopted=shortened(adopted),
+            finished=shortened(finished),
+            grown_versions=shortened(grown_versions),
         )
     )
 
@@ -298,7 +301,7 @@ def reservations_of(rows: Iterable[Row[Any]]) -> list[StoredReservations]:
     repeated = _Repeated()
     stored = []
     for row in rows:
-        body = _BODIES.decode(row.body)
+        body = read_body(_BODIES, row.body, "reservations")
         stored.append(
             StoredReservations(
                 namespace=repeated.text(row.namespace),
@@ -322,7 +325,7 @@ class _Repeated:
     def text(self, text: str) -> str:
         return self._texts.setdefault(text, text)
 
-    def owner(self, owner: Owner | None) -> Owner | None:
+    def owner(self, owner: OwnerBody | None) -> Owner | None:
         if owner is None:
             return None
         kind, namespace = self.text(owner.kind), self.text(owner.namespace)

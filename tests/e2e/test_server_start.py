@@ -15,6 +15,20 @@ from tests.databases import connect, run
 from tests.e2e.servers import await_status, federation, started
 from tests.patience import PATIENCE_SECONDS
 
+# MessagePack: {"v": 2}.
+NEWER = {
+    "reservations": r"""
+        INSERT INTO reservation (namespace, name, uid, clusters, body)
+        VALUES ('', 'web', '', '{a}', '\x81a17602')
+    """,
+    "reports": """
+        WITH added AS (
+            INSERT INTO cluster (name, uid, spec, facts, kubernetes_version, generation, version)
+            VALUES ('a', '', '{}', '{}', '', 1, 1) RETURNING id
+        )
+        INSERT INTO cluster_report (cluster_id, body) SELECT id, '{"v": 2}' FROM added
+    """,
+}
 PORTS = ("--listen", "127.0.0.1:0", "--web-listen", "127.0.0.1:0")
 
 
@@ -112,6 +126,27 @@ def test_a_schema_of_a_newer_release_is_left_alone(tmp_path: Path, fresh_databas
         assert refused.returncode == 1
         assert "a newer release migrated it" in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("what", NEWER)
+def test_promises_and_reports_of_a_newer_release_stop_the_start(
+    tmp_path: Path, fresh_database_url: str, what: str
+) -> None:
+    async def write() -> None:
+        connection = await connect(fresh_database_url)
+        await connection.execute(NEWER[what])
+        await connection.close()
+
+    run(write())
+    refused = federation(
+        *("serve", "--insecure", *PORTS, "--data-dir", str(tmp_path)),
+        FEDERATION_DATABASE_URL=fresh_database_url,
+    )
+    assert refused.returncode == 1
+    (line,) = [each for each in refused.stderr.splitlines() if "of version 2" in each]
+    assert f"holds {what} of version 2, which a newer release wrote" in line
+    assert "Run the newer release." in line
+    assert "Traceback" not in refused.stderr
 
 
 def test_serve_migrates_when_told_to(tmp_path: Path, empty_database_url: str) -> None:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from federation.model.errors import FederationError, Unavailable
 from federation.runtime.backoff import Backoff
+from federation.services.bodies import NewerBody
 from federation.services.fleet.histories import WENT_BACK, Continuity
 from federation.services.fleet.own_entries import Appending, OwnEntries
 from federation.services.fleet.registry import FleetOwner
@@ -72,6 +73,7 @@ class Following:
         self._own = OwnEntries()
         self._continuity = Continuity(store)
         self._tell_anew: list[Callable[[], None]] = []
+        self._why_unread: str | None = None
 
     @property
     def position(self) -> Position:
@@ -86,7 +88,7 @@ class Following:
     @property
     def why_not_ready(self) -> str | None:
         """None when what is known is what the store says."""
-        return WENT_BACK if self._continuity.why_broken else None
+        return WENT_BACK if self._continuity.why_broken else self._why_unread
 
     def observe(self, observer: JournalObserver) -> None:
         """From now on tell ``observer`` of everything that is read."""
@@ -115,6 +117,7 @@ class Following:
             try:
                 await self.follow()
             except Exception as error:
+                self._why_unread = str(error) if isinstance(error, NewerBody) else None
                 if isinstance(error, FederationError):
                     # The store is away: what happens meanwhile is in the journal.
                     trouble.met(error)
@@ -124,6 +127,7 @@ class Following:
                 await asyncio.sleep(backoff.next_seconds())
             else:
                 trouble.over()
+                self._why_unread = None
                 backoff.reset()
                 await self._wait()
 
@@ -163,12 +167,15 @@ class Following:
             made_anew = {
                 each.cluster for each in ahead if isinstance(each, ClusterChanged) and each.deleted
             }
+            is_whole = len(ahead) < MOST_AHEAD and not any(
+                isinstance(each, UnknownChange) for each in ahead
+            )
             await self._take(tx, ahead)
             off = self._off(versions)
             for name in off:
                 # A ledger only grows, and what made a version is never undone.
                 is_lost = versions[name].version <= self._fleet.version(name).version
-                if is_lost and len(ahead) < MOST_AHEAD and name not in made_anew:
+                if is_lost and is_whole and name not in made_anew:
                     self._go_back(name)
         if off:
             await self._read_again(tx, {name: versions[name] for name in off})
@@ -191,12 +198,15 @@ class Following:
         before = self._fleet.position
         async with self._store.reading() as read:
             entries = await read.journal.read(before, ENTRIES_AT_ONCE, self._own.changes)
-            _warn_of_unknown(entries)
+            is_readable = _is_readable(entries)
             await self.check(read)
             if self._was_away() and await read.journal.oldest() > before:
                 logger.warning("what was to be read of the journal is gone: reading everything")
                 await self._read_everything()
                 return True
+            if not is_readable:
+                await self._read_everything()
+                return False
             self._read_at = asyncio.get_running_loop().time()
             if not entries:
                 return False
@@ -288,13 +298,20 @@ class Following:
             logger.info("ledger read again", extra={"fields": fields})
 
 
-def _warn_of_unknown(entries: Sequence[Entry]) -> None:
-    """What they make of ledgers is missing then, and is read again from the tables."""
-    for kind in {each.change.kind for each in entries if isinstance(each.change, UnknownChange)}:
+def _is_readable(entries: Sequence[Entry]) -> bool:
+    """False where a change of a known kind is of a newer version: what it says is in the tables.
+
+    Kinds that are unknown are passed over; what they make of ledgers is read again when it is
+    missed.
+    """
+    unknown = [each.change for each in entries if isinstance(each.change, UnknownChange)]
+    for kind, version in sorted({(each.kind, each.version) for each in unknown}):
         logger.error(
-            "changes of an unknown kind are passed over: is another control plane newer?",
-            extra={"fields": {"kind": kind}},
+            "changes of an unknown kind or version are passed over: "
+            "is another control plane newer?",
+            extra={"fields": {"kind": kind, "version": version}},
         )
+    return not any(each.version for each in unknown)
 
 
 def _makes_versions(change: Change) -> bool:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from dataclasses import replace
 
+import msgspec
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -11,10 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from federation.services.packed_previews import packed_preview
 from federation.services.ports import NewPreview, StoredBinding, StoredPreview
 from federation.services.values import ReportEvidence, Verdict
+from federation.store.decisions import UNREAD
 from federation.store.postgres import PostgresStore
 from tests.contract.store.test_bindings import FULL, add, add_decision
 from tests.decisions import make_decision
-from tests.stores import keep_decision
+from tests.stores import keep_decision, new_decision
 
 VERDICT = Verdict(
     decision=make_decision(("a", 4), ("b", 2)),
@@ -107,6 +110,31 @@ async def test_a_lock_is_held_until_the_end(store: PostgresStore) -> None:
 
 async def test_an_unknown_preview_is_none(store: PostgresStore) -> None:
     assert await found(store, "nobody") is None
+
+
+async def test_one_of_a_newer_version_counts_as_expired(
+    store: PostgresStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await keep(store, replace(preview(), body=zlib.compress(b'{"v": 2}')))
+    assert await found(store) is None
+    assert "previews of version 2" in str([each.__dict__ for each in caplog.records])
+
+
+async def test_a_decision_whose_trace_is_of_a_newer_version_is_told_without_it(
+    store: PostgresStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = await add(store, FULL)
+    assert base is not None
+    newer = zlib.compress(msgspec.msgpack.encode({"v": 2}))
+    new = replace(new_decision(FULL, VERDICT, binding_id=base.id), trace=newer)
+    async with store.transaction() as tx:
+        await tx.decisions.add_all([new])
+        record = await tx.decisions.get(new.id)
+    assert record is not None
+    assert record.decision.clusters == VERDICT.decision.clusters
+    assert record.decision.trace.warnings == (UNREAD,)
+    assert record.promises == ()
+    assert "traces of version 2" in str([each.__dict__ for each in caplog.records])
 
 
 async def test_a_secret_is_kept_as_a_hash_only(store: PostgresStore) -> None:

@@ -189,4 +189,4 @@ async def test_a_binding_is_one_row_and_small(
     await put(store, held("web", *(f"member-{number:03}" for number in range(clusters))))
     async with engine.connect() as connection:
         sizes = await connection.execute(text("SELECT octet_length(body) FROM reservation"))
-    assert sizes.scalar_one() < 200 + 32 * clusters
+    assert sizes.scalar_one() < 400 + 32 * clusters

@@ -1,0 +1,238 @@
+"""Bodies of slightly newer or older releases are read; those of a newer version are not."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from federation.codec.decisions import decision_to_message
+from federation.model.echoes import Owner
+from federation.model.placement import Binding
+from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.workload import ReplicaRequirements
+from federation.scheduler.trace import unread_trace
+from federation.services.bodies import NewerBody
+from federation.services.journal import (
+    BindingChanged,
+    Change,
+    ClusterChanged,
+    ClusterShares,
+    ReportAdvanced,
+    StoredReservations,
+    UnknownChange,
+)
+from federation.services.packed_previews import packed_preview, unpacked_preview
+from federation.services.packed_traces import packed_traces, unpacked_trace
+from federation.services.values import ClusterPromise, DecisionRecord, ReportEvidence, Verdict
+from federation.store.journal import change_of, packed_change
+from federation.store.reports import ReportReader, packed_report
+from federation.store.reservations import packed_reservations, reservations_of
+from tests.decisions import make_decision
+from tests.services import make_report
+
+Fields = dict[str, Any]
+Edit = Callable[[Fields], object]
+
+SMALL = ReplicaRequirements(request={"cpu": 250})
+OWNER = Owner("apps/v1", "Deployment", "shop", "web")
+DECIDED = BindingChanged(
+    namespace="shop",
+    name="web",
+    owner=OWNER,
+    decision="d1",
+    clusters={"a": ClusterShares(version=7, shares=(Share(SMALL, 2),), adopted={"": 1})},
+)
+DELETED = ClusterChanged(cluster="a", deleted=True, emptied=4)
+ADVANCED = ReportAdvanced(cluster="a", version=8, epoch=2, sequence=3)
+HELD = StoredReservations(
+    namespace="shop",
+    name="web",
+    owner=OWNER,
+    reservations=(Reservation("shop/web", "a", SMALL, 2, ("d1",), finished=1),),
+)
+REPORT = replace(make_report(3), echoes=())
+VERDICT = Verdict(
+    decision=make_decision(("a", 4)),
+    evidence=ReportEvidence(sequences=(3, 0), age_seconds=(0.5, 0.0)),
+    promises=(ClusterPromise("a", PromiseCertificate.STRICT, 1, 3, note="a little"),),
+)
+PLAIN = VERDICT.decision.to_plain()
+BINDING = Binding(name="web", namespace="shop", replicas=4)
+
+
+def edited(packed: bytes, edit: Edit) -> bytes:
+    body = msgspec.msgpack.decode(packed, strict=False)
+    edit(body)
+    return msgspec.msgpack.encode(body)
+
+
+def edited_change(change: Change) -> Callable[[Edit], object]:
+    def read(edit: Edit) -> object:
+        kind, body = packed_change(change)
+        return change_of(kind, edited(body, edit), change.nonce)
+
+    return read
+
+
+def edited_reservations(edit: Edit) -> object:
+    row = SimpleNamespace(namespace="shop", name="web", uid="", lease_expires_at=None, body=b"")
+    row.body = edited(packed_reservations(HELD), edit)
+    return reservations_of([cast(Any, row)])[0]
+
+
+def edited_report(edit: Edit) -> object:
+    body = msgspec.json.decode(packed_report(REPORT))
+    edit(body)
+    return ReportReader().read(msgspec.json.encode(body).decode())
+
+
+def edited_trace(edit: Edit) -> object:
+    """Both parts of the body at once: their fields have different names."""
+    first = zlib.decompressobj()
+    (packed,) = packed_traces([VERDICT])
+    shared = msgspec.msgpack.decode(first.decompress(packed))
+    body = {**shared, **msgspec.msgpack.decode(zlib.decompress(first.unused_data), strict=False)}
+    edit(body)
+    own = {name: body.pop(name) for name in ("trace", "promises") if name in body}
+    parts = [zlib.compress(msgspec.msgpack.encode(part)) for part in (body, own)]
+    trace, evidence, promises = unpacked_trace(b"".join(parts))
+    return {"trace": trace.to_plain()}, evidence, promises
+
+
+def edited_preview(edit: Edit) -> object:
+    body = msgspec.json.decode(zlib.decompress(packed_preview(BINDING, VERDICT)))
+    edit(body)
+    binding, verdict = unpacked_preview(zlib.compress(msgspec.json.encode(body)))
+    return binding, verdict.decision.to_plain(), verdict.evidence, verdict.promises
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """``read`` gives what is read of a body that was edited; ``whole`` is that of one that was not.
+
+    ``missing`` says of a field what is read without it; ``inner`` names a field with fields.
+    """
+
+    read: Callable[[Edit], object]
+    whole: object
+    missing: tuple[str, object]
+    inner: str = ""
+
+
+KINDS: Mapping[str, Kind] = {
+    "binding": Kind(
+        read=edited_change(DECIDED),
+        whole=DECIDED,
+        missing=("owner", replace(DECIDED, owner=None)),
+        inner="owner",
+    ),
+    "cluster": Kind(
+        read=edited_change(DELETED), whole=DELETED, missing=("emptied", replace(DELETED, emptied=0))
+    ),
+    "report advanced": Kind(read=edited_change(ADVANCED), whole=ADVANCED, missing=("", ADVANCED)),
+    "reservations": Kind(
+        read=edited_reservations,
+        whole=HELD,
+        missing=(
+            "finished",
+            replace(HELD, reservations=(HELD.reservations[0]._replace(finished=0),)),
+        ),
+        inner="owner",
+    ),
+    "report": Kind(
+        read=edited_report,
+        whole=REPORT,
+        missing=("report.model_hash", replace(REPORT, model_hash="")),
+        inner="report",
+    ),
+    "trace": Kind(
+        read=edited_trace,
+        whole=({"trace": PLAIN["trace"]}, VERDICT.evidence, VERDICT.promises),
+        missing=("promises", ({"trace": PLAIN["trace"]}, VERDICT.evidence, ())),
+        inner="trace",
+    ),
+    "preview": Kind(
+        read=edited_preview,
+        whole=(BINDING, PLAIN, VERDICT.evidence, VERDICT.promises),
+        missing=("evidence", (BINDING, PLAIN, ReportEvidence(), VERDICT.promises)),
+        inner="decision",
+    ),
+}
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+
+
+def raise_version(body: Fields) -> None:
+    """With another type in a field of an old name, too."""
+    body.update({name: [body[name]] for name in body if name != "v"})
+    body["v"] = 2
+
+
+@kinds
+def test_every_body_carries_its_version(kind: Kind) -> None:
+    versions: list[object] = []
+    assert kind.read(lambda body: versions.append(body["v"])) == kind.whole
+    assert versions == [1]
+
+
+@kinds
+def test_fields_that_are_unknown_are_passed_over(kind: Kind) -> None:
+    def add(body: Fields) -> None:
+        for fields in (body, body[kind.inner]) if kind.inner else (body,):
+            fields["colour"] = {"deep": [1]}
+
+    assert kind.read(add) == kind.whole
+
+
+@kinds
+def test_fields_that_are_missing_have_their_defaults(kind: Kind) -> None:
+    path, without = kind.missing
+
+    def drop(body: Fields) -> None:
+        *outer, name = path.split(".")
+        fields = body[outer[0]] if outer else body
+        del fields[name]
+
+    if path:
+        assert kind.read(drop) == without
+    else:
+        with pytest.raises(msgspec.ValidationError, match="missing required field"):
+            kind.read(lambda body: body.pop("epoch"))
+
+
+@kinds
+@pytest.mark.parametrize("edit", [raise_version, lambda body: body.update(v=2)])
+def test_a_newer_version_is_not_read(kind: Kind, edit: Edit) -> None:
+    if isinstance(kind.whole, Change):
+        read = kind.read(edit)
+        assert isinstance(read, UnknownChange)
+        assert read.version == 2
+        return
+    with pytest.raises(NewerBody, match=r"^[^\n]+ of version 2, [^\n]+$") as raised:
+        kind.read(edit)
+    assert raised.value.reason == "SCHEMA_AHEAD"
+
+
+def test_a_body_that_nobody_can_read_is_of_no_newer_version() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        edited_reservations(lambda body: body.update(clusters=7))
+
+
+def test_a_trace_that_is_not_read_is_shown_as_its_warning() -> None:
+    record = DecisionRecord(
+        id="d1",
+        namespace="shop",
+        name="web",
+        binding_generation=1,
+        created_at=1000.0,
+        decision=replace(VERDICT.decision, trace=unread_trace("it is of a newer release")),
+    )
+    message = decision_to_message(record, trace=True)
+    assert list(message.warnings) == ["it is of a newer release"]
+    assert len(message.trace.clusters) == 0
+    assert [each.replicas for each in message.clusters] == [4]
