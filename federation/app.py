@@ -61,8 +61,8 @@ from federation.services.members.presences import Presences
 from federation.services.members.renewal import Renewal
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import MISSED_BEATS, Reporting, ReportTimes
+from federation.services.scheduling.agents import LabelDiscovery
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.label_discovery import LabelDiscovery
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import EXPIRED_AT_ONCE, ReleaseService
@@ -226,7 +226,7 @@ class ControlPlane:
         )
         duties = (expiring, *pruning(self._settings.keep_decisions_days * DAY_SECONDS))
         self._duties = Duties(self._store, self._replicas.id, duties, self._clock)
-        self._placing = NodePlacing(self._scheduling)
+        self._placing = NodePlacing(self._scheduling.node_plans)
 
     def _build_simulation(self) -> SimulationServicer:
         """In processes of its own, which start when there is something to simulate."""

@@ -25,8 +25,8 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.ports import Clock, Store, Transaction
+from federation.services.scheduling.agents import LabelDiscovery
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.label_discovery import LabelDiscovery
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import ReleaseService

@@ -19,8 +19,7 @@ from federation.rpc.interceptors import caller
 from federation.rpc.once import once_of
 from federation.rpc.placing import NodePlacing
 from federation.rpc.status import shortened
-from federation.services.scheduling.batches import BatchItem, schedule_batch
-from federation.services.scheduling.bindings import Scheduling
+from federation.services.scheduling.bindings import BatchItem, Scheduling, schedule_batch
 from federation.services.values import Scheduled
 from federation.v1 import scheduling_pb2 as messages
 

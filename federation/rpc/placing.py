@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from federation.model.errors import FederationError
 from federation.model.placement import Binding
-from federation.services.scheduling.bindings import Scheduling
+from federation.services.scheduling.agents import NodePlans
 from federation.services.values import DecisionRecord, Scheduled
 
 MAX_RUNNING = 1000
@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class NodePlacing:
-    """Runs ``Scheduling.place_nodes`` in tasks that outlive the calls they come from."""
+    """Runs ``NodePlans.place`` in tasks that outlive the calls they come from."""
 
-    def __init__(self, scheduling: Scheduling) -> None:
-        self._scheduling = scheduling
+    def __init__(self, node_plans: NodePlans) -> None:
+        self._node_plans = node_plans
         self._running: set[asyncio.Task[DecisionRecord]] = set()
 
     def start(
@@ -47,7 +47,7 @@ class NodePlacing:
 
     def start_behind(self, decided: Iterable[Scheduled]) -> None:
         """Ask where that is still open; whoever reads the decisions later finds the answers."""
-        for each in self._scheduling.placeable(filter(lacks_nodes, decided)):
+        for each in self._node_plans.placeable(filter(lacks_nodes, decided)):
             if each.binding is not None:
                 self.start(each.record, each.binding, BACKGROUND_SECONDS)
 
@@ -60,7 +60,7 @@ class NodePlacing:
         self, record: DecisionRecord, binding: Binding, timeout_seconds: float
     ) -> DecisionRecord:
         try:
-            return await self._scheduling.place_nodes(record, binding, timeout_seconds)
+            return await self._node_plans.place(record, binding, timeout_seconds)
         except FederationError as error:
             fields = {"decision": record.id, "reason": error.message}
             logger.warning("node placement not stored", extra={"fields": fields})

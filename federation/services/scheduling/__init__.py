@@ -11,16 +11,12 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 
 Beside it:
 
-- ``bindings``: bindings and the decisions about them, as callers ask for them
-- ``batches``: several bindings in one call: decided by priority, each committed or refused by
-  itself
+- ``bindings``: bindings and the decisions about them, as callers ask for them, one or several
 - ``previews``: a decision shown first, and committed exactly as it was shown
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
   downgrades
-- ``node_plans``: what agents answer about nodes, written together: many decisions a second have
-  plans
-- ``label_discovery``: teaching agents what requests tell nodes apart by: pools cannot carry a
-  label nobody asked for
+- ``agents``: what agents are asked behind a decision: nodes for its replicas, and labels their
+  pools lack
 """
 
 from __future__ import annotations

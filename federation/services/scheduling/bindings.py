@@ -1,32 +1,29 @@
 """Bindings and the decisions about them, as callers ask for them.
 
-Must not decide or commit: ``pipeline`` does; must not hold a transaction while it asks agents.
+Must not decide or commit: ``pipeline`` does. Must not make a batch atomic: each item is decided as
+by ``Scheduling.schedule``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
-from dataclasses import replace
-from functools import cache
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from federation.model.errors import (
-    DeadlineMissed,
+    Conflict,
     FederationError,
     InvalidRequest,
     NotFound,
     PreconditionFailed,
 )
-from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.placement import Binding, binding_key
-from federation.model.reservations import PromiseCertificate
-from federation.model.workload import TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import AgentGateway, Store
-from federation.services.scheduling.label_discovery import LabelDiscovery
-from federation.services.scheduling.node_plans import NodePlans
+from federation.services.scheduling.agents import LabelDiscovery, NodePlans
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.release import ReleaseService, held_in
@@ -39,7 +36,20 @@ from federation.services.values import (
     Scheduled,
 )
 
-NOT_CONNECTED = "the agent is not connected"
+_Answer: TypeAlias = "asyncio.Future[Scheduled]"
+
+# What is wrong with one item and says nothing about the next.
+ITEM_ERRORS = (InvalidRequest, PreconditionFailed, Conflict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchItem:
+    """One binding, and the same choices as for one alone."""
+
+    binding: Binding
+    adopt: bool = False
+    wait: bool = True
+    once: Once | None = None
 
 
 class Scheduling:
@@ -57,12 +67,11 @@ class Scheduling:
     ) -> None:
         self._store = store
         self._fleet = fleet
-        self._agents = agents
         self._pipeline = pipeline
         self._releases = releases
         self._discovery = discovery
         self._profiles = profiles
-        self._plans = NodePlans(store)
+        self.node_plans = NodePlans(store, agents, releases)
 
     async def schedule(
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
@@ -107,59 +116,6 @@ class Scheduling:
             raise InvalidRequest(violations)
         if binding.suspended:
             raise PreconditionFailed(f"Scheduling of binding {binding.key!r} is suspended.")
-
-    def placeable(self, decided: Iterable[Scheduled]) -> list[Scheduled]:
-        """Those with an agent to ask for nodes, or promised by a plan that nobody keeps."""
-        is_connected = cache(self._agents.is_connected)
-        return [
-            each
-            for each in decided
-            if any(
-                is_connected(target.name)
-                for target in each.record.decision.clusters
-                if target.replicas > 0
-            )
-            or _planned(each.record)
-        ]
-
-    async def place_nodes(
-        self, record: DecisionRecord, binding: Binding, timeout_seconds: float
-    ) -> DecisionRecord:
-        """The record with what the target clusters' agents say about nodes within the time.
-
-        An agent that is late or gone costs only its own cluster's plan; of those that are not
-        connected nothing is kept.
-        """
-        planned = _planned(record)
-        targets = [target for target in record.decision.clusters if target.replicas > 0]
-        reached = {each.name for each in targets if self._agents.is_connected(each.name)}
-        answers = await asyncio.gather(
-            *(
-                self._ask(
-                    target.name,
-                    PlaceOrder(
-                        decision_id=record.id,
-                        binding_key=record.binding_key,
-                        shares=shares_of(binding, target),
-                        planned=target.name in planned,
-                    ),
-                    timeout_seconds,
-                )
-                for target in targets
-                if target.name in reached
-            )
-        )
-        away = [
-            NodePlan(cluster=target.name, unplaced=target.replicas, message=NOT_CONNECTED)
-            for target in targets
-            if target.name not in reached
-        ]
-        plans = sorted((*answers, *away), key=lambda each: each.cluster)
-        if planned and record.id:
-            await self._weaken(record, plans)
-        if answers and record.id:
-            await self._plans.keep(record.id, answers)
-        return replace(record, node_plans=tuple(plans))
 
     async def get_binding(self, namespace: str, name: str) -> BindingView:
         """A binding, the newest decision about it, and what it holds. Raises NotFound."""
@@ -226,52 +182,71 @@ class Scheduling:
             raise NotFound(f"There is no decision {decision_id!r}.")
         return record
 
-    async def _weaken(self, record: DecisionRecord, plans: Collection[NodePlan]) -> None:
-        """What was promised by plan is only careful where no agent keeps the plan."""
-        planned = _planned(record)
-        for plan in plans:
-            if plan.cluster in planned and not plan.claimed:
-                await self._releases.downgrade(
-                    record.namespace, record.name, record.id, plan.cluster
-                )
-
-    async def _ask(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
-        wanted = sum(share.replicas for share in order.shares)
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                plan = await self._agents.place(cluster, order, timeout_seconds)
-        except (TimeoutError, DeadlineMissed):
-            message = f"the agent did not answer within {timeout_seconds:g} s"
-        except FederationError as error:
-            message = error.message
-        else:
-            answered = plan.unplaced + sum(node.replicas for node in plan.nodes)
-            if answered == wanted:
-                return replace(plan, cluster=cluster)
-            message = f"the agent answered for {answered} replicas, not for {wanted}"
-        return NodePlan(cluster=cluster, unplaced=wanted, message=message)
-
-
-def _planned(record: DecisionRecord) -> frozenset[str]:
-    """The clusters whose shares were promised by plan."""
-    return frozenset(
-        each.cluster for each in record.promises if each.certificate is PromiseCertificate.PLANNED
-    )
-
-
-def shares_of(binding: Binding, target: TargetCluster) -> tuple[ShareOrder, ...]:
-    """What one cluster's agent has to place; a workload of components goes there as a whole."""
-    if binding.components:
-        return tuple(
-            ShareOrder(
-                component=component.name,
-                replicas=component.replicas,
-                requirements=component.requirements,
-            )
-            for component in binding.components
-        )
-    return (ShareOrder(replicas=target.replicas, requirements=binding.requirements),)
-
 
 def _no_binding(namespace: str, name: str) -> NotFound:
     return NotFound(f"There is no binding {binding_key(namespace, name)!r}.")
+
+
+async def schedule_batch(
+    scheduling: Scheduling, items: Sequence[BatchItem]
+) -> list[Scheduled | FederationError]:
+    """Decides by (priority descending, place in the batch); answers in the order of the batch.
+
+    What is wrong with one item is its answer. Raises Unavailable, with some items committed.
+    """
+    submitted: list[_Answer | FederationError] = []
+    try:
+        for item in items:
+            _submit(scheduling, item, submitted)
+        await _all_arrived([each for each in submitted if isinstance(each, asyncio.Future)])
+    finally:
+        for each in submitted:
+            if isinstance(each, asyncio.Future):
+                each.cancel()
+    return [
+        each if isinstance(each, FederationError) else _outcome(scheduling, item, each)
+        for item, each in zip(items, submitted, strict=True)
+    ]
+
+
+def _submit(
+    scheduling: Scheduling, item: BatchItem, submitted: list[_Answer | FederationError]
+) -> None:
+    try:
+        submitted.append(
+            scheduling.submit(item.binding, adopt=item.adopt, wait=item.wait, once=item.once)
+        )
+    except ITEM_ERRORS as error:
+        submitted.append(error)
+
+
+async def _all_arrived(answers: Sequence[_Answer]) -> None:
+    """Raises what is wrong with more than one item, as soon as that is known."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    left = len(answers)
+
+    def arrived(answer: _Answer) -> None:
+        nonlocal left
+        left -= 1
+        error = None if answer.cancelled() else answer.exception()
+        if ended.done():
+            return
+        if error is not None and not isinstance(error, ITEM_ERRORS):
+            ended.set_exception(error)
+        elif not left:
+            ended.set_result(None)
+
+    for answer in answers:
+        answer.add_done_callback(arrived)
+    if answers:
+        await ended
+
+
+def _outcome(
+    scheduling: Scheduling, item: BatchItem, answer: _Answer
+) -> Scheduled | FederationError:
+    error = answer.exception()
+    if isinstance(error, FederationError):
+        return error
+    scheduling.learn(item.binding)
+    return answer.result()

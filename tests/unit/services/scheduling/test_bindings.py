@@ -346,7 +346,7 @@ async def test_a_workload_of_components_goes_whole_to_one_cluster_that_holds_a_s
     # Five cores fit into `a` alone.
     assert decided(scheduled) == {"a": 5}
     assert scheduled.binding is not None
-    record = await scheduling.place_nodes(scheduled.record, scheduled.binding, 5.0)
+    record = await scheduling.node_plans.place(scheduled.record, scheduled.binding, 5.0)
     (plan,) = record.node_plans
     assert [(node.component, node.replicas) for node in plan.nodes] == [
         ("manager", 1),

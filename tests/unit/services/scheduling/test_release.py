@@ -295,7 +295,7 @@ async def test_a_plan_that_an_agent_does_not_keep_is_careful_from_then_on(
     }
     assert planned.binding is not None
     agents.claiming.add("b")
-    await scheduling.place_nodes(planned.record, planned.binding, 5.0)
+    await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
     assert {name: order.planned for name, order in agents.orders.items()} == {
         "a": True,
         "b": True,
@@ -311,7 +311,7 @@ async def test_an_agent_that_does_not_answer_keeps_no_plan(
     assert planned.binding is not None
     agents.claiming |= {"a", "b"}
     agents.errors["a"] = Unavailable()
-    await scheduling.place_nodes(planned.record, planned.binding, 5.0)
+    await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
     assert await certificates(scheduling, store) == {"a": "careful", "b": "planned", "c": "careful"}
 
 
@@ -320,8 +320,8 @@ async def test_plans_that_nobody_is_there_to_keep_are_looked_after(
 ) -> None:
     assert planned.binding is not None
     agents.errors = {name: Unavailable() for name in ("a", "b", "c")}
-    assert scheduling.placeable([planned]) == [planned]
-    await scheduling.place_nodes(planned.record, planned.binding, 5.0)
+    assert scheduling.node_plans.placeable([planned]) == [planned]
+    await scheduling.node_plans.place(planned.record, planned.binding, 5.0)
     assert set((await certificates(scheduling, store)).values()) == {"careful"}
 
 

@@ -1,0 +1,196 @@
+"""What agents are asked behind a decision: nodes for its replicas, and labels their pools lack.
+
+Must not delay an answer, hold a transaction while it asks, or lose a plan that somebody waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+
+from federation.model.errors import (
+    DeadlineMissed,
+    FederationError,
+)
+from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
+from federation.model.placement import Binding
+from federation.model.reservations import PromiseCertificate
+from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.runtime.batching import Batcher
+from federation.services.fleet.registry import FleetOwner
+from federation.services.ports import AgentEstimates, AgentGateway, Clock, Store
+from federation.services.scheduling.release import ReleaseService
+from federation.services.values import (
+    DecisionRecord,
+    ExactQuestion,
+    Scheduled,
+)
+
+NOT_CONNECTED = "the agent is not connected"
+# The first plans of a batch wait a moment so that others can join them.
+BATCH_SECONDS = 0.02
+
+AGAIN_SECONDS = 30.0
+ANSWER_SECONDS = 5.0
+# Clusters and sets of labels remembered, and agents asked at a time.
+MAX_KNOWN, MAX_RUNNING = 100_000, 200
+
+
+class NodePlans:
+    """Asks agents where the replicas of decisions go, and writes many decisions' plans together."""
+
+    def __init__(self, store: Store, agents: AgentGateway, releases: ReleaseService) -> None:
+        self._store = store
+        self._agents = agents
+        self._releases = releases
+        self._batches = Batcher(self._write, seconds=BATCH_SECONDS)
+
+    def placeable(self, decided: Iterable[Scheduled]) -> list[Scheduled]:
+        """Those with an agent to ask for nodes, or promised by a plan that nobody keeps."""
+        is_connected = cache(self._agents.is_connected)
+        return [
+            each
+            for each in decided
+            if any(
+                is_connected(target.name)
+                for target in each.record.decision.clusters
+                if target.replicas > 0
+            )
+            or _planned(each.record)
+        ]
+
+    async def place(
+        self, record: DecisionRecord, binding: Binding, timeout_seconds: float
+    ) -> DecisionRecord:
+        """The record with what the target clusters' agents say about nodes within the time.
+
+        An agent that is late or gone costs only its own cluster's plan; of those that are not
+        connected nothing is kept.
+        """
+        planned = _planned(record)
+        targets = [target for target in record.decision.clusters if target.replicas > 0]
+        reached = {each.name for each in targets if self._agents.is_connected(each.name)}
+        answers = await asyncio.gather(
+            *(
+                self._ask(
+                    target.name,
+                    PlaceOrder(
+                        decision_id=record.id,
+                        binding_key=record.binding_key,
+                        shares=shares_of(binding, target),
+                        planned=target.name in planned,
+                    ),
+                    timeout_seconds,
+                )
+                for target in targets
+                if target.name in reached
+            )
+        )
+        away = [
+            NodePlan(cluster=target.name, unplaced=target.replicas, message=NOT_CONNECTED)
+            for target in targets
+            if target.name not in reached
+        ]
+        plans = sorted((*answers, *away), key=lambda each: each.cluster)
+        if planned and record.id:
+            await self._weaken(record, plans)
+        if answers and record.id:
+            await self._batches.put(record.id, (record.id, answers))
+        return replace(record, node_plans=tuple(plans))
+
+    async def _weaken(self, record: DecisionRecord, plans: Collection[NodePlan]) -> None:
+        """What was promised by plan is only careful where no agent keeps the plan."""
+        planned = _planned(record)
+        for plan in plans:
+            if plan.cluster in planned and not plan.claimed:
+                await self._releases.downgrade(
+                    record.namespace, record.name, record.id, plan.cluster
+                )
+
+    async def _ask(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
+        wanted = sum(share.replicas for share in order.shares)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                plan = await self._agents.place(cluster, order, timeout_seconds)
+        except (TimeoutError, DeadlineMissed):
+            message = f"the agent did not answer within {timeout_seconds:g} s"
+        except FederationError as error:
+            message = error.message
+        else:
+            answered = plan.unplaced + sum(node.replicas for node in plan.nodes)
+            if answered == wanted:
+                return replace(plan, cluster=cluster)
+            message = f"the agent answered for {answered} replicas, not for {wanted}"
+        return NodePlan(cluster=cluster, unplaced=wanted, message=message)
+
+    async def _write(self, batch: Sequence[tuple[str, Sequence[NodePlan]]]) -> Sequence[None]:
+        async with self._store.transaction() as tx:
+            await tx.decisions.put_node_plans(dict(batch))
+        return [None] * len(batch)
+
+
+class LabelDiscovery:
+    """Asks agents what fits where their pools cannot tell; their next reports can."""
+
+    def __init__(self, fleet: FleetOwner, agents: AgentEstimates, clock: Clock) -> None:
+        self._fleet = fleet
+        self._agents = agents
+        self._clock = clock
+        self._asked_at: dict[tuple[str, frozenset[str]], float] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    def look(self, binding: Binding) -> None:
+        """Behind a decision: ask the agents that should know of the labels it names."""
+        every = [binding.requirements, *(each.requirements for each in binding.components)]
+        for requirements in every:
+            claim = requirements.node_claim
+            if claim is None or not claim.label_keys:
+                continue
+            snapshot = self._fleet.snapshot
+            _, reasons = snapshot.rooms.told(requirements)
+            for position in reasons:
+                self._ask(snapshot.names[position], claim.label_keys, requirements)
+
+    def _ask(self, cluster: str, keys: frozenset[str], requirements: ReplicaRequirements) -> None:
+        now = self._clock.now()
+        asked_at = self._asked_at.get((cluster, keys))
+        if asked_at is not None and now - asked_at < AGAIN_SECONDS:
+            return
+        if len(self._running) >= MAX_RUNNING or not self._agents.is_connected(cluster):
+            return
+        if len(self._asked_at) >= MAX_KNOWN:
+            self._asked_at.clear()
+        self._asked_at[cluster, keys] = now
+        task = asyncio.create_task(self._teach(cluster, requirements))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _teach(self, cluster: str, requirements: ReplicaRequirements) -> None:
+        # The answer is of no use: it would be older than what is decided next.
+        with suppress(FederationError):
+            question = ExactQuestion(shapes=(requirements,))
+            await self._agents.estimate(cluster, question, ANSWER_SECONDS)
+
+
+def _planned(record: DecisionRecord) -> frozenset[str]:
+    """The clusters whose shares were promised by plan."""
+    return frozenset(
+        each.cluster for each in record.promises if each.certificate is PromiseCertificate.PLANNED
+    )
+
+
+def shares_of(binding: Binding, target: TargetCluster) -> tuple[ShareOrder, ...]:
+    """What one cluster's agent has to place; a workload of components goes there as a whole."""
+    if binding.components:
+        return tuple(
+            ShareOrder(
+                component=component.name,
+                replicas=component.replicas,
+                requirements=component.requirements,
+            )
+            for component in binding.components
+        )
+    return (ShareOrder(replicas=target.replicas, requirements=binding.requirements),)
