@@ -9,7 +9,6 @@ import asyncio
 import inspect
 import logging
 import secrets
-import traceback
 from collections import Counter
 from collections.abc import (
     AsyncGenerator,
@@ -414,10 +413,11 @@ def answer_to(error: Exception, method: str) -> Any:
 def release_frames(error: BaseException | None) -> None:
     """Forget what the functions that an error passed through knew, the request most of all.
 
-    An error that came from a thread stands in a cycle with them.
+    An error that came from a thread stands in a cycle with them. The frames themselves are left
+    alone: to clear one ends a coroutine that waits there, which may serve others as well.
     """
     seen = set[int]()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        traceback.clear_frames(error.__traceback__)
+        error.__traceback__ = None
         error = error.__cause__ or error.__context__

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from federation.model.errors import InvalidRequest
-from federation.rpc.interceptors import OPEN_METHODS, Gate
+from federation.rpc.interceptors import OPEN_METHODS, Gate, release_frames
 from federation.services.members.identity import Identity
 from federation.services.threads import Threads
 from tests.patience import PATIENCE_SECONDS
@@ -87,3 +87,25 @@ async def test_requests_are_forgotten_with_their_answers(
                 if len(requests) <= 1:
                     break
                 await asyncio.sleep(0.01)
+
+
+async def test_who_handed_an_error_on_goes_on_working() -> None:
+    """What decides for many tells one of them of an error, and still has the others to serve."""
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    told = asyncio.Event()
+
+    async def serve() -> str:
+        try:
+            raise InvalidRequest.of("field", "is wrong")
+        except InvalidRequest as error:
+            answer.set_exception(error)
+        await told.wait()
+        return "served the others"
+
+    serving_others = asyncio.create_task(serve())
+    with pytest.raises(InvalidRequest) as refused:
+        await answer
+    release_frames(refused.value)
+    told.set()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await serving_others == "served the others"
