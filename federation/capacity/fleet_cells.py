@@ -5,17 +5,22 @@ Pure. Must not estimate anything; ``federation.capacity.pool_estimates`` does.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.positions import Moves
 
 # 64 clusters of 256 cells take 128 KiB a resource: a pass stays within a core's own cache.
 CLUSTERS_A_BLOCK: Final = 64
+# Where clusters came, before the block is divided.
+_MOST_A_BLOCK: Final = 96
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,18 +69,44 @@ class FleetCells:
     @classmethod
     def of(cls, pools: Iterable[Pools | None]) -> FleetCells:
         pools = tuple(pools)
-        starts = range(0, len(pools), CLUSTERS_A_BLOCK)
-        return cls(pools=pools, blocks=tuple(_block(pools, start) for start in starts))
+        return cls(pools=pools, blocks=tuple(_blocks(pools, 0, len(pools))))
 
     def with_clusters(self, changes: Mapping[int, Pools | None]) -> FleetCells:
         """The same fleet with newer pools at some positions; only their blocks are made again."""
         pools = list(self.pools)
         for position, newer in changes.items():
             pools[position] = newer
-        blocks = list(self.blocks)
-        for place in {position // CLUSTERS_A_BLOCK for position in changes}:
-            blocks[place] = _block(pools, place * CLUSTERS_A_BLOCK)
+        blocks, starts = list(self.blocks), [block.start for block in self.blocks]
+        for place in {bisect_right(starts, position) - 1 for position in changes}:
+            blocks[place] = _block(pools, starts[place], starts[place] + len(blocks[place]))
         return FleetCells(pools=tuple(pools), blocks=tuple(blocks))
+
+    def after(self, moves: Moves) -> FleetCells:
+        """Of the fleet after clusters left and came, newcomers without pools; blocks of others
+        only move, with the same ``cells``.
+        """
+        pools = moves.items(self.pools, (None,) * len(moves.taken))
+        sizes = [len(block) for block in self.blocks] or [0]
+        changed = set[int]()
+        starts = list(accumulate(sizes, initial=0))
+        for position in moves.left:
+            place = bisect_right(starts, position) - 1
+            sizes[place] -= 1
+            changed.add(place)
+        for position in moves.taken:
+            starts = list(accumulate(sizes, initial=0))[: len(sizes)]
+            place = bisect_right(starts, position) - 1
+            sizes[place] += 1
+            changed.add(place)
+        blocks: list[CellBlock] = []
+        start = 0
+        for place, size in enumerate(sizes):
+            if place in changed:
+                blocks += _blocks(pools, start, start + size)
+            else:
+                blocks.append(replace(self.blocks[place], start=start))
+            start += size
+        return FleetCells(pools=pools, blocks=tuple(blocks))
 
     def __len__(self) -> int:
         return len(self.pools)
@@ -84,8 +115,16 @@ class FleetCells:
 _Identity: TypeAlias = tuple[object, ...]
 
 
-def _block(pools: Sequence[Pools | None], start: int) -> CellBlock:
-    clusters = pools[start : start + CLUSTERS_A_BLOCK]
+def _blocks(pools: Sequence[Pools | None], start: int, stop: int) -> list[CellBlock]:
+    """Some neighbouring clusters in one block, or in several where they are too many for one."""
+    size = stop - start if stop - start <= _MOST_A_BLOCK else CLUSTERS_A_BLOCK
+    return [
+        _block(pools, first, min(first + size, stop)) for first in range(start, stop, size or 1)
+    ]
+
+
+def _block(pools: Sequence[Pools | None], start: int, stop: int) -> CellBlock:
+    clusters = pools[start:stop]
     sizes = [1 if each is None else max(len(each.cells), 1) for each in clusters]
     stop_c = np.cumsum(sizes, dtype=np.int64)
     names = dict.fromkeys(

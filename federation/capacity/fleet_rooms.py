@@ -44,27 +44,44 @@ class Site:
 class _KnownCells:
     """Cells of all clusters, made when somebody asks, out of an earlier fleet's.
 
-    ``known`` has those of an earlier fleet, and the clusters that changed since: one value, as
-    several threads may read a fleet.
+    ``known`` has those of an earlier fleet, and what changed or moved since: one value, as several
+    threads may read a fleet.
     """
 
-    known: tuple[FleetCells, frozenset[int]] | None = None
+    known: tuple[FleetCells, tuple[Moves | frozenset[int], ...]] | None = None
 
     def after(self, changed: Iterable[int]) -> _KnownCells:
         if self.known is None:
             return _KnownCells()
-        cells, stale = self.known
-        return _KnownCells((cells, stale.union(changed)))
+        cells, later = self.known
+        newest = later[-1] if later else None
+        if isinstance(newest, frozenset):
+            return _KnownCells((cells, (*later[:-1], newest.union(changed))))
+        return _KnownCells((cells, (*later, frozenset(changed))))
+
+    def moved(self, moves: Moves) -> _KnownCells:
+        if self.known is None or len(self.known[1]) >= _NEWEST:
+            return _KnownCells()
+        cells, later = self.known
+        return _KnownCells((cells, (*later, moves)))
 
     def cells(self, size: int, pools_at: Callable[[int], Pools | None]) -> FleetCells:
         """The cells of so many clusters, whose pools are asked for where they are not known."""
         if self.known is None:
             cells = FleetCells.of(pools_at(position) for position in range(size))
         else:
-            cells, stale = self.known
+            cells, later = self.known
+            stale = set[int]()
+            for change in later:
+                if isinstance(change, Moves):
+                    moved_c = change.positions(len(cells))
+                    stale = {int(moved_c[c]) for c in stale} - {GONE}
+                    cells = cells.after(change)
+                else:
+                    stale |= change
             if stale:
                 cells = cells.with_clusters({c: pools_at(c) for c in sorted(stale)})
-        self.known = cells, frozenset()
+        self.known = cells, ()
         return cells
 
 
@@ -119,8 +136,8 @@ class FleetRooms:
             kinds=self.kinds.with_pools((), gone),
             planned_c=moves.array(self.planned_c, newcomers=False),
             special_c=moves.array(self.special_c, newcomers=False),
-            known_filled=_KnownCells(),
-            known_reported=_KnownCells(),
+            known_filled=self.known_filled.moved(moves),
+            known_reported=self.known_reported.moved(moves),
         )
 
     def with_rooms(self, changes: Mapping[int, Room | UnpackedRoom | None]) -> FleetRooms:

@@ -43,7 +43,7 @@ class _Kind:
 
 
 class _Part(NamedTuple):
-    """What is promised in one cluster, and the rows it comes to."""
+    """What is promised in one cluster, and the rows it comes to; known by its identity."""
 
     promised: Sequence[Outstanding]
     rows: IntArray
@@ -83,17 +83,16 @@ class PromisedColumns:
             return PromisedColumns.of(outstanding)
         kinds, places = list(self.kinds), dict(self._places)
         parts: dict[int, _Part] = {}
-        for position, promised in outstanding.items():
-            part = self._parts.get(position)
-            if part is None or part.promised is not promised:
+        for promised in outstanding.values():
+            part = self._parts.get(id(promised))
+            if part is None:
                 part = _Part(promised, _rows(promised, kinds, places))
-            parts[position] = part
-        column_i = np.concatenate(
-            [np.zeros((0, 3), dtype=np.int64), *(part.rows for part in parts.values())]
-        ).T
+            parts[id(promised)] = part
+        rows = [parts[id(promised)].rows for promised in outstanding.values()]
+        column_i = np.concatenate([np.zeros((0, 3), dtype=np.int64), *rows]).T
         return PromisedColumns(
             position_i=np.repeat(
-                np.array(list(parts), dtype=np.int64), [len(part.rows) for part in parts.values()]
+                np.array(list(outstanding), dtype=np.int64), [len(each) for each in rows]
             ),
             kind_i=column_i[0],
             replicas_i=column_i[1],

@@ -144,12 +144,17 @@ class KnownEstimates:
         known = self._bounds.get(shape)
         if known is not None and known.cells is cells:
             return known.bounds
-        same = known.cells.blocks if known is not None else ()
+        # By their cells, which they keep when clusters come and leave before them.
+        same = (
+            {
+                id(block.cells): each
+                for block, each in zip(known.cells.blocks, known.blocks, strict=True)
+            }
+            if known is not None
+            else {}
+        )
         blocks = tuple(
-            known.blocks[place]
-            if known is not None and place < len(same) and same[place] is block
-            else block_bounds(block, requirements)
-            for place, block in enumerate(cells.blocks)
+            same.get(id(block.cells)) or block_bounds(block, requirements) for block in cells.blocks
         )
         bounds = joined_bounds(cells, blocks)
         if len(self._bounds) * len(cells) >= MAX_NUMBERS:

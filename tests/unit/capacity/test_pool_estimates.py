@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from random import Random
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from federation.model.estimate import (
 from federation.model.pools.building import build_pools
 from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import Cells, NodeColumn, NodeColumns, NodePool, Pools
+from federation.model.positions import Moves
 from federation.model.workload import (
     NodeClaim,
     NodeSelectorTerm,
@@ -168,6 +171,43 @@ def test_a_change_makes_its_own_block_again_and_no_other() -> None:
     assert len(replicas) == len(after) == len(before)
     assert not pools_level(after, asking(1000)).answered_c[2]
     assert pools_level(before, asking(1000)).replicas_c.tolist() == [1] * len(before)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_blocks_grow_shrink_and_move_with_their_clusters(seed: int) -> None:
+    chance = Random(seed)
+    every = [pools_of([chance.randrange(9000)]) for _ in range(3 * CLUSTERS_A_BLOCK)]
+    cells, pools = FleetCells.of(every), list[Pools | None](every)
+    for _ in range(20):
+        left = sorted(chance.sample(range(len(pools)), chance.randrange(min(60, len(pools)) + 1)))
+        size = len(pools) - len(left)
+        first = chance.randrange(size + 1)
+        # Many newcomers side by side, and some apart.
+        taken = sorted({*range(first, first + chance.randrange(90)), 0})
+        moves = Moves(left=left, taken=taken)
+        pools = list(moves.items(pools, [None] * len(taken)))
+        before, cells = cells, cells.after(moves)
+        assert [block.start for block in cells.blocks] == [
+            start for start, _ in pairwise(accumulate(map(len, cells.blocks), initial=0))
+        ]
+        newcomers = {c: pools_of([chance.randrange(9000)]) for c in taken if chance.random() < 0.5}
+        cells = cells.with_clusters(newcomers)
+        for position, each in newcomers.items():
+            pools[position] = each
+        anew = pool_bounds(FleetCells.of(pools), asking(1000))
+        bounds = pool_bounds(cells, asking(1000))
+        assert bounds.lower_c.tolist() == anew.lower_c.tolist()
+        assert bounds.answered_c.tolist() == anew.answered_c.tolist()
+        assert len(before) + len(taken) - len(left) == len(cells)
+
+
+def test_a_newcomer_leaves_the_tables_of_other_blocks_alone() -> None:
+    before = FleetCells.of([pools_of([1000])] * (3 * CLUSTERS_A_BLOCK))
+    after = before.after(Moves(taken=[CLUSTERS_A_BLOCK + 1]))
+    assert after.blocks[0].cells is before.blocks[0].cells
+    assert after.blocks[1].cells is not before.blocks[1].cells
+    assert after.blocks[2].cells is before.blocks[2].cells
+    assert after.blocks[2].start == before.blocks[2].start + 1
 
 
 def test_a_fleet_of_none() -> None:

@@ -109,11 +109,14 @@ def test_a_fleet_brought_up_to_date_equals_one_built_anew(
         snapshot.rooms.most_by_view(asked), rooms.most_by_view(asked), strict=True
     ):
         assert kept.tolist() == built.tolist()
+    assert pooled(owner) == [each and int(each.cells.min_rk[0, 0]) for each in rooms.filled.pools]
     assert snapshot.rooms.special_c.tolist() == rooms.special_c.tolist()
     for options in (EstimateOptions(), EstimateOptions(highest=Source.MODELS)):
         ours = answer(snapshot, owner.known_estimates, [asked], None, options, 9.0)
-        anew = answer(snapshot, KnownEstimates(), [asked], None, options, 9.0)
-        (ours_c,), (anew_c,) = ours.estimates, anew.estimates
+        (ours_c,) = ours.estimates
+        anew_c = KnownEstimates().estimates(
+            capacity, rooms.reported, asked, options, dict(snapshot.outstanding)
+        )
         assert ours_c.replicas_c.tolist() == anew_c.replicas_c.tolist()
         assert ours_c.source_c.tolist() == anew_c.source_c.tolist()
 
