@@ -39,6 +39,7 @@ class Share:
     component: str = ""
     replicas: int = 2
     score: int = 50
+    scale: float = 100.0
 
 
 @dataclass
