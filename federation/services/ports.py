@@ -389,6 +389,10 @@ class Decisions(Protocol):
         """With the trace and the node plans; None also for what cannot be an id."""
         ...
 
+    async def find(self, decision_ids: Collection[str]) -> Mapping[str, DecisionRecord]:
+        """Those that are there, read together."""
+        ...
+
     async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
         """Keeps agents' answers by decision; a cluster's later answer replaces its earlier one.
 

@@ -7,7 +7,8 @@ but by its time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -156,6 +157,21 @@ class DecisionStatements:
             .order_by(node_plan.c.cluster_name)
         )
         return record_of(row, tuple(map(_node_plan_of, plans)))
+
+    async def find(self, decision_ids: Collection[str]) -> Mapping[str, DecisionRecord]:
+        known = list(filter(None, map(_uuid, decision_ids)))
+        if not known:
+            return {}
+        rows = (await self._connection.execute(select(table).where(table.c.id.in_(known)))).all()
+        plans = await self._connection.execute(
+            select(node_plan.c.decision_id, node_plan.c.body)
+            .where(node_plan.c.decision_id.in_(known))
+            .order_by(node_plan.c.cluster_name)
+        )
+        by_decision = defaultdict[UUID, list[NodePlan]](list)
+        for row in plans:
+            by_decision[row.decision_id].append(_node_plan_of(row.body))
+        return {str(row.id): record_of(row, tuple(by_decision[row.id])) for row in rows}
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         is_newest = select(binding.c.id).where(binding.c.decision_id == table.c.id).exists()

@@ -248,10 +248,17 @@ class DecisionPipeline:
             except FederationError as error:
                 attempt.error = error
                 continue
-            if known and known.decision_id and attempt.candidate == known.binding:
-                attempt.newest = await read.decisions.get(known.decision_id)
             if is_grouped(attempt.candidate):
                 attempt.peers = await read.bindings.peers(attempt.candidate)
+        repeated = {
+            attempt.known.decision_id: attempt
+            for attempt in attempts
+            if attempt.error is None
+            and attempt.known
+            and attempt.candidate == attempt.known.binding
+        }
+        for decision_id, newest in (await read.decisions.find(repeated.keys())).items():
+            repeated[decision_id].newest = newest
 
 
 def _timed(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> float:

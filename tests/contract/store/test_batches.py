@@ -12,6 +12,7 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.errors import InvalidRequest
+from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding, EvictionTask, Placement
 from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements, TargetCluster
@@ -161,6 +162,25 @@ async def test_decisions_are_kept_under_their_ids_with_their_promises(
             assert record.decision.to_plain() == new.verdict.decision.to_plain()
             assert record.evidence == new.verdict.evidence
             assert record.promises == new.verdict.promises
+
+
+async def test_several_decisions_are_read_together_as_each_alone(store: PostgresStore) -> None:
+    given = [new_decision(binding(name), verdict(("a", share))) for share, name in enumerate("abc")]
+    plan = NodePlan(cluster="a", nodes=(), unplaced=1, message="full")
+    async with store.transaction() as tx:
+        await tx.decisions.add_all(given)
+        await tx.decisions.put_node_plans({given[1].id: [plan]})
+    ids = [new.id for new in given]
+    async with store.reading() as read:
+        found = await read.decisions.find([*ids[:2], "nonsense", ""])
+        assert found.keys() == set(ids[:2])
+        for decision_id, record in found.items():
+            alone = await read.decisions.get(decision_id)
+            assert alone is not None
+            assert record.decision.to_plain() == alone.decision.to_plain()
+            assert replace(record, decision=alone.decision) == alone
+        assert found[ids[1]].node_plans == (plan,)
+        assert await read.decisions.find([]) == {}
 
 
 async def test_what_cannot_be_stored_is_a_bad_request(store: PostgresStore) -> None:
