@@ -266,8 +266,11 @@ def test_a_second_cluster_does_not_take_a_name(plane: Plane) -> None:
         elsewhere = enroll(cluster="member2", token=made, cluster_uid="uid-2")
         refusal = plane.refused(stub.EnrollCluster, elsewhere, token="")
         assert refusal.code is grpc.StatusCode.UNAUTHENTICATED
+        long = enroll(cluster="member1", token=made, cluster_uid="u" * 10_000)
+        assert plane.refused(stub.EnrollCluster, long, token="").code is INVALID
         fat = enroll(cluster="member1", token=made, cluster_uid="u" * MEBIBYTE)
-        assert plane.refused(stub.EnrollCluster, fat, token="").code is INVALID
+        refusal = plane.refused(stub.EnrollCluster, fat, token="")
+        assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     # No refusal has used the token up.
     again = enroll(cluster="member1", token=made, cluster_uid="uid-1")
     assert plane.call(stub.EnrollCluster, again, token="").credential
