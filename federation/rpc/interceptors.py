@@ -268,6 +268,9 @@ class Guard:
             refuse_late(left)
             async with limit, self.entered(context.peer()) as reading:
                 return await work(reading)
+        except grpc.aio.AbortError:
+            # A method that has its status from elsewhere ends its call itself.
+            raise
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
             missed = isinstance(error, TimeoutError) and limit.expired()
             status = answer_to(DeadlineMissed() if missed else error, self.method)
