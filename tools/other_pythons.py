@@ -21,9 +21,11 @@ LOWEST, TRIED = (3, 11), 20
 TESTS = (
     "tests/e2e",
     "tests/contract/store",
+    "tests/unit/capacity",
     "tests/unit/cli",
     "tests/unit/codec",
     "tests/unit/scheduler",
+    "tests/unit/embedded_postgres",
     "tests/unit/store",
     "tests/properties/test_scheduler_cycle.py",
 )
