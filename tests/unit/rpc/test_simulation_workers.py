@@ -127,9 +127,12 @@ async def test_more_memory_than_agreed_ends_it(plane: RunningControlPlane) -> No
 
 async def test_a_process_that_was_killed_is_not_missed(plane: RunningControlPlane) -> None:
     assert await simulated(plane, request(workload("a", 1)))
-    (pid,) = workers()
-    os.kill(pid, signal.SIGKILL)
-    await until_gone(pid)
+    running = workers()
+    assert running
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+    for pid in running:
+        await until_gone(pid)
     assert await simulated(plane, request(workload("a", 1)))
 
 
