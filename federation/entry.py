@@ -28,14 +28,14 @@ def fedctl() -> None:
 
 def _start(program: str, module: str, extra: str) -> None:
     try:
-        main = import_module(module).main
+        # Some packages are imported when a verb first needs them.
+        import_module(module).main()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in OURS:
             raise
         sys.exit(_told(program, error.name, extra))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    main()
 
 
 def _told(program: str, missing: str, extra: str) -> int:

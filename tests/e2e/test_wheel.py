@@ -79,7 +79,8 @@ def test_a_program_runs_or_says_which_extra_it_needs(
     site = installed(wheel, extras, tmp_path)
     for program, extra in EXTRAS.items():
         ran = run(site, program, "--help")
-        if extra in extras:
+        if extra in extras or ran.returncode == 0:
+            # What another extra brings may be enough for it.
             assert (ran.returncode, ran.stderr) == (0, "")
             assert ran.stdout.startswith(f"Usage: {program} ")
         else:
