@@ -105,8 +105,8 @@ def checkout(tmp_path: Path) -> Checkout:
     made = Checkout(root=tmp_path / "ça va bien", wheels=tmp_path / "wheels")
     made.wheels.mkdir()
     shutil.copytree(ROOT / "tools", made.root / "tools")
-    (made.root / "federation").mkdir()
-    for name in ("__init__.py", "interruptions.py"):
+    (made.root / "federation" / "runtime").mkdir(parents=True)
+    for name in ("__init__.py", "runtime/__init__.py", "runtime/interruptions.py"):
         shutil.copy(ROOT / "federation" / name, made.root / "federation" / name)
     wheel(made.wheels, "fedsched", {"fedsched_is_here.py": ""})
     (made.root / "backend.py").write_text(BACKEND)
