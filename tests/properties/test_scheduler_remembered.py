@@ -37,7 +37,7 @@ from federation.model.workload import (
 )
 from federation.scheduler.cycle import schedule
 from federation.scheduler.division.ties import TieOrder
-from federation.scheduler.fleet import Fleet
+from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
 from federation.scheduler.state import CycleState, Surroundings
 
@@ -197,7 +197,7 @@ def questions(draw: st.DrawFn) -> list[Question]:
 
 
 def answered(fleet: Fleet, asked: Question) -> dict[str, Any]:
-    lost_c = np.array([name in asked.lost for name in fleet.names], dtype=np.bool_)
+    lost = Column.of("is stale" if name in asked.lost else "" for name in fleet.names)
     estimates = Estimates(
         replicas_c=np.array(asked.fits[: len(fleet)], dtype=np.int64),
         source_c=np.full(len(fleet), Source.POOLS, dtype=np.int8),
@@ -206,7 +206,7 @@ def answered(fleet: Fleet, asked: Question) -> dict[str, Any]:
     )
     return schedule(
         asked.binding,
-        fleet.without(lost_c, "is stale"),
+        fleet.without(lost),
         estimates,
         now=asked.now,
         profile=asked.profile,
