@@ -39,13 +39,13 @@ from federation.v1.clusters_pb2 import (
 )
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.resource_pb2 import AllocatableModeling
+from tests.benchmarks.measuring import arguments, chosen, cpu_seconds
 from tests.databases import connect
 from tests.e2e.servers import started
 
-AGENTS, SECONDS = 1000, 60.0
+AGENTS, SECONDS = chosen((1000, 60.0), quick=(200, 4.0))
 ENROLLED_AT_ONCE = 32
 REPORT_EVERY = 10
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 ALONE = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
 
@@ -175,14 +175,6 @@ async def enrolled(channel: grpc.aio.Channel, token: str, names: list[str]) -> d
     return dict(await asyncio.gather(*map(enroll, names)))
 
 
-def cpu_seconds(*pids: int) -> float:
-    total = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / TICKS_PER_SECOND
-
-
 async def cost(server: int, database: asyncpg.Connection) -> Cost:
     backends = await database.fetch("SELECT pid FROM pg_stat_activity")
     commits = await database.fetchval(
@@ -292,5 +284,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--agents"]:
         asyncio.run(live_all(sys.argv[2], json.loads(sys.stdin.readline())))
     else:
-        given = sys.argv[1:]
+        given = arguments()
         main(int(given[0]) if given else AGENTS, float(given[1]) if len(given) > 1 else SECONDS)

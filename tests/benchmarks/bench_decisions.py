@@ -15,19 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 
 from federation.codec.bindings import binding_to_message
-from federation.codec.reports import report_to_message
-from federation.model.cluster import CapacityReport, NodeSummary, ReportedPools, ResourceSummary
 from federation.model.placement import (
     Binding,
     DivisionPreference,
@@ -37,21 +32,7 @@ from federation.model.placement import (
     SpreadConstraint,
     SpreadField,
 )
-from federation.model.pools.building import partition_nodes
-from federation.model.reported_pools import reported_pools
-from federation.model.shapes import Echo, request_shape
 from federation.model.workload import ReplicaRequirements
-from federation.v1.agents_pb2 import (
-    ConnectRequest,
-    Heartbeat,
-    Hello,
-    NodeShare,
-    PlaceReply,
-    PlaceRequest,
-)
-from federation.v1.agents_pb2_grpc import AgentsStub
-from federation.v1.clusters_pb2 import ListClustersRequest
-from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.scheduling_pb2 import (
     OUTCOME_SCHEDULED,
     ScheduleBatchItem,
@@ -59,23 +40,23 @@ from federation.v1.scheduling_pb2 import (
     ScheduleRequest,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.benchmarks.bench_agents import cpu_seconds
-from tests.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
-from tests.chaos.planes import Planes, durable_postgres, running_planes
+from tests.benchmarks.measuring import IS_QUICK, arguments, chosen, cpu_seconds
+from tests.benchmarks.members import (
+    CALL_SECONDS,
+    REQUEST,
+    agents_there,
+    federation,
+    report_all,
+)
+from tests.chaos.members import CONNECTION_OF_ITS_OWN
+from tests.chaos.planes import Planes
 from tests.databases import connect
-from tests.fleets import MIB, MIXES, ClusterPlan, PackingStrategy, node_columns, packed_clusters
 
-SECONDS = 10.0
-CLUSTERS, CELLS, NODES = 100, 64, 600
+SECONDS = chosen(10.0, quick=1.5)
+CLUSTERS = 100
 IN_FLIGHT, BATCH, BATCHES_AT_ONCE = 32, 100, 2
 CONNECTIONS = 8
-DISTINCT = 20
-REPORT_SECONDS = 5.0
-# Hung up agents stay known for the whole measurement.
-PATIENT = ("--heartbeat-seconds=3600",)
-CALL_SECONDS = 120.0
 DIVIDED = SchedulingType.DIVIDED
-REQUEST = {"cpu": 10, "memory": 32 * MIB}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,44 +79,6 @@ EVERYWHERE = replace(AGGREGATED, name="batches of 100, all clusters", goal=250, 
 LOADS = (SINGLE, AGGREGATED, EVERYWHERE)
 
 
-@cache
-def cluster_pools(number: int) -> ReportedPools:
-    """Those of a cluster three tenths full."""
-    plan = ClusterPlan(
-        mix=MIXES[number % len(MIXES)],
-        nodes=NODES,
-        packing=PackingStrategy.LEAST_ALLOCATED,
-        seed=number,
-        fills=(0.3,),
-    )
-    ((_, free_rn),) = packed_clusters(plan)
-    return reported_pools(partition_nodes(node_columns(np.maximum(free_rn, 0)), CELLS, []).pools)
-
-
-def capacity_report(number: int, sequence: int = 1) -> CapacityReport:
-    pools = cluster_pools(number % DISTINCT)
-    totals = {
-        name: sum(
-            minimum * count
-            for minimum, count in zip(
-                pools.minimums[row * len(pools.counts) : (row + 1) * len(pools.counts)],
-                pools.counts,
-                strict=True,
-            )
-        )
-        for row, name in enumerate(pools.resources)
-    }
-    nodes = sum(pools.counts)
-    return CapacityReport(
-        epoch=1,
-        sequence=sequence,
-        snapshot_time=time.time(),
-        summary=ResourceSummary(allocatable=totals, allocated=dict.fromkeys(totals, 0)),
-        nodes=NodeSummary(total=nodes, ready=nodes, graded=nodes),
-        pools=pools,
-    )
-
-
 def binding(number: int, load: Load) -> Any:
     """A few replicas for at most five clusters, or many for all of them."""
     scheduling = ReplicaScheduling(type=DIVIDED, dynamic=True)
@@ -153,101 +96,6 @@ def binding(number: int, load: Load) -> Any:
             placement=Placement(replica_scheduling=scheduling, spread_constraints=spread),
         )
     )
-
-
-class Agent:
-    """An agent that claims to run whatever it is asked to place, and reports that."""
-
-    def __init__(self, number: int, endpoint: str, credential: str) -> None:
-        self._number = number
-        self._name = cluster_name(number)
-        self._endpoint = endpoint
-        self._metadata = (("authorization", f"Bearer {credential}"),)
-        self._running: dict[str, int] = {}
-        self._sought: set[str] = set()
-        self._version = 0
-        self._news = asyncio.Event()
-        # A stream takes one message at a time.
-        self._saying = asyncio.Lock()
-
-    async def live(self) -> None:
-        async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
-            stub: Any = AgentsStub(channel)
-            call = stub.Connect(metadata=self._metadata)
-            await self._say(call, hello=Hello(epoch=1, agent_version="bench", placer="none"))
-            await asyncio.gather(self._listen(call), self._speak(call))
-
-    async def report_once(self, is_known: asyncio.Event) -> None:
-        """Hello, one report, and away once it is known everywhere."""
-        async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
-            stub: Any = AgentsStub(channel)
-            call = stub.Connect(metadata=self._metadata)
-            await self._say(call, hello=Hello(epoch=1, agent_version="bench", placer="none"))
-            report = report_to_message(capacity_report(self._number))
-            await self._say(call, report=report)
-            while (await call.read()).WhichOneof("message") != "ack":
-                pass
-            await is_known.wait()
-            await call.done_writing()
-
-    async def _say(self, call: Any, **message: Any) -> None:
-        async with self._saying:
-            await call.write(ConnectRequest(cluster=self._name, **message))
-
-    async def _listen(self, call: Any) -> None:
-        while (message := await call.read()) is not grpc.aio.EOF:
-            kind = message.WhichOneof("message")
-            if kind == "place_request":
-                await self._say(call, place_reply=self._placed(message.place_request))
-            elif kind == "interest":
-                self._look_for(message.interest)
-            elif kind == "resync":
-                self._news.set()
-
-    async def _speak(self, call: Any) -> None:
-        sequence = 0
-        while True:
-            sequence += 1
-            shape = request_shape(REQUEST)
-            report = replace(
-                capacity_report(self._number, sequence),
-                interest_version=self._version,
-                echoes=tuple(
-                    Echo(binding=each, shape=shape, bound=self._running[each])
-                    for each in sorted(self._sought & self._running.keys())
-                ),
-            )
-            message = report_to_message(report)
-            await self._say(call, report=message)
-            beat = Heartbeat(sequence=sequence, content_hash=message.content_hash)
-            beat.agent_time.GetCurrentTime()
-            await self._say(call, heartbeat=beat)
-            self._news.clear()
-            try:
-                await asyncio.wait_for(self._news.wait(), REPORT_SECONDS)
-            except TimeoutError:
-                continue
-
-    def _look_for(self, interest: Any) -> None:
-        if interest.whole:
-            self._sought = set()
-        self._sought -= set(interest.removed)
-        self._sought |= {each.binding for each in interest.bindings}
-        self._version = interest.version
-
-    def _placed(self, request: PlaceRequest) -> PlaceReply:
-        self._running[request.binding] = sum(each.replicas for each in request.shares)
-        nodes = [
-            NodeShare(node="node-1", component=each.component, replicas=each.replicas, score=50)
-            for each in request.shares
-        ]
-        return PlaceReply(request_id=request.request_id, nodes=nodes, strategy="MostAllocated")
-
-
-async def run_agents(endpoint: str, credentials: Mapping[str, str]) -> None:
-    """All of them, until they are ended."""
-    agents = [Agent(number, endpoint, each) for number, each in enumerate(credentials.values())]
-    await asyncio.gather(*(each.live() for each in agents))
 
 
 async def drive(endpoints: Sequence[str], token: str, load: Load, seconds: float) -> None:
@@ -315,10 +163,6 @@ async def commits_per_second(url: str, seconds: float) -> float:
     return sum(done) / seconds
 
 
-def cluster_name(number: int) -> str:
-    return f"member{number:03}"
-
-
 def program(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "tests.benchmarks.bench_decisions", *arguments]
 
@@ -350,73 +194,16 @@ def show(load: Load, figures: Mapping[str, float], server_seconds: float) -> Non
     )
 
 
-@contextmanager
-def federation(folder: Path, planes: int) -> Iterator[tuple[Planes, str, Mapping[str, str]]]:
-    """Control planes, the database's address, and the credentials of the clusters' agents."""
-    with (
-        durable_postgres(folder) as postgres,
-        running_planes(folder, planes, postgres.url, PATIENT) as started,
-    ):
-        names = [cluster_name(number) for number in range(CLUSTERS)]
-        credentials = asyncio.run(enrolled(started.endpoints[0], started.token, names))
-        yield started, postgres.url, credentials
-
-
-async def await_ready(endpoints: Sequence[str], token: str) -> None:
-    """Until every control plane has the reports of all clusters."""
-    metadata = (("authorization", f"Bearer {token}"),)
-    for endpoint in endpoints:
-        async with grpc.aio.insecure_channel(endpoint) as channel:
-            stub: Any = ClustersStub(channel)
-            while True:
-                listed = await stub.ListClusters(
-                    ListClustersRequest(page_size=1000), metadata=metadata, timeout=CALL_SECONDS
-                )
-                ready = [
-                    each.status.resource_summary.allocatable
-                    and each.status.conditions[0].status == "True"
-                    for each in listed.clusters
-                ]
-                if all(ready) and len(ready) == CLUSTERS:
-                    break
-                await asyncio.sleep(0.1)
-
-
-@contextmanager
-def agents_there(endpoint: str, credentials: Mapping[str, str]) -> Iterator[None]:
-    process = subprocess.Popen(program("--agents"), stdin=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    print(json.dumps({"endpoint": endpoint, "credentials": credentials}), file=process.stdin)
-    process.stdin.close()
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-async def report_all(planes: Planes, credentials: Mapping[str, str]) -> None:
-    """To the first of the control planes; until all of them have the reports."""
-    endpoint, is_known = planes.endpoints[0], asyncio.Event()
-    agents = [Agent(number, endpoint, each) for number, each in enumerate(credentials.values())]
-    async with asyncio.TaskGroup() as reporting:
-        for each in agents:
-            reporting.create_task(each.report_once(is_known))
-        await await_ready(planes.endpoints, planes.token)
-        is_known.set()
-
-
 def measure_one(folder: Path, seconds: float, *, connected: bool) -> None:
-    with federation(folder, 1) as (planes, url, credentials):
+    with federation(folder, 1, CLUSTERS) as (planes, postgres, credentials):
         how = "connected, answer and report" if connected else "hung up after one report"
         print(f"one control plane; agents {how}")
         if not connected:
             asyncio.run(report_all(planes, credentials))
-            measure_loads(planes, url, seconds)
+            measure_loads(planes, postgres.url, seconds)
             return
-        with agents_there(planes.endpoints[0], credentials):
-            asyncio.run(await_ready(planes.endpoints, planes.token))
-            measure_loads(planes, url, seconds)
+        with agents_there(planes, credentials):
+            measure_loads(planes, postgres.url, seconds)
 
 
 def measure_loads(planes: Planes, url: str, seconds: float) -> None:
@@ -433,7 +220,7 @@ def measure_loads(planes: Planes, url: str, seconds: float) -> None:
 
 def measure_two(folder: Path, seconds: float) -> None:
     """One and both of two control planes, so that what is there is the same."""
-    with federation(folder, 2) as (planes, _, credentials):
+    with federation(folder, 2, CLUSTERS) as (planes, _, credentials):
         asyncio.run(report_all(planes, credentials))
         one, two = (
             driven(planes.endpoints[:count], planes.token, SINGLE, seconds)["per_second"]
@@ -448,20 +235,19 @@ def measure_two(folder: Path, seconds: float) -> None:
 
 
 def main(seconds: float) -> None:
-    for connected in (False, True):
+    # The README's figures are of agents that have hung up.
+    for connected in (False,) if IS_QUICK else (False, True):
         with tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder:
             measure_one(Path(folder), seconds, connected=connected)
-    with tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder:
-        measure_two(Path(folder), seconds)
+    if not IS_QUICK:
+        with tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder:
+            measure_two(Path(folder), seconds)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--load"]:
         asked = json.loads(sys.stdin.read())
-        chosen = next(each for each in LOADS if each.name == asked["load"])
-        asyncio.run(drive(asked["endpoints"], asked["token"], chosen, asked["seconds"]))
-    elif sys.argv[1:2] == ["--agents"]:
-        told = json.loads(sys.stdin.read())
-        asyncio.run(run_agents(told["endpoint"], told["credentials"]))
+        load = next(each for each in LOADS if each.name == asked["load"])
+        asyncio.run(drive(asked["endpoints"], asked["token"], load, asked["seconds"]))
     else:
-        main(float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS)
+        main(float(arguments()[0]) if arguments() else SECONDS)

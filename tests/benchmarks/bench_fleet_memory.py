@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -36,13 +35,13 @@ from federation.services.ports import NamedReport, NewDecision, Transaction
 from federation.services.values import AgentFacts, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.benchmarks.bench_agents import cpu_seconds
-from tests.benchmarks.bench_decisions import capacity_report
+from tests.benchmarks.measuring import arguments, chosen, cpu_seconds, show
+from tests.benchmarks.members import capacity_report
 from tests.chaos.planes import Plane, durable_postgres
 from tests.decisions import make_decision
 from tests.fleets import random_shapes
 
-CLUSTERS, BINDINGS = 10_000, 100_000
+CLUSTERS, BINDINGS = chosen((10_000, 100_000), quick=(300, 3000))
 START_GOAL_SECONDS, MEMORY_GOAL_BYTES = 15.0, 1.5 * 2**30
 CHANGE_GOAL_MILLIS = 5.0
 MOST_TARGETS = 5
@@ -174,10 +173,6 @@ def memory_bytes(pid: int, line: str) -> int:
     return int(found.split()[1]) * 1024
 
 
-def show(what: str, figure: str, *, goal: str, kept: bool) -> None:
-    print(f"  {what:28} {figure:>12}   goal {goal}: {'kept' if kept else 'MISSED'}")
-
-
 def show_changes(clusters: int) -> None:
     """The fleet in memory alone: what the next reader of its snapshot pays for one change."""
     nothing: Any = None
@@ -244,5 +239,5 @@ def main(clusters: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    given = [int(each) for each in sys.argv[1:]]
+    given = [int(each) for each in arguments()]
     main(*(given + [CLUSTERS, BINDINGS][len(given) :]))

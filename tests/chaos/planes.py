@@ -76,6 +76,11 @@ class Plane:
         assert self._server is not None
         return self._server.process.pid
 
+    def newest_lines(self) -> list[str]:
+        """What it has logged since it was last asked."""
+        assert self._server is not None
+        return self._server.newest_lines()
+
     def restart(self) -> None:
         """As after a power cut."""
         self.kills += 1
@@ -173,11 +178,16 @@ class Postgres:
     def url(self) -> str:
         return make_url(self._server.url).render_as_string(hide_password=False)
 
-    def restart(self) -> None:
-        """As after a power cut."""
+    @property
+    def pid(self) -> int:
+        """Of the postmaster; it runs."""
         pid = self._server.process_id
         assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def restart(self) -> None:
+        """As after a power cut."""
+        os.kill(self.pid, signal.SIGKILL)
         self.kills += 1
         while not self._server.ensure_running():
             time.sleep(POLL_SECONDS)

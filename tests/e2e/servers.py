@@ -95,6 +95,12 @@ class Server:
             if found := re.search(pattern, line):
                 return found
 
+    def newest_lines(self) -> list[str]:
+        """What a server that runs has printed since lines were last asked for."""
+        newest = [line for _ in range(self._queue.qsize()) if (line := self._queue.get())]
+        self.lines += newest
+        return newest
+
     def await_end(self) -> int:
         code = self.process.wait(STOP_SECONDS)
         self._reader.join(STOP_SECONDS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -16,6 +17,8 @@ from federation.services.ports import Clock
 TICK_SECONDS = 0.5
 # A loop that is late by less is busy, and hears all the same.
 TOLERATED_SECONDS = 0.25
+# At log level debug: what holds up callers is far shorter.
+FINE_TICK_SECONDS, NOTED_SECONDS = 0.01, 0.01
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +45,15 @@ class LoopWatch:
     async def keep_watching(self) -> None:
         """Until cancelled. After a stop this goes on before anybody can decide on what it made."""
         loop = asyncio.get_running_loop()
+        is_fine = logger.isEnabledFor(logging.DEBUG)
+        tick = FINE_TICK_SECONDS if is_fine else TICK_SECONDS
         while True:
-            due = loop.time() + TICK_SECONDS
-            await asyncio.sleep(TICK_SECONDS)
-            self.late_by(loop.time() - due)
+            due, used = loop.time() + tick, time.thread_time()
+            await asyncio.sleep(tick)
+            late = loop.time() - due
+            if is_fine and late > NOTED_SECONDS:
+                _note(late, time.thread_time() - used)
+            self.late_by(late)
 
     def late_by(self, seconds: float) -> None:
         """The loop went on that much later than it should have."""
@@ -55,3 +63,9 @@ class LoopWatch:
         forgive(self._fleet, self._fleet.snapshot.names, seconds, since)
         fields = {"seconds": round(seconds, 1)}
         logger.warning("the event loop stood still", extra={"fields": fields})
+
+
+def _note(seconds: float, cpu_seconds: float) -> None:
+    """``cpu_seconds`` of it the loop was at work; else other threads and programs had its turn."""
+    millis = {"ms": round(seconds * 1000, 1), "cpu_ms": round(cpu_seconds * 1000, 1)}
+    logger.debug("the event loop was late", extra={"fields": millis})

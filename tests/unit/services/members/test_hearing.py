@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass, replace
+
+import pytest
 
 from federation.model.cluster import Cluster
 from federation.services.fleet.registry import FleetOwner
@@ -12,6 +15,8 @@ from federation.services.members import hearing
 from federation.services.members.hearing import LoopWatch
 from federation.services.values import AgentPresence
 from federation.store.postgres import PostgresStore
+
+LATE_MILLIS = (hearing.TICK_SECONDS - hearing.FINE_TICK_SECONDS) * 900
 
 
 @dataclass
@@ -67,3 +72,18 @@ async def test_a_loop_that_stands_still_is_noticed(
     await asyncio.sleep(hearing.TICK_SECONDS)
     assert not stale(fleet, clock.now())
     watching.cancel()
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+async def test_short_stops_are_told_to_who_looks_for_them(
+    store: PostgresStore, caplog: pytest.LogCaptureFixture, level: int
+) -> None:
+    fleet = fleet_with(store, heard=time.time())
+    with caplog.at_level(level, logger=hearing.__name__):
+        watching = asyncio.create_task(LoopWatch(fleet, StillClock(time.time())).keep_watching())
+        await asyncio.sleep(0)
+        time.sleep(hearing.TICK_SECONDS)  # noqa: ASYNC251 - it is to stand still
+        await asyncio.sleep(hearing.FINE_TICK_SECONDS)
+        watching.cancel()
+    late = [each.fields["ms"] for each in caplog.records if each.levelno == logging.DEBUG]
+    assert any(millis >= LATE_MILLIS for millis in late) == (level == logging.DEBUG)
