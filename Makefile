@@ -1,6 +1,6 @@
 # Needs make (GNU 3.81 or newer), git and any Python from 3.11 on; everything else goes into .venv.
 .SUFFIXES:
-.PHONY: help install check test test-all demo bench accuracy attack chaos proto lock
+.PHONY: help install check test test-all demo bench accuracy attack chaos truth proto lock
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -46,6 +46,9 @@ attack: install ## A control plane attacked by strangers, callers and agents; 1 
 chaos: install ## Two minutes of kill -9 around; SECONDS, PLANES, CALLERS, SEED
 	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),120) --planes $(or $(PLANES),3) \
 		--callers $(or $(CALLERS),8) --seed $(or $(SEED),1)
+
+truth: install ## Do promises hold in front of kube-scheduler? SEEDS, STREAM, OPTIONS="--shuffled --kills 4"
+	@$(BIN)/python -m tests.truth --seeds $(or $(SEEDS),1) --stream $(or $(STREAM),plain) $(OPTIONS)
 
 proto: install ## Generate the stubs from proto/
 	@$(BIN)/python -m tools.update_proto

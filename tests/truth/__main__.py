@@ -1,0 +1,98 @@
+"""Do promises hold in front of kube-scheduler? Streams of workloads over two member clusters.
+
+Exits with 1 when a pod of a strict or planned promise was left without a node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+
+from tests.truth.judging import Found
+from tests.truth.plans import Line, Plan
+from tests.truth.streams import Stream
+from tests.truth.study import found_by
+
+PROVEN = (Line.STRICT, Line.BINDER, Line.EXTENDER)
+HEADER = (
+    f"{'certificate':20}{'seed':>6}{'asked':>8}{'promised':>10}{'pending':>9}{'weakened':>10}"
+    f"{'bindings':>10}{'refused':>9}{'that fitted':>13}{'seconds':>9}"
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.truth", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1, help="how many (default 1)")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--stream", choices=list(Stream), default=Stream.PLAIN)
+    parser.add_argument("--lines", nargs="+", choices=list(Line), default=list(Line))
+    parser.add_argument("--bindings", type=int, default=200)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[54, 58], help="of each member")
+    parser.add_argument("--foreign", type=int, default=0, help="pods of others that come and go")
+    parser.add_argument("--kills", type=int, default=0, help="kill -9 of agents and extenders")
+    parser.add_argument("--burst", action="store_true", help="ask for everything at once")
+    parser.add_argument("--shuffled", action="store_true", help="make pods in any order")
+    parser.add_argument("--pods", type=int, default=0, help="so many pending ones are named")
+    given = parser.parse_args()
+    print(HEADER, flush=True)
+    broken = 0
+    for line in given.lines:
+        founds = []
+        for seed in range(given.first_seed, given.first_seed + given.seeds):
+            plan = Plan(
+                line=Line(line),
+                seed=seed,
+                stream=Stream(given.stream),
+                bindings=given.bindings,
+                nodes=tuple(given.nodes),
+                foreign=given.foreign,
+                kills=given.kills,
+                burst=given.burst,
+                shuffled=given.shuffled,
+            )
+            founds.append(_shown(plan, given.pods))
+        if len(founds) > 1:
+            _show(line, "all", _sum(founds), None)
+        broken += sum(len(found.pending) for found in founds) if line in PROVEN else 0
+    return 1 if broken else 0
+
+
+def _shown(plan: Plan, shown: int) -> Found:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="fedsched-truth-", dir="/var/tmp") as folder:
+        found = found_by(plan, Path(folder))
+    _show(plan.line, str(plan.seed), found, time.monotonic() - began)
+    for pod in found.pending[:shown]:
+        print(f"    pending: {pod}")
+    return found
+
+
+def _sum(founds: list[Found]) -> Found:
+    total = founds[0]
+    for found in founds[1:]:
+        total = replace(
+            total,
+            **{
+                name: getattr(total, name) + getattr(found, name)
+                for name in (f.name for f in fields(total))
+            },
+        )
+    return total
+
+
+def _show(line: str, seed: str, found: Found, seconds: float | None) -> None:
+    lasted = "" if seconds is None else f"{seconds:.0f}"
+    print(
+        f"{line:20}{seed:>6}{found.asked:>8}{found.promised:>10}{len(found.pending):>9}"
+        f"{found.weakened:>10}{found.bindings:>10}{found.refused:>9}{found.fitted:>13}"
+        f"{lasted:>9}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Who decides where a study's workloads go: the control plane, or estimates without a memory.
+
+Must not make pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from federation.client.api import Client
+from federation.codec.bindings import binding_to_message
+from federation.model.cluster import Cluster
+from federation.model.estimate import Bound, Estimates, Source
+from federation.model.placement import Certificate
+from federation.scheduler.cycle import schedule
+from federation.scheduler.decision import Outcome
+from federation.scheduler.fleet import Fleet
+from federation.v1.estimates_pb2 import ESTIMATE_SOURCE_EXACT
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
+from tests.truth.judging import Answered
+from tests.truth.streams import Wanted
+
+
+class Decider(Protocol):
+    async def decide(self, wanted: Wanted) -> tuple[Answered, str]:
+        """The answer, and the decision's name."""
+        ...
+
+
+class Reserving:
+    """The control plane decides, and keeps what it promised."""
+
+    def __init__(self, client: Client, certificate: Certificate | None) -> None:
+        self._client = client
+        self._certificate = certificate
+
+    async def decide(self, wanted: Wanted) -> tuple[Answered, str]:
+        message = binding_to_message(wanted.binding(self._certificate))
+        answer = await self._client.schedule(message, wait=False)
+        decision = answer.decision
+        shares = {}
+        if decision.outcome == OUTCOME_SCHEDULED:
+            shares = {each.name: each.replicas for each in decision.clusters if each.replicas}
+        return Answered(wanted=wanted, shares=shares), decision.id
+
+    async def weakened(self, answered: Sequence[Answered]) -> int:
+        """How many replicas are promised as less than was asked for."""
+        count = 0
+        for each in answered:
+            if each.shares and self._certificate is not None:
+                stored = await self._client.get_binding(
+                    each.wanted.binding(None).namespace, each.wanted.name
+                )
+                count += sum(
+                    reservation.replicas
+                    for reservation in stored.reservations
+                    if reservation.certificate != self._certificate
+                )
+        return count
+
+
+class Unreserved:
+    """Exact estimates of this moment divide a workload; nobody remembers what was decided.
+
+    As schedulers over clusters do that ask an accurate estimator for every workload anew.
+    """
+
+    def __init__(self, client: Client, members: Sequence[str]) -> None:
+        self._client = client
+        self._fleet = Fleet.of(Cluster(name=name) for name in members)
+
+    async def decide(self, wanted: Wanted) -> tuple[Answered, str]:
+        binding = wanted.binding(None)
+        asked = binding_to_message(binding).spec.replica_requirements
+        table = await self._client.estimate(
+            [asked], clusters=self._fleet.names, highest_source=ESTIMATE_SOURCE_EXACT
+        )
+        (replicas,) = table.replicas
+        size = len(self._fleet.names)
+        estimates = Estimates(
+            replicas_c=np.array([each or 0 for each in replicas], dtype=np.int64),
+            source_c=np.full(size, Source.EXACT, dtype=np.int8),
+            bound_c=np.full(size, Bound.EXACT, dtype=np.int8),
+            reasons={},
+        )
+        decision = schedule(binding, self._fleet, estimates, now=0.0)
+        shares = {}
+        if decision.outcome is Outcome.SCHEDULED:
+            shares = {each.name: each.replicas for each in decision.clusters if each.replicas}
+        return Answered(wanted=wanted, shares=shares), "none"

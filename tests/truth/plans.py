@@ -1,0 +1,53 @@
+"""What a study is to do. Must not do it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from federation.model.placement import Certificate
+from tests.truth.streams import Stream
+
+
+class Line(StrEnum):
+    """A line of the table: what is asked for, and who places."""
+
+    CAREFUL = "careful"
+    STRICT = "strict"
+    BINDER = "planned by binder"
+    EXTENDER = "planned by extender"
+    NO_RESERVATION = "no reservation"
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return _CERTIFICATES[self]
+
+
+_CERTIFICATES = {
+    Line.CAREFUL: Certificate.CAREFUL,
+    Line.STRICT: Certificate.STRICT,
+    Line.BINDER: Certificate.PLANNED,
+    Line.EXTENDER: Certificate.PLANNED,
+    Line.NO_RESERVATION: None,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run. ``foreign`` is how many pods come and go that nobody decides anything about.
+
+    ``kills`` is how often an agent is killed, and with it its extender or binder. With ``burst``
+    all is asked for at once; ``shuffled`` pods are made in any order. Pods are left pending when
+    for ``quiet_seconds`` none has found a node: kube-scheduler tries again within ten.
+    """
+
+    line: Line
+    seed: int
+    stream: Stream = Stream.PLAIN
+    bindings: int = 200
+    nodes: tuple[int, ...] = (54, 58)
+    foreign: int = 0
+    kills: int = 0
+    burst: bool = False
+    shuffled: bool = False
+    quiet_seconds: float = 15.0
