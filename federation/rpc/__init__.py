@@ -14,6 +14,8 @@ Must not decide anything: a servicer reads a message, calls one service and writ
   deadline, its errors
 - ``joining``: the one command that joins a cluster, with everything an agent must know to trust
   us
+- ``large_requests``: requests of many bytes: decoded one at a time, with time for everybody else
+  in between
 - ``once``: idempotency keys: which requests are the same one, asked again by the same caller
 - ``pages``: pages of lists: their size, and the opaque token that leads to the next one
 - ``peers``: peers: questions that another control plane asks an agent of ours

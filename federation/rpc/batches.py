@@ -6,7 +6,7 @@ Must not let one wrong item spoil the others, nor an answer grow beyond what cli
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -24,8 +24,8 @@ from federation.services.values import Scheduled
 from federation.v1 import scheduling_pb2 as messages
 
 MAX_ITEMS = 1000
-# These take a few milliseconds: of bindings to read, and of answers for all of 100 clusters.
-READ_AT_ONCE_BYTES, WRITTEN_AT_ONCE = 16 * 1024, 20
+# Of answers for all of 100 clusters: these take a few milliseconds.
+WRITTEN_AT_ONCE = 20
 # Results beyond these are trimmed to at most about 1,500 bytes, so that clients' 4 MiB suffice.
 FULL_BYTES = 2_500_000
 REASON_BYTES = 400
@@ -42,17 +42,14 @@ async def scheduled_batch(
     """Every item's answer; nodes are asked for behind it. Raises InvalidRequest for the whole."""
     if not 1 <= len(request.items) <= MAX_ITEMS:
         raise InvalidRequest.of("items", f"must be 1 to {MAX_ITEMS}, not {len(request.items)}")
-    read = [
-        await read_off_loop(item, partial(_read, caller().credential_id))
-        async for item in _in_turns(request.items, READ_AT_ONCE_BYTES, _bytes)
-    ]
+    read = await read_off_loop(request.items, partial(_read_all, caller().credential_id))
     sound = [each for each in read if isinstance(each, BatchItem)]
     decided = await schedule_batch(scheduling, sound)
     # Before anything else is awaited: nodes are asked for even when the caller leaves now.
     placing.start_behind(each for each in decided if isinstance(each, Scheduled))
     answers = iter(decided)
     response, room = messages.ScheduleBatchResponse(), FULL_BYTES
-    async for item, each in _in_turns(zip(request.items, read, strict=True), WRITTEN_AT_ONCE):
+    async for item, each in _in_turns(zip(request.items, read, strict=True)):
         answer = next(answers) if isinstance(each, BatchItem) else each
         result = response.results.add()
         if isinstance(answer, FederationError):
@@ -69,25 +66,18 @@ async def scheduled_batch(
     return response
 
 
-def _one(_: object) -> int:
-    return 1
-
-
-def _bytes(item: messages.ScheduleBatchItem) -> int:
-    return item.ByteSize()
-
-
-async def _in_turns(
-    items: Iterable[Item], at_once: int, size_of: Callable[[Item], int] = _one
-) -> AsyncIterator[Item]:
-    """The items; after so much of them it is other calls' turn on the event loop."""
-    taken = 0
-    for item in items:
-        if taken >= at_once:
-            await asyncio.sleep(0)
-            taken = 0
+async def _in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """The items; after some of them it is other calls' turn on the event loop."""
+    for number, item in enumerate(items, start=1):
         yield item
-        taken += size_of(item)
+        if not number % WRITTEN_AT_ONCE:
+            await asyncio.sleep(0)
+
+
+def _read_all(
+    who: str, items: Iterable[messages.ScheduleBatchItem]
+) -> list[BatchItem | InvalidRequest]:
+    return [_read(who, item) for item in items]
 
 
 def _read(who: str, item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequest:

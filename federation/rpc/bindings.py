@@ -9,23 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from google.protobuf.message import Message
-
 from federation.codec.bindings import binding_from_message
 from federation.codec.counts import refuse_too_many
 from federation.codec.ranges import size
 from federation.codec.unread import unread_in_message, warning_of
 from federation.codec.violations import Violations
 from federation.model.placement import Binding
+from federation.rpc.large_requests import is_large_request
 from federation.services.threads import DECODING
 from federation.v1 import resource_pb2, scheduling_pb2
 
 # What Kubernetes keeps; an answer holds 4 MiB, the decision included.
 MAX_BINDING_BYTES = 1536 * 1024
-# Less is read in less than 5 ms: not worth a thread.
-THREAD_BYTES = 16 * 1024
-
-M = TypeVar("M", bound=Message)
+M = TypeVar("M")
 T = TypeVar("T")
 
 
@@ -49,7 +45,7 @@ def read_binding(message: resource_pb2.ResourceBinding) -> Binding:
 
 
 async def read_off_loop(message: M, read: Callable[[M], T]) -> T:
-    """What ``read`` makes of a message; a large one is read in a thread."""
-    if message.ByteSize() < THREAD_BYTES:
-        return read(message)
-    return await DECODING.run(read, message)
+    """What ``read`` makes of what a request holds; a large request is read in a thread."""
+    if is_large_request():
+        return await DECODING.run(read, message)
+    return read(message)

@@ -23,7 +23,6 @@ from contextlib import (
     aclosing,
     asynccontextmanager,
     contextmanager,
-    nullcontext,
     suppress,
 )
 from contextvars import ContextVar
@@ -42,6 +41,7 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from federation.rpc.large_requests import LARGE_BYTES, LargeRequests, Undecoded
 from federation.rpc.status import status_of
 from federation.rpc.strangers import Strangers
 from federation.services.members.identity import Identity
@@ -59,22 +59,21 @@ OPEN_METHODS = frozenset(
 )
 AGENT_METHODS = frozenset({"/federation.v1.Agents/Connect"})
 PEER_METHODS = frozenset({"/federation.v1.Peers/AskAgent"})
-# What people and programs write at length; everything else names things.
-BIG_METHODS = frozenset(
-    {
-        "/federation.v1.Agents/Connect",
-        "/federation.v1.Clusters/UpdateCluster",
-        "/federation.v1.Estimates/EstimateComponentSets",
-        "/federation.v1.Estimates/EstimateReplicas",
-        "/federation.v1.Peers/AskAgent",
-        "/federation.v1.Scheduling/Schedule",
-        "/federation.v1.Scheduling/ScheduleBatch",
-        "/federation.v1.Scoring/ScoreNodes",
-        "/federation.v1.Simulation/Simulate",
-    }
-)
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
+MEBIBYTE = 1024 * 1024
+MAX_REQUEST_BYTES = 4 * MEBIBYTE
 SMALL_REQUEST_BYTES = 64 * 1024
+# What people and programs write at length; everything else names things.
+BIG_METHODS = {
+    "/federation.v1.Agents/Connect": MAX_REQUEST_BYTES,
+    "/federation.v1.Clusters/UpdateCluster": 2 * MEBIBYTE,
+    "/federation.v1.Estimates/EstimateComponentSets": MEBIBYTE,
+    "/federation.v1.Estimates/EstimateReplicas": MEBIBYTE,
+    "/federation.v1.Peers/AskAgent": MAX_REQUEST_BYTES,
+    "/federation.v1.Scheduling/Schedule": 2 * MEBIBYTE,
+    "/federation.v1.Scheduling/ScheduleBatch": MAX_REQUEST_BYTES,
+    "/federation.v1.Scoring/ScoreNodes": MAX_REQUEST_BYTES,
+    "/federation.v1.Simulation/Simulate": MAX_REQUEST_BYTES,
+}
 LOOKUPS_AT_ONCE = 4
 # One in use, and others that end just now or broke unnoticed.
 STREAMS_PER_AGENT = 4
@@ -129,6 +128,7 @@ class Gate(grpc.aio.ServerInterceptor):
         self._open = {method: strangers() for method in OPEN_METHODS}
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         self._streams: Counter[str] = Counter()
+        self._large = LargeRequests()
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -142,6 +142,7 @@ class Gate(grpc.aio.ServerInterceptor):
             deadline_seconds=self._deadline_seconds,
             entered=partial(self._entered, handler_call_details),
             admit=partial(self._admit_again, handler_call_details),
+            decode_large=self._large.decoded,
         ).guarded()
 
     @asynccontextmanager
@@ -167,7 +168,7 @@ class Gate(grpc.aio.ServerInterceptor):
                 principal = await self._admit(details)
         _caller.set(principal)
         with self._counted(principal):
-            yield nullcontext
+            yield partial(self._large.reading, peer)
 
     async def _admit(self, details: grpc.HandlerCallDetails) -> Principal:
         """Raises FederationError."""
@@ -216,9 +217,13 @@ class Guard:
     deadline_seconds: float
     entered: Callable[[str], AbstractAsyncContextManager[Reading]]
     admit: Callable[[], Awaitable[None]]
+    decode_large: Callable[[Undecoded], Awaitable[Any]]
 
     def guarded(self) -> Handler:
-        deserialize = bounded(self.handler.request_deserializer, request_bytes(self.method))
+        # What comes in a stream is read no faster than its agent may say it.
+        waits = not self.handler.request_streaming
+        most_bytes = request_bytes(self.method)
+        deserialize = bounded(self.handler.request_deserializer, most_bytes, waits=waits)
         codec = (deserialize, self.handler.response_serializer)
         make: Any = grpc.stream_stream_rpc_method_handler
         behaviour: Any
@@ -237,7 +242,7 @@ class Guard:
         behaviour: Any = self.handler.unary_unary
 
         async def work(reading: Reading) -> Any:
-            return await behaviour(await only(requests, reading), context)
+            return await behaviour(await self._only(requests, reading), context)
 
         return await self._served(context, work)
 
@@ -245,7 +250,7 @@ class Guard:
         behaviour = self.handler.unary_stream
 
         async def work(reading: Reading) -> None:
-            request = await only(requests, reading)
+            request = await self._only(requests, reading)
             await while_admitted(relay(behaviour, request, context), self.admit)
 
         await self._served(context, work)
@@ -258,6 +263,17 @@ class Guard:
                 await relay(behaviour, stream, context)
 
         await self._served(context, work)
+
+    async def _only(self, requests: AsyncIterable[Any], reading: Reading) -> Any:
+        """The one request of a call that is no stream."""
+        async with reading():
+            async with aclosing(stream_of(requests)) as stream:
+                request = await anext(stream, None)
+            if isinstance(request, Undecoded):
+                request = await self.decode_large(request)
+        if request is None:
+            raise InvalidRequest.of("", "the call carries no request", reason="UNDECODABLE")
+        return decoded(request)
 
     async def _served(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
         left = seconds_left(context)
@@ -334,45 +350,43 @@ def bearer_of(details: grpc.HandlerCallDetails) -> str:
 
 def request_bytes(method: str) -> int:
     """How many a request of a method may have."""
-    return MAX_REQUEST_BYTES if method in BIG_METHODS else SMALL_REQUEST_BYTES
+    return BIG_METHODS.get(method, SMALL_REQUEST_BYTES)
 
 
 def bounded(
-    deserialize: Callable[[bytes], Any] | None, most_bytes: int
+    deserialize: Callable[[bytes], Any] | None, most_bytes: int, *, waits: bool
 ) -> Callable[[bytes], Any] | None:
     """The deserializer, with what it refuses as a value: gRPC would answer UNKNOWN for it.
 
-    More bytes than these are not looked at.
+    More bytes than these are not looked at; a large request that ``waits`` is left undecoded.
     """
     if deserialize is None:
         return None
+    decode_now = partial(deserialized, deserialize)
 
     def decode(payload: bytes) -> Any:
         if len(payload) > most_bytes:
             text = f"the request has {len(payload)} bytes: this method takes at most {most_bytes}"
             return Unread(error=LimitExceeded(text))
-        try:
-            return deserialize(payload)
-        except Exception:  # noqa: BLE001 - whatever is wrong with the bytes, the caller sent them
-            rule = "the request is not a valid protobuf message of this method"
-            return Unread(error=InvalidRequest.of("", rule, reason="UNDECODABLE"))
+        if waits and len(payload) > LARGE_BYTES:
+            return Undecoded(payload=payload, decode=decode_now)
+        return decode_now(payload)
 
     return decode
+
+
+def deserialized(deserialize: Callable[[bytes], Any], payload: bytes) -> Any:
+    try:
+        return deserialize(payload)
+    except Exception:  # noqa: BLE001 - whatever is wrong with the bytes, the caller sent them
+        rule = "the request is not a valid protobuf message of this method"
+        return Unread(error=InvalidRequest.of("", rule, reason="UNDECODABLE"))
 
 
 def decoded(request: Any) -> Any:
     if isinstance(request, Unread):
         raise request.error
     return request
-
-
-async def only(requests: AsyncIterable[Any], reading: Reading) -> Any:
-    """The one request of a call that is no stream."""
-    async with reading(), aclosing(stream_of(requests)) as stream:
-        request = await anext(stream, None)
-    if request is None:
-        raise InvalidRequest.of("", "the call carries no request", reason="UNDECODABLE")
-    return decoded(request)
 
 
 async def each_decoded(requests: AsyncIterable[Any]) -> AsyncGenerator[Any]:

@@ -38,7 +38,6 @@ class ScoringServicer(Servicer):
     async def ScoreNodes(
         self, request: messages.ScoreNodesRequest, context: Context
     ) -> messages.ScoreNodesResponse:
-        _check_limits(request)
         return await SCORING.run(_scored, request)
 
 
@@ -66,6 +65,7 @@ def _check_limits(request: messages.ScoreNodesRequest) -> None:
 
 
 def _scored(request: messages.ScoreNodesRequest) -> messages.ScoreNodesResponse:
+    _check_limits(request)
     configuration = _configuration(request.configuration)
     strategy = strategy_for(configuration, request.scheduler_name)
     if request.scale == messages.SCORE_SCALE_DOCUMENTATION:

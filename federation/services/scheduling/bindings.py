@@ -92,14 +92,15 @@ class Scheduling:
         return scheduled
 
     def submit(
-        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
+        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None, place: int = 0
     ) -> asyncio.Future[Scheduled]:
-        """What ``schedule`` awaits, for who waits for many; then ``learn`` of each.
+        """What ``schedule`` awaits, for who waits for many; then ``learn`` of each. ``place`` is
+        its place among them.
 
         Raises InvalidRequest, PreconditionFailed (suspended) and LimitExceeded at once.
         """
         self._check(binding)
-        return self._pipeline.submit(binding, adopt=adopt, wait=wait, once=once)
+        return self._pipeline.submit(binding, adopt=adopt, wait=wait, once=once, place=place)
 
     def learn(self, binding: Binding) -> None:
         """Behind a decision: see to it that agents know what the next one like it asks for."""
@@ -214,7 +215,13 @@ def _submit(
 ) -> None:
     try:
         submitted.append(
-            scheduling.submit(item.binding, adopt=item.adopt, wait=item.wait, once=item.once)
+            scheduling.submit(
+                item.binding,
+                adopt=item.adopt,
+                wait=item.wait,
+                once=item.once,
+                place=len(submitted),
+            )
         )
     except ITEM_ERRORS as error:
         submitted.append(error)

@@ -68,7 +68,7 @@ class DecisionPipeline:
         self._thread = Threads("deciding", workers=1, most_waiting=2)
 
     def submit(
-        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None
+        self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None, place: int = 0
     ) -> asyncio.Future[Scheduled]:
         """The decision, once it is committed. A cancelled answer is not decided any more.
 
@@ -76,7 +76,7 @@ class DecisionPipeline:
         binding, PreconditionFailed for another uid or a key of another request, PluginFailed,
         Unavailable.
         """
-        attempt = Attempt(binding=binding, adopt=adopt, wait=wait, once=once)
+        attempt = Attempt(binding=binding, adopt=adopt, wait=wait, once=once, place=place)
         self._queue.add(attempt)
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())

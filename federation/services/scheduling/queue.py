@@ -43,7 +43,8 @@ def _unanswered() -> asyncio.Future[Scheduled]:
 class Attempt:
     """The attempt to decide about a binding; every stage adds what it finds out.
 
-    It is asked with ``binding``, ``adopt``, ``wait`` and ``once``, and answered with ``answer``.
+    It is asked with ``binding``, ``adopt``, ``wait``, ``once`` and ``place``, and answered with
+    ``answer``.
     Reading adds what the store knows; deciding adds ``verdict`` or ``error``; committing adds
     ``scheduled``. One that is tried again goes through all stages again.
     """
@@ -53,7 +54,10 @@ class Attempt:
     adopt: bool = False
     wait: bool = True
     once: Once | None = None
+    # How many of the same request go before it.
+    place: int = 0
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
+    turn: int = 0
     tries: int = 0
     has_lost_connection: bool = False
     # Read: the binding as it is to be decided, as it is stored (None: new), and where it holds
@@ -140,16 +144,20 @@ def marks_of(batch: Iterable[Attempt]) -> frozenset[Mark]:
 
 
 class DecisionQueue:
-    """Attempts in the order they came, but by descending priority."""
+    """Attempts by descending priority; then requests take turns, so that one which asks for much
+    does not keep the others waiting for all of it.
+    """
 
     def __init__(self) -> None:
         self._attempts: list[Attempt] = []
+        self._turn = 0
         self._seconds_each = BATCH_SECONDS / 10
 
     def add(self, attempt: Attempt) -> None:
         """Raises LimitExceeded when too many wait."""
         if len(self._attempts) >= MAX_WAITING:
             raise LimitExceeded("Too many bindings wait for a decision; try again later.")
+        attempt.turn = self._turn + attempt.place
         self._attempts.append(attempt)
 
     def retry(self, attempts: Iterable[Attempt]) -> None:
@@ -179,7 +187,7 @@ class DecisionQueue:
         One that others kept winning against goes alone.
         """
         waiting = [attempt for attempt in self._attempts if not attempt.answer.done()]
-        waiting.sort(key=lambda attempt: -attempt.binding.priority)
+        waiting.sort(key=lambda attempt: (-attempt.binding.priority, attempt.turn))
         self._attempts = waiting
         for attempt in waiting:
             if attempt.is_hindered and attempt.marks.isdisjoint(on_their_way):
@@ -199,4 +207,5 @@ class DecisionQueue:
             # What shares a mark stays in order, even behind one that is not taken.
             taken |= attempt.marks
         self._attempts = left
+        self._turn = max((attempt.turn for attempt in batch), default=self._turn)
         return batch

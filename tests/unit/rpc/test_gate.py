@@ -18,7 +18,6 @@ from federation.rpc.estimates import EstimatesServicer
 from federation.rpc.interceptors import (
     AGENT_METHODS,
     BIG_METHODS,
-    MAX_REQUEST_BYTES,
     OPEN_METHODS,
     PEER_METHODS,
     SMALL_REQUEST_BYTES,
@@ -187,13 +186,14 @@ async def test_a_stranger_learns_nothing_about_how_a_request_is_read(
     assert refusal.code is grpc.StatusCode.UNAUTHENTICATED
 
 
+@pytest.mark.parametrize("path", sorted(set(GUARDED) & BIG_METHODS.keys()))
 async def test_requests_beyond_the_limit_are_refused_and_the_limit_is_named(
-    running: RunningControlPlane,
+    running: RunningControlPlane, path: str
 ) -> None:
     header = await admin_header(running)
-    refusal = await refused(raw(running, BIG, bytes(MAX_REQUEST_BYTES + 1), header))
+    refusal = await refused(raw(running, path, bytes(BIG_METHODS[path] + 1), header))
     assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert str(MAX_REQUEST_BYTES) in refusal.message
+    assert str(BIG_METHODS[path]) in refusal.message
 
 
 async def test_unknown_methods_are_unimplemented(running: RunningControlPlane) -> None:
@@ -291,6 +291,7 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
         deadline_seconds=PATIENCE_SECONDS,
         entered=lambda _: pytest.fail("it is too late to come in"),
         admit=lambda: pytest.fail("it is no stream"),
+        decode_large=lambda _: pytest.fail("it is not read"),
     )
     context = TooLate()
     with pytest.raises(grpc.aio.AbortError):
@@ -346,7 +347,7 @@ async def test_a_call_without_any_request_is_the_callers_fault(
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "UNDECODABLE")
 
 
-@pytest.mark.parametrize("path", sorted({*GUARDED, *OPEN_METHODS} - BIG_METHODS))
+@pytest.mark.parametrize("path", sorted({*GUARDED, *OPEN_METHODS} - BIG_METHODS.keys()))
 async def test_what_only_names_things_is_short(running: RunningControlPlane, path: str) -> None:
     header = await admin_header(running)
     refusal = await refused(raw(running, path, bytes(SMALL_REQUEST_BYTES + 1), header))
@@ -355,7 +356,7 @@ async def test_what_only_names_things_is_short(running: RunningControlPlane, pat
 
 
 def test_the_methods_that_take_much_exist() -> None:
-    assert set(PATHS) >= BIG_METHODS - {"/federation.v1.Scoring/ScoreNodes"}
+    assert set(PATHS) >= BIG_METHODS.keys() - {"/federation.v1.Scoring/ScoreNodes"}
 
 
 class CountingStore:

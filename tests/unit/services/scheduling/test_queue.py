@@ -21,10 +21,12 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-def attempt(loop: asyncio.AbstractEventLoop, name: str, priority: int = 0) -> Attempt:
+def attempt(
+    loop: asyncio.AbstractEventLoop, name: str, priority: int = 0, place: int = 0
+) -> Attempt:
     answer: asyncio.Future[Scheduled] = loop.create_future()
     binding = Binding(namespace="shop", name=name, priority=priority)
-    return Attempt(binding=binding, answer=answer)
+    return Attempt(binding=binding, answer=answer, place=place)
 
 
 def hundred_waiting(
@@ -50,6 +52,20 @@ def test_half_of_many_are_taken_by_priority_then_in_the_order_they_came(
     assert names(waiting) == ["w99", *(f"w{number}" for number in range(49))]
     assert len(names(waiting)) == 25
     assert len(names(waiting)) == rules.LEAST_BATCH
+
+
+def test_requests_take_turns(loop: asyncio.AbstractEventLoop) -> None:
+    waiting = DecisionQueue()
+    for number in range(100):
+        waiting.add(attempt(loop, f"bulk{number}", place=number))
+    first = names(waiting)
+    assert first == [f"bulk{number}" for number in range(len(first))]
+    for name in ("web", "db"):
+        waiting.add(attempt(loop, name))
+    for number in range(100):
+        waiting.add(attempt(loop, f"other{number}", place=number))
+    rest = len(first)
+    assert names(waiting)[:6] == ["web", "db", "other0", f"bulk{rest}", "other1", f"bulk{rest + 1}"]
 
 
 def test_all_are_taken_where_locks_are_dear(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,0 +1,75 @@
+"""Requests of many bytes: decoded one at a time, with time for everybody else in between.
+
+Must not know what a request says. A small one never waits behind a large one of another connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from federation.model.errors import LimitExceeded
+
+# Less is decoded and read in less than 5 ms.
+LARGE_BYTES = 32 * 1024
+# What more would send stays with its sender, whatever its size turns out to be.
+READS_PER_CONNECTION = 8
+# Each may hold 4 MiB meanwhile.
+MOST_WAITING = 64
+# The event loop decodes: for so many times as long nothing large is decoded then.
+REST = 4.0
+
+_is_large: ContextVar[bool] = ContextVar("is_large", default=False)
+
+
+def is_large_request() -> bool:
+    """Whether the request of the call that is being served takes long to read."""
+    return _is_large.get()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecoded:
+    """Stands in for a large request until it is its turn."""
+
+    payload: bytes
+    decode: Callable[[bytes], Any]
+
+
+class LargeRequests:
+    """Belongs to one event loop."""
+
+    def __init__(self, *, rest: float = REST) -> None:
+        self._rest = rest
+        self._waiting = 0
+        self._free = asyncio.Semaphore(1)
+        self._reads: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def reading(self, connection: str) -> AsyncGenerator[None]:
+        """While a request is on its way, and until it is decoded."""
+        fresh = asyncio.Semaphore(READS_PER_CONNECTION)
+        async with self._reads.setdefault(connection, fresh):
+            yield
+
+    async def decoded(self, request: Undecoded) -> Any:
+        """Raises LimitExceeded where too many wait for their turn already."""
+        if self._waiting >= MOST_WAITING:
+            raise LimitExceeded("Too many large requests wait for their turn; try again later.")
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+        begun = time.perf_counter()
+        try:
+            _is_large.set(True)
+            return request.decode(request.payload)
+        finally:
+            pause = self._rest * (time.perf_counter() - begun)
+            asyncio.get_running_loop().call_later(pause, self._free.release)
