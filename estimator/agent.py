@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from estimator.binpack.strategy import Strategy
+from estimator.cluster.assumed import AssumedPods
 from estimator.cluster.cache import ClusterCache, ResourceQuotas
-from estimator.cluster.claims import Claim, Claims
+from estimator.cluster.claims import Claims
 from estimator.cluster.echoes import EchoCount
 from estimator.cluster.label_use import LabelUse
 from estimator.estimation.capacity import (
@@ -27,6 +28,7 @@ from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
 from estimator.nodes import Pod, WorkloadRef
 from estimator.placing.incoming import IncomingPod
+from estimator.placing.judgement import Claimed
 from estimator.placing.place import MOST_ALLOCATED, beside, place_shares
 from estimator.placing.plans import NOT_FOLLOWED, ClaimedSnapshot, Plans, echoes_with
 from estimator.sight import CURRENT, Sight, Visibility
@@ -122,12 +124,13 @@ class WatchedCluster:
     def __init__(self, node_set: NodeSet, sight: Sight | None = None) -> None:
         self.sight = sight or Sight(time.monotonic)
         self.claims = Claims()
+        self.assumed = AssumedPods()
         self.follows_claims = False
         self.told = asyncio.Event()
         self._node_set = node_set
         self.cache = ClusterCache(on_bound=self._settle, on_change=self._follow)
         self._echoes = EchoCount(self.cache.pod)
-        self._plans = Plans(self.claims, self._echoes)
+        self._plans = Plans(self.claims, self._echoes, self.assumed)
         self.quotas = ResourceQuotas()
         self._totalled: tuple[Snapshot, Capacity] | None = None
         self._pooling = Pooling(DEFAULT_BUDGET)
@@ -200,11 +203,15 @@ class WatchedCluster:
             return replace(plan, message=NOT_FOLLOWED)
         return plan
 
-    def claims_for(self, pod: IncomingPod, now: float) -> tuple[Sequence[Claim], Sequence[Claim]]:
-        """Room that is claimed for a pod, and room that is claimed for others."""
+    def claimed_for(self, pod: IncomingPod, now: float) -> Claimed:
+        """What is claimed for a pod, and what others have that are not on their nodes yet."""
         self.claims.expire(now)
+        self.assumed.expire(now)
         sighting = PodSighting(state=SightingState.UNBOUND, request=pod.amounts, origin=pod.origin)
-        return self.claims.split(pod.namespace, pod.amounts, self._echoes.key_for(sighting))
+        promise = self._echoes.key_for(sighting)
+        own, others = self.claims.split(pod.namespace, pod.amounts, promise)
+        assumed = self.assumed.beside(others, self.cache.snapshot().table)
+        return Claimed(own=own, others=others, promise=promise, assumed=assumed)
 
     def exact(self) -> ExactEstimates:
         self.view().check()
@@ -234,6 +241,10 @@ class WatchedCluster:
     def _follow(self, before: Pod | None, after: Pod | None) -> None:
         self._echoes.follow(before, after)
         self._label_use.follow(before, after)
+        if after is not None:
+            self.assumed.see(after)
+        elif before is not None:
+            self.assumed.drop(before.uid)
 
 
 class ScriptedCluster:

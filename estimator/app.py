@@ -44,6 +44,8 @@ from federation.runtime.backoff import Backoff, uniform
 
 # So long pods wait for a control plane that is away, when an agent starts.
 PROMISES_SECONDS: Final = 30.0
+# Pods that an extender let on nodes before it ended are bound there meanwhile, and are seen.
+SETTLING_SECONDS: Final = 2.0
 
 Answer = TypeVar("Answer")
 
@@ -210,7 +212,14 @@ async def _serve_extender(
     tls = None
     if extending.tls_cert is not None and extending.tls_key is not None:
         tls = server_tls(extending.tls_cert, extending.tls_key, extending.client_ca)
-    if await _unless_stopped(_may_place(source, "extender"), stopping) is None:
+
+    async def may_extend() -> bool:
+        await _may_place(source, "extender")
+        if settings.endpoints:
+            await asyncio.sleep(SETTLING_SECONDS)
+        return True
+
+    if await _unless_stopped(may_extend(), stopping) is None:
         return
     listen = extending.listen
     server = ExtenderServer(extender, host=listen.host, port=listen.port, tls=tls)

@@ -14,6 +14,7 @@ from estimator.extender.extender import Extender
 from estimator.kube.incoming import read_incoming
 from estimator.nodes import Node, Pod, PodState
 from estimator.placing.place import MOST_ALLOCATED
+from estimator.sight import Sight
 from federation.model.errors import Conflict
 
 GI = 2**30
@@ -48,9 +49,9 @@ def pod(name: str, node: str = "", **request: int) -> Pod:
     )
 
 
-def two_nodes(*pods: Pod) -> WatchedCluster:
+def two_nodes(*pods: Pod, sight: Sight | None = None) -> WatchedCluster:
     """n0 and n1, alike, with these pods."""
-    cluster = WatchedCluster(NodeSet.SCHEDULABLE)
+    cluster = WatchedCluster(NodeSet.SCHEDULABLE, sight)
     cluster.cache.replace_nodes([Node(name=name, allocatable=CAPACITY) for name in ("n0", "n1")])
     cluster.cache.replace_pods(pods)
     return cluster

@@ -192,7 +192,7 @@ class Binder:
             pod,
             snapshot,
             self._positions.of(snapshot),
-            self._cluster.claims_for(pod, self._clock()),
+            self._cluster.claimed_for(pod, self._clock()),
             self._strategy,
         )
 

@@ -1,5 +1,6 @@
 """The member cluster as it is now, kept current event by event.
 
+- ``assumed``: pods that an extender let on nodes and that are not seen there yet
 - ``cache``: the cluster as it is now, kept current event by event; hands out snapshots
 - ``claims``: room that was promised to a binding on nodes where its pods are not yet
   bound

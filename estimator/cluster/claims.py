@@ -23,12 +23,16 @@ EXPIRY_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Room for replicas of one shape on one node. ``request`` is without the pod slot."""
+    """Room for replicas of one shape on one node. ``request`` is without the pod slot.
+
+    ``promise`` is whose planned claim it is.
+    """
 
     node: str
     replicas: int
     request: Mapping[str, int]
     nonzero: Mapping[str, int]
+    promise: ReservationKey | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ class Claims:
     ) -> None:
         """Replace what a promise holds, for good unless it expires."""
         self.version += 1
-        held = tuple(claims)
+        held = tuple(replace(claim, promise=key) for claim in claims)
         if held:
             self._planned[key] = _ClaimsUntil(claims=held, expires_at=expires_at)
         else:

@@ -7,9 +7,11 @@ or writing leaves for a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
+
+import numpy as np
 
 from estimator.agent import WatchedCluster
 from estimator.binpack.strategy import Strategy
@@ -23,6 +25,7 @@ from estimator.extender.wire import (
     read_nodes,
     read_victims,
 )
+from estimator.nodes import PodState
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import Judgement, Positions
 from federation.model.errors import InvalidRequest, PermissionRefused, Unavailable
@@ -69,8 +72,18 @@ class Extender:
     async def filter(self, body: bytes) -> bytes:
         """Raises InvalidRequest, as all of them do."""
         offered = await _aside(len(body), partial(read_nodes, body))
-        judgement, positions = self._judged(offered.pod)
+        pod = self._pod(offered.pod)
+        # Whoever asks again was not bound, and is on none of the nodes it was let on before.
+        self._cluster.assumed.drop(pod.uid)
+        judgement, positions = self._judged(pod)
         found = verdicts(judgement, positions, offered.names)
+        if found.awaited and not found.kept:
+            # Of a refusal kube-scheduler would try again after an event; of an error, in a moment.
+            return error_answer(
+                f"{found.awaited} nodes have room only if pods that were let on them just now are "
+                "on others: ask again"
+            )
+        self._assume(judgement, [positions[name] for name in found.kept])
         return await _aside(
             len(body),
             partial(filter_answer, offered, found.kept, found.failed, found.unresolvable),
@@ -78,7 +91,7 @@ class Extender:
 
     async def prioritize(self, body: bytes) -> bytes:
         offered = await _aside(len(body), partial(read_nodes, body))
-        judgement, positions = self._judged(offered.pod)
+        judgement, positions = self._judged(self._pod(offered.pod))
         return prioritize_answer(points(judgement, positions, offered.names))
 
     async def preempt(self, body: bytes) -> bytes:
@@ -87,7 +100,7 @@ class Extender:
         A victim this agent has not seen frees nothing. A node without victims would be an error.
         """
         offered = await _aside(len(body), partial(read_victims, body))
-        judgement, positions = self._judged(offered.pod)
+        judgement, positions = self._judged(self._pod(offered.pod))
         kept = {}
         for node, victims in offered.victims.items():
             known = (self._cluster.cache.pod(uid) for uid in victims.uids)
@@ -112,19 +125,42 @@ class Extender:
             self._cluster.cache.assume(waiting, order.node)
         return error_answer("")
 
-    def _judged(self, content: bytes) -> tuple[Judgement, Mapping[str, int]]:
-        """The pod against the cluster now, and the nodes' rows."""
+    def _pod(self, content: bytes) -> IncomingPod:
         try:
-            pod = self._read_pod(content)
+            return self._read_pod(content)
         except ValueError as error:
             raise InvalidRequest.of("Pod", str(error)) from error
+
+    def _assume(self, judgement: Judgement, kept: Sequence[int]) -> None:
+        """Count the pod on the nodes that it may get now."""
+        pod, cache = judgement.pod, self._cluster.cache
+        known = cache.pod(pod.uid)
+        if known is not None and known.state is PodState.BOUND:
+            return
+        kept_n = np.zeros(judgement.arrays.size, dtype=np.bool_)
+        kept_n[list(kept)] = True
+        is_planned = bool((judgement.planned_n | ~kept_n).all())
+        self._cluster.assumed.assume(
+            pod.uid,
+            pod.amounts,
+            kept_n,
+            cache.snapshot().table,
+            self._clock(),
+            judgement.promise if is_planned else None,
+        )
+
+    def _judged(self, pod: IncomingPod) -> tuple[Judgement, Mapping[str, int]]:
+        """The pod against the cluster now, and the nodes' rows."""
+        view = self._cluster.view()
+        if view.is_blind:
+            view.check()
         snapshot = self._cluster.cache.snapshot()
         if not len(snapshot):
             raise Unavailable("the agent knows no nodes yet")
         positions = self._positions.of(snapshot)
-        claims = self._cluster.claims_for(pod, self._clock())
+        claimed = self._cluster.claimed_for(pod, self._clock())
         strategy = self._strategy_for(pod.scheduler_name)
-        return Judgement.of(pod, snapshot, positions, claims, strategy), positions
+        return Judgement.of(pod, snapshot, positions, claimed, strategy), positions
 
 
 async def _aside(size_bytes: int, work: Callable[[], T]) -> T:

@@ -5,7 +5,7 @@ Pure. Must not speak HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,20 +17,29 @@ from estimator.binpack.strategy import MAX_NODE_SCORE, ScoreArray, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
 from estimator.nodes import Pod
 from estimator.placing.judgement import Judgement
-from federation.model.arrays import IntArray
+from federation.model.arrays import BoolArray, IntArray
 
 MAX_POINTS: Final = 10
 
 UNKNOWN_NODE: Final = "the agent does not know this node"
+KEPT_ELSEWHERE: Final = "room is kept for it on another node"
+SCARCE: Final = "nearly all that is free is promised to others, so that another node comes first"
+# A pod counts on every node it is let on until it is seen: where claims leave room for fewer such
+# pods than this, it is let on one node alone.
+AMPLE_PODS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """What becomes of the nodes that were asked about, each name in one of the three."""
+    """What becomes of the nodes that were asked about, each name in one of the three.
+
+    ``awaited`` of them will do once pods that were let on them turn out to be elsewhere.
+    """
 
     kept: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     unresolvable: dict[str, str] = field(default_factory=dict)
+    awaited: int = 0
 
 
 def verdicts(judgement: Judgement, positions: Mapping[str, int], names: Iterable[str]) -> Verdicts:
@@ -39,11 +48,17 @@ def verdicts(judgement: Judgement, positions: Mapping[str, int], names: Iterable
     Unresolvable is what no leaving pod can change; there preemption need not look.
     """
     reasons, nevers = judgement.reasons(), judgement.never_n.tolist()
-    answer = Verdicts()
-    for name in names:
-        row = positions.get(name)
+    offered = [(name, positions.get(name)) for name in names]
+    rows = [row for _, row in offered if row is not None]
+    withheld_n, why_withheld = withheld(judgement, rows)
+    is_withheld = withheld_n.tolist()
+    awaited = int(judgement.awaited_n[rows].sum())
+    answer = Verdicts(awaited=awaited)
+    for name, row in offered:
         if row is None:
             answer.failed[name] = UNKNOWN_NODE
+        elif is_withheld[row]:
+            answer.failed[name] = why_withheld
         elif not reasons[row]:
             answer.kept.append(name)
         elif nevers[row]:
@@ -51,6 +66,33 @@ def verdicts(judgement: Judgement, positions: Mapping[str, int], names: Iterable
         else:
             answer.failed[name] = reasons[row]
     return answer
+
+
+def withheld(judgement: Judgement, offered: Sequence[int]) -> tuple[BoolArray, str]:
+    """Offered rows that the pod would fit and is not let on all the same, and why.
+
+    A promise's pod goes to one node where its room is kept, so that it counts there alone. Others
+    leave nodes alone where claims leave little room, as long as there is another node; if there is
+    none they get one of these.
+    """
+    offered_n = np.zeros(judgement.arrays.size, dtype=np.bool_)
+    offered_n[list(offered)] = True
+    fits_n = judgement.fits_n & offered_n
+    planned_n = fits_n & judgement.planned_n
+    if planned_n.any():
+        return _all_but_best(judgement, planned_n, fits_n), KEPT_ELSEWHERE
+    scarce_n = fits_n & judgement.others_n & ~judgement.own_n & ~judgement.ample_n(AMPLE_PODS)
+    if scarce_n.any() and (scarce_n == fits_n).all():
+        return _all_but_best(judgement, scarce_n, fits_n), SCARCE
+    return scarce_n, SCARCE
+
+
+def _all_but_best(judgement: Judgement, among_n: BoolArray, all_n: BoolArray) -> BoolArray:
+    """All of them without the one among some that scores highest."""
+    score_n = judgement.scores().astype(np.float64)
+    others_n = all_n.copy()
+    others_n[int(np.argmax(np.where(among_n, score_n, -np.inf)))] = False
+    return others_n
 
 
 def points(

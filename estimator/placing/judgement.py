@@ -1,52 +1,79 @@
 """One pod against the cluster as it is: which nodes it may have, how good they are, and why not.
 
-Room that was promised to other bindings counts as taken; room promised to pods like this one is
-open to it. Pure, whole-array. Must not know who asks.
+Room that was promised to other bindings counts as taken, and so does what assumed pods may take;
+room promised to pods like this one is open to it. Pure, whole-array. Must not know who asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from estimator.binpack.arrays import NodeArrays
-from estimator.binpack.fit import insufficient, unresolvable
+from estimator.binpack.fit import insufficient, room_n, unresolvable
 from estimator.binpack.profile import ScoringProfile
 from estimator.binpack.strategy import ScoreArray, Strategy
 from estimator.cluster.claims import Claim
 from estimator.estimation.filter import feasible_n
 from estimator.nodes import Pod
 from estimator.placing.incoming import IncomingPod
-from estimator.placing.place import arrays_beside
+from estimator.placing.place import arrays_beside, beside_assumed
 from estimator.snapshot import Snapshot
-from federation.model.arrays import BoolArray
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.resources import PODS
+from federation.model.shapes import ReservationKey
 
 RULED_OUT: Final = "ruled out by selector, affinity or taints"
-# As many as 64 bits hold beside the first; a pod with more is told of these.
+# What alone keeps a pod from a node that else had room: others' claims, or assumed pods.
+_CLAIMS: Final = 1
+_ASSUMED: Final = 2
+_KEPT_FROM: Final = ("", "the rest is promised to others", "others were let on it just now")
+# As many as 64 bits hold beside the first three; a pod with more is told of these.
+_FIRST_NAMED: Final = 3
 _NAMED_RESOURCES: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """What there is on nodes besides their pods: claims for a pod, others', and assumed pods.
+
+    ``promise`` is the one that the pod stands for; ``assumed`` what pods on their way may take, by
+    resource, beyond the claims that they come for.
+    """
+
+    own: Sequence[Claim]
+    others: Sequence[Claim]
+    promise: ReservationKey | None = None
+    assumed: Mapping[str, IntArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Judgement:
-    """A pod and the nodes beside others' claims.
+    """A pod and the nodes beside others' claims, which ``arrays`` count as requested.
 
-    ``own_n`` marks nodes with room claimed for such pods, ``fits_n`` those that the pod may have
-    now, ``never_n`` those that no leaving pod could open to it. ``short`` holds, per resource, the
-    nodes with too little of it free.
+    ``own_n`` marks nodes with room claimed for such pods, ``planned_n`` those where a plan keeps it
+    for a promise's pods, ``others_n`` nodes with room claimed for others. ``fits_n`` are those that
+    the pod may have now, ``never_n`` those that no leaving pod could open to it. ``short`` holds,
+    per resource, the nodes with too little of it free in ``filled``, which counts assumed pods as
+    well; ``kept_from_n`` says whose fault it is alone. ``promise`` is the one the pod stands for.
     """
 
     pod: IncomingPod
     arrays: NodeArrays
+    filled: NodeArrays
     strategy: Strategy
     feasible_n: BoolArray
     own_n: BoolArray
+    planned_n: BoolArray
+    others_n: BoolArray
     short: Mapping[str, BoolArray]
     fits_n: BoolArray
     never_n: BoolArray
+    kept_from_n: IntArray
+    promise: ReservationKey | None
 
     @classmethod
     def of(
@@ -54,27 +81,60 @@ class Judgement:
         pod: IncomingPod,
         snapshot: Snapshot,
         positions: Mapping[str, int],
-        claims: tuple[Sequence[Claim], Sequence[Claim]],
+        claimed: Claimed,
         strategy: Strategy,
     ) -> Judgement:
-        """``positions`` are the nodes' rows by name; ``claims`` those of such pods, and others."""
-        own, others = claims
-        own_n = np.zeros(len(snapshot), dtype=np.bool_)
-        own_n[[positions[claim.node] for claim in own if claim.node in positions]] = True
-        arrays = arrays_beside(others, snapshot, positions)
+        """``positions`` are the nodes' rows by name."""
+        arrays = arrays_beside(claimed.others, snapshot, positions)
+        filled = beside_assumed(arrays, claimed.assumed)
         feasible = feasible_n(snapshot.table, pod.node_claim)
-        short = _filtered(strategy, insufficient(arrays, pod.request))
+
+        def short_of(nodes: NodeArrays) -> dict[str, BoolArray]:
+            return _filtered(strategy, insufficient(nodes, pod.request))
+
+        short = short_of(filled)
         never = _filtered(strategy, unresolvable(arrays, pod.request))
+        short_by = [
+            _any(each, feasible)
+            for each in (short_of(arrays_beside((), snapshot, positions)), short_of(arrays), short)
+        ]
+        planned = [claim for claim in claimed.own if claim.promise is not None]
+        size = len(snapshot)
         return cls(
             pod=pod,
             arrays=arrays,
+            filled=filled,
             strategy=strategy,
             feasible_n=feasible,
-            own_n=own_n,
+            own_n=_marked(claimed.own, positions, size),
+            planned_n=_marked(planned, positions, size),
+            others_n=_marked(claimed.others, positions, size),
             short=short,
-            fits_n=~np.logical_or.reduce([~feasible, *short.values()]),
-            never_n=np.logical_or.reduce([~feasible, *never.values()]),
+            fits_n=feasible & ~short_by[2],
+            never_n=~feasible | _any(never, feasible),
+            kept_from_n=np.where(
+                short_by[0], 0, np.where(short_by[1], _CLAIMS, short_by[2] * _ASSUMED)
+            ),
+            promise=claimed.promise,
         )
+
+    @property
+    def awaited_n(self) -> BoolArray:
+        """Nodes that the pod may have unless assumed pods come there."""
+        awaited_n: BoolArray = self.feasible_n & (self.kept_from_n == _ASSUMED)
+        return awaited_n
+
+    def ample_n(self, pods: int) -> BoolArray:
+        """Nodes that have room for so many such pods."""
+        amounts = {
+            name: amount
+            for name, amount in self.pod.request.amounts.items()
+            if not _overlooks(self.strategy, name)
+        }
+        ample_n: BoolArray = (
+            room_n(self.filled, replace(self.pod.request, amounts=amounts), pods) >= pods
+        )
+        return ample_n & self.feasible_n
 
     def scores(self) -> ScoreArray:
         """Every node's score, whether or not it fits."""
@@ -96,7 +156,8 @@ class Judgement:
         """What keeps the pod from every node; empty where nothing does."""
         named = list(self.short)[:_NAMED_RESOURCES]
         code_n = (~self.feasible_n).astype(np.int64)
-        for bit, name in enumerate(named, start=1):
+        code_n |= self.kept_from_n << 1
+        for bit, name in enumerate(named, start=_FIRST_NAMED):
             code_n |= self.short[name].astype(np.int64) << bit
         codes = code_n.tolist()
         # Thousands of nodes fail for few different reasons.
@@ -128,8 +189,8 @@ class Judgement:
         )
 
     def _free(self, resource: str, row: int) -> int:
-        allocatable_n = self.arrays.allocatable_n(resource)
-        return int(allocatable_n[row] - self.arrays.requested_n(resource)[row])
+        allocatable_n = self.filled.allocatable_n(resource)
+        return int(allocatable_n[row] - self.filled.requested_n(resource)[row])
 
 
 class Positions:
@@ -148,10 +209,26 @@ class Positions:
 
 def _reason(code: int, named: Sequence[str]) -> str:
     reasons = [RULED_OUT] if code & 1 else []
-    lacking = [name for bit, name in enumerate(named, start=1) if code >> bit & 1]
+    lacking = [name for bit, name in enumerate(named, start=_FIRST_NAMED) if code >> bit & 1]
     if lacking:
         reasons.append(f"short of {', '.join(lacking)}")
+    if lacking and code >> 1 & 3:
+        reasons.append(_KEPT_FROM[code >> 1 & 3])
     return "; ".join(reasons)
+
+
+def _marked(claims: Iterable[Claim], positions: Mapping[str, int], size: int) -> BoolArray:
+    marked_n = np.zeros(size, dtype=np.bool_)
+    marked_n[[positions[claim.node] for claim in claims if claim.node in positions]] = True
+    return marked_n
+
+
+def _any(short: Mapping[str, BoolArray], feasible: BoolArray) -> BoolArray:
+    """The nodes that are short of anything."""
+    if not short:
+        return np.zeros_like(feasible)
+    any_n: BoolArray = np.logical_or.reduce(list(short.values()))
+    return any_n
 
 
 def _freed(resource: str, gone: Sequence[Pod]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from estimator.estimation.fit import without_slots
 from estimator.snapshot import Snapshot
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder, ShareOrder
-from federation.model.resources import CPU, MEMORY, PODS
+from federation.model.resources import CPU, MAX_AMOUNT, MEMORY, PODS
 
 MOST_ALLOCATED: Final = MostAllocated(
     weights=(ResourceWeight(resource=CPU, weight=1), ResourceWeight(resource=MEMORY, weight=1))
@@ -117,6 +117,20 @@ def arrays_beside(
         requested=_added(snapshot.requested, len(snapshot), row_m, amounts),
         nonzero_requested=_added(snapshot.nonzero, len(snapshot), row_m, nonzero),
     )
+
+
+_Columns = TypeVar("_Columns", NodeArrays, Snapshot)
+
+
+def beside_assumed(columns: _Columns, assumed: Mapping[str, IntArray]) -> _Columns:
+    """The columns with so much more requested."""
+    if not assumed:
+        return columns
+    requested = dict(columns.requested)
+    for name, amount_n in assumed.items():
+        # Broken pods request as much as an integer holds.
+        requested[name] = np.minimum(columns.requested_n(name), MAX_AMOUNT - amount_n) + amount_n
+    return replace(columns, requested=requested)
 
 
 def _times(replicas: int, amounts: Mapping[str, int]) -> dict[str, int]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from estimator.binpack.strategy import Strategy
+from estimator.cluster.assumed import AssumedPods
 from estimator.cluster.claims import EXPIRY_SECONDS, Claim, Claims, first_replicas
 from estimator.cluster.echoes import EchoCount
 from estimator.nodes import PodState
-from estimator.placing.place import arrays_beside, seat
+from estimator.placing.place import arrays_beside, beside_assumed, seat
 from estimator.snapshot import Snapshot
 from federation.model.arrays import BoolArray
 from federation.model.echoes import InterestUpdate, SoughtShape
@@ -36,9 +37,10 @@ class ClaimedSnapshot:
 class Plans:
     """What is planned in one cluster."""
 
-    def __init__(self, claims: Claims, echoes: EchoCount) -> None:
+    def __init__(self, claims: Claims, echoes: EchoCount, assumed: AssumedPods) -> None:
         self._claims = claims
         self._echoes = echoes
+        self._assumed = assumed
         self._told: set[str] = set()
         self._standing: tuple[Snapshot, int, ClaimedSnapshot] | None = None
 
@@ -58,7 +60,7 @@ class Plans:
             replace(share, replicas=share.replicas - sum(nodes.values()))
             for share, nodes in zip(order.shares, bound, strict=True)
         ]
-        seatings = seat(snapshot, others, missing, strategy)
+        seatings = seat(self._beside_assumed(snapshot, others), others, missing, strategy)
         unplaced = sum(seating.unplaced for seating in seatings)
         if not unplaced:
             for key in before.keys() - set(keys):
@@ -163,9 +165,14 @@ class Plans:
                 replicas=missing,
                 requirements=sought.planned.requirements,
             )
-            (seating,) = seat(snapshot, list(self._claims.all()), [share], strategy)
+            others = list(self._claims.all())
+            (seating,) = seat(self._beside_assumed(snapshot, others), others, [share], strategy)
             held += seating.claims
         self._claims.plan(key, first_replicas(held, wanted))
+
+    def _beside_assumed(self, snapshot: Snapshot, claims: Sequence[Claim]) -> Snapshot:
+        """The snapshot with what may be on its way to nodes, beyond the claims, requested."""
+        return beside_assumed(snapshot, self._assumed.beside(claims, snapshot.table))
 
     def _of_binding(self, binding: str) -> Collection[ReservationKey]:
         return [key for key in self._claims.promises() if key.binding == binding]

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from estimator.agent import WatchedCluster
+from estimator.cluster.claims import Claim
 from estimator.extender.extender import Extender
 from estimator.extender.server import (
     LINES_A_PERIOD,
@@ -30,6 +31,7 @@ from estimator.extender.server import (
     HttpLog,
     server_tls,
 )
+from estimator.sight import TOLERATED_SECONDS, Loss, Sight
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed, Unavailable
 from tests.extenders import RecordingBinding, extender_of, pod, two_nodes
@@ -72,6 +74,13 @@ async def post(server: ExtenderServer, verb: str, body: Any) -> tuple[int, Any]:
         url = f"http://127.0.0.1:{server.port}/{verb}"
         async with session.post(url, **sent) as response:
             return response.status, await response.json(content_type=None)
+
+
+def asking(name: str, cpu: str) -> dict[str, Any]:
+    """A pod of namespace d as kube-scheduler sends it."""
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    metadata = {"name": name, "namespace": "d", "uid": f"{name}-uid"}
+    return {"metadata": metadata, "spec": {"containers": containers}}
 
 
 async def is_well(server: ExtenderServer) -> bool:
@@ -289,6 +298,44 @@ async def test_cluster_without_nodes_is_no_reason_to_reject_all(
     _, answer = await post(server, "filter", {"Pod": POD, "NodeNames": ["n0"]})
     assert answer == {"Error": "the agent knows no nodes yet"}
     await server.stop()
+
+
+async def test_blind_agent_says_so_instead_of_judging() -> None:
+    now = 0.0
+    sight = Sight(lambda: now)
+    cluster = two_nodes(pod("p"), sight=sight)
+    server = await served(extender_of(cluster))
+    sight.lose("pods", Loss(since=0.0, why="connection refused"))
+    now = TOLERATED_SECONDS - 1
+    assert await is_well(server)
+    now = TOLERATED_SECONDS
+    _, answer = await post(server, "filter", {"Pod": POD, "NodeNames": ["n1"]})
+    assert answer == {
+        "Error": "the agent has not seen its cluster for 5 s: pods: connection refused"
+    }
+    status, _ = await post(server, "prioritize", {"Pod": POD, "NodeNames": ["n1"]})
+    assert status == 400
+    sight.find("pods")
+    assert await is_well(server)
+    await server.stop()
+
+
+async def test_a_pod_counts_where_it_was_let_until_it_is_seen(
+    server: ExtenderServer, cluster: WatchedCluster
+) -> None:
+    """A claim of others leaves two of four cores; the first pod may be on its way there."""
+    claim = Claim(node="n1", replicas=1, request={"cpu": 2000}, nonzero={})
+    cluster.claims.hold("shop/web", [claim], now=0.0)
+    asked = {name: {"Pod": asking(name, "1500m"), "NodeNames": ["n1"]} for name in ("p", "q")}
+    _, answer = await post(server, "filter", asked["p"])
+    assert answer["NodeNames"] == ["n1"]
+    _, answer = await post(server, "filter", asked["q"])
+    assert "let on them just now" in answer["Error"]
+    _, answer = await post(server, "filter", {**asked["q"], "NodeNames": ["n0", "n1"]})
+    assert "let on them just now" in answer["Error"]
+    cluster.cache.put_pod(pod("p", "n0", cpu=1500))
+    _, answer = await post(server, "filter", asked["q"])
+    assert answer["NodeNames"] == ["n1"]
 
 
 async def test_port_that_is_taken(server: ExtenderServer, cluster: WatchedCluster) -> None:

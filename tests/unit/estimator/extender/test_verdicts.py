@@ -59,9 +59,8 @@ class Judged:
 def judged(
     cluster: WatchedCluster, asking: IncomingPod, strategy: Strategy = MOST_ALLOCATED
 ) -> Judged:
-    claims = cluster.claims.split(asking.namespace, asking.amounts)
     snapshot = cluster.cache.snapshot()
-    return Judged(Judgement.of(asking, snapshot, ROWS, claims, strategy))
+    return Judged(Judgement.of(asking, snapshot, ROWS, cluster.claimed_for(asking, 0.0), strategy))
 
 
 def claim(node: str, replicas: int, cpu: int) -> Claim:
@@ -73,7 +72,7 @@ def test_room_that_others_were_promised_is_taken() -> None:
     cluster.claims.hold("shop/web", [claim("n0", 3, 1000)], now=0.0)
     verdicts = judged(cluster, incoming({"cpu": 2000})).verdicts(["n0", "n1"])
     assert verdicts.kept == ["n1"]
-    assert verdicts.failed == {"n0": "short of cpu"}
+    assert verdicts.failed == {"n0": "short of cpu; the rest is promised to others"}
 
 
 def test_promised_room_is_open_to_whom_it_was_promised_and_comes_first() -> None:

@@ -237,9 +237,10 @@ def test_room_that_is_claimed_waits_for_the_promises_pods_alone() -> None:
     world = World("a")
     world.tell(2)
     own = incoming("p", namespace="shop", origin=PodOrigin.of({}, (WEB,)))
-    assert [len(each) for each in world.member.claims_for(own, NOW)] == [1, 0]
-    other = replace(own, origin=PodOrigin())
-    assert [len(each) for each in world.member.claims_for(other, NOW)] == [0, 1]
+    claimed = world.member.claimed_for(own, NOW)
+    assert (len(claimed.own), len(claimed.others), claimed.promise) == (1, 0, KEY)
+    claimed = world.member.claimed_for(replace(own, origin=PodOrigin()), NOW)
+    assert (len(claimed.own), len(claimed.others), claimed.promise) == (0, 1, None)
 
 
 def test_exact_answers_leave_out_what_is_claimed() -> None:

@@ -1,0 +1,178 @@
+"""Pods that an extender let on nodes and that are not seen there yet.
+
+kube-scheduler says neither which of the nodes it chose nor when it gave up, so that such a pod
+counts on each of its nodes until it is seen on one, is gone, is asked for again, or has expired.
+Must not judge who is let on which node. Times are in Unix seconds and passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from estimator.cluster.claims import Claim
+from estimator.nodes import Pod, PodState
+from estimator.snapshot import NodeTable
+from federation.model.arrays import BoolArray, IntArray
+from federation.model.errors import Unavailable
+from federation.model.resources import MAX_AMOUNT, PODS
+from federation.model.shapes import ReservationKey
+
+# As long as kube-scheduler may take to bind a pod: its volumes have ten minutes.
+EXPIRY_SECONDS: Final = 600.0
+# kube-scheduler binds fifty a second and judges many more: a burst of so many may be on its way.
+MAX_PODS: Final = 10_000
+_MOST_COUNTED: Final = MAX_AMOUNT // (2 * MAX_PODS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Assumed:
+    """A pod, its amounts with the pod slot, and its nodes as bits.
+
+    ``key`` is the promise whose claims the nodes were kept for.
+    """
+
+    key: ReservationKey | None
+    amounts: Mapping[str, int]
+    nodes: npt.NDArray[np.uint8]
+    expires_at: float
+
+
+class AssumedPods:
+    """Who was let on which nodes of one cluster."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, _Assumed] = {}
+        self._table = NodeTable.of(())
+        self._sums: dict[str, IntArray] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def assume(
+        self,
+        uid: str,
+        request: Mapping[str, int],
+        node_n: BoolArray,
+        table: NodeTable,
+        now: float,
+        key: ReservationKey | None = None,
+    ) -> None:
+        """The pod may be on any of these nodes from now on, and is no longer where it was let.
+
+        ``request`` is without the pod slot. Raises Unavailable when too many are on their way.
+        """
+        self.drop(uid)
+        self.expire(now)
+        if not node_n.any():
+            return
+        if len(self._pods) >= MAX_PODS:
+            raise Unavailable(f"{MAX_PODS} pods were let on nodes and are not seen there yet")
+        self._arrange(table)
+        amounts = {name: min(amount, _MOST_COUNTED) for name, amount in request.items()}
+        assumed = _Assumed(
+            key=key,
+            amounts={**amounts, PODS: 1},
+            nodes=np.packbits(node_n),
+            expires_at=now + EXPIRY_SECONDS,
+        )
+        self._pods[uid] = assumed
+        self._count(assumed, +1)
+
+    def drop(self, uid: str) -> None:
+        """The pod is on no node but by what else is known of it."""
+        assumed = self._pods.pop(uid, None)
+        if assumed is not None:
+            self._count(assumed, -1)
+
+    def see(self, pod: Pod) -> None:
+        """What the watch says of a pod: once it has a node, or has ended, nothing is assumed."""
+        if self._pods and pod.state is not PodState.WAITING:
+            self.drop(pod.uid)
+
+    def expire(self, now: float) -> None:
+        """Drop what was not bound in all that time. They expire in the order they came."""
+        while self._pods:
+            uid, assumed = next(iter(self._pods.items()))
+            if assumed.expires_at > now:
+                return
+            self.drop(uid)
+
+    def beside(self, claims: Iterable[Claim], table: NodeTable) -> dict[str, IntArray]:
+        """What assumed pods take of every node beyond these claims, by resource.
+
+        A promise's pods on nodes that are claimed for it are in its claims as long as those last.
+        """
+        self._arrange(table)
+        sums = dict(self._sums)
+        for (_, row), amounts in self._beyond(claims).items():
+            for name, amount in amounts.items():
+                column = sums.get(name)
+                added = column.copy() if column is not None else np.zeros(len(table), np.int64)
+                added[row] += amount
+                sums[name] = added
+        return sums
+
+    def _beyond(self, claims: Iterable[Claim]) -> dict[tuple[ReservationKey, int], dict[str, int]]:
+        """By promise and node: what pods on their way to claimed nodes take beyond the claims."""
+        taken: dict[tuple[ReservationKey, int], dict[str, int]] = {}
+        for assumed in self._pods.values():
+            if assumed.key is None:
+                continue
+            for row in self._rows(assumed).tolist():
+                _add(taken.setdefault((assumed.key, row), {}), assumed.amounts, +1)
+        if not taken:
+            return taken
+        rows = {self._table.nodes[row].name: row for _, row in taken}
+        for claim in claims:
+            key, row = claim.promise, rows.get(claim.node)
+            found = taken.get((key, row)) if key is not None and row is not None else None
+            if found is not None:
+                _add(found, {**claim.request, PODS: 1}, -claim.replicas)
+        return {
+            place: {name: amount for name, amount in amounts.items() if amount > 0}
+            for place, amounts in taken.items()
+        }
+
+    def _count(self, assumed: _Assumed, sign: int) -> None:
+        if assumed.key is not None:
+            return
+        rows = self._rows(assumed)
+        for name, amount in assumed.amounts.items():
+            column = self._sums.get(name)
+            if column is None:
+                column = self._sums[name] = np.zeros(len(self._table), dtype=np.int64)
+            column[rows] += sign * amount
+
+    def _rows(self, assumed: _Assumed) -> npt.NDArray[np.int64]:
+        return np.flatnonzero(np.unpackbits(assumed.nodes, count=len(self._table)))
+
+    def _arrange(self, table: NodeTable) -> None:
+        """Make these the nodes; what was on others is there no more."""
+        before, self._table = self._table, table
+        if before is table or [node.name for node in before.nodes] == [
+            node.name for node in table.nodes
+        ]:
+            return
+        rows = {node.name: row for row, node in enumerate(before.nodes)}
+        old_row_n = np.array([rows.get(node.name, len(rows)) for node in table.nodes], np.int64)
+        self._sums = {}
+        for uid, assumed in self._pods.items():
+            bits = np.append(np.unpackbits(assumed.nodes, count=len(before)), 0)
+            moved = _Assumed(
+                key=assumed.key,
+                amounts=assumed.amounts,
+                nodes=np.packbits(bits[old_row_n]),
+                expires_at=assumed.expires_at,
+            )
+            self._pods[uid] = moved
+            self._count(moved, +1)
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int], times: int) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + times * amount
