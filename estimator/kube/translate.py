@@ -27,10 +27,8 @@ from federation.model.cluster import Taint, TaintEffect
 from federation.model.quantity import QuantityError, parse_quantity
 from federation.model.resources import base_units_down
 from federation.model.selectors import UNSCHEDULABLE
+from federation.model.tolerations import NOT_READY, UNREACHABLE
 from federation.model.workload import Operator, Requirement
-
-NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect=TaintEffect.NO_SCHEDULE)
-UNREACHABLE: Final = Taint(key="node.kubernetes.io/unreachable", effect=TaintEffect.NO_SCHEDULE)
 
 # Python 3.11 is slow to look a member of an enum up.
 _BOUND: Final = PodState.BOUND

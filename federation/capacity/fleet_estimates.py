@@ -14,6 +14,7 @@ from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.pool_estimates import PoolBounds, answer_of
 from federation.capacity.summary_estimates import positive_amounts, summary_level, without_nodes
+from federation.model.arrays import BoolArray
 from federation.model.component_sets import shape_of_set
 from federation.model.estimate import (
     MAX_REPLICAS,
@@ -32,12 +33,17 @@ from federation.model.workload import Component
 
 
 def improved_by_pools(
-    estimate: Callable[[], Estimates], bounds: PoolBounds, options: EstimateOptions
+    estimate: Callable[[], Estimates],
+    bounds: PoolBounds,
+    options: EstimateOptions,
+    open_above_c: BoolArray,
 ) -> Estimates:
     """What the lesser levels ``estimate``, where they count, with what pools prove.
 
-    Where pools answer they also say how many fit at most.
+    Where pools answer they also say how many fit at most, but for where more may fit on nodes
+    that are in no pool.
     """
+    bounds = replace(bounds, upper_c=np.where(open_above_c, -1, bounds.upper_c))
     if options.merge is Merge.QUALITY and bounds.answered_c.all():
         lesser = unknown(len(bounds.answered_c))
     else:

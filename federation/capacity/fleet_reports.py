@@ -12,11 +12,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from federation.model.arrays import BoolArray
 from federation.model.cluster import CapacityReport, ClusterState, ResourceSummary
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.grades import ResourceModel, minimums, model_hash
 from federation.model.positions import GONE, UNMOVED, Moves
 from federation.model.resources import MAX_AMOUNT, PODS
+from federation.model.tolerations import reaches_nodes_out_of_use
+from federation.model.workload import NodeClaim
 
 # Stands for the model of a cluster without grade counts that can be used.
 UNMODELLED: Final = -1
@@ -43,7 +46,8 @@ class FleetCapacity:
     0 where a cluster lacks the resource; ``rows`` finds a resource's row, and pods always have
     one. ``model_c`` is a position in ``models`` or UNMODELLED, and ``ungraded`` says why.
     ``count_cg`` holds nodes by grade, as floats because only those multiply fast: counts stop at
-    MAX_REPLICAS, and any sum that is not exact is far beyond it.
+    MAX_REPLICAS, and any sum that is not exact is far beyond it. ``unpooled_c``: where nodes are
+    in no pool, as cordoned and unready ones are.
     """
 
     states: tuple[ClusterState, ...]
@@ -56,6 +60,7 @@ class FleetCapacity:
     model_c: npt.NDArray[np.int64]
     count_cg: npt.NDArray[np.float64]
     ungraded: Mapping[int, str]
+    unpooled_c: BoolArray
 
     @classmethod
     def of(cls, states: Iterable[ClusterState], *, modeling_enabled: bool = True) -> FleetCapacity:
@@ -84,6 +89,7 @@ class FleetCapacity:
             model_c=np.full(len(states), UNMODELLED, dtype=np.int64),
             count_cg=np.zeros((len(states), width), dtype=np.float64),
             ungraded={},
+            unpooled_c=np.zeros(len(states), dtype=np.bool_),
         )
         return _filled(capacity, range(len(states)), by_identity)
 
@@ -108,6 +114,7 @@ class FleetCapacity:
             model_c=moves.array(self.model_c, UNMODELLED),
             count_cg=moves.array(self.count_cg, 0.0),
             ungraded=self._ungraded_after(moves),
+            unpooled_c=moves.array(self.unpooled_c, newcomers=False),
         )
         by_identity = {
             id(state.cluster.model): self.model_positions[state.cluster.model]
@@ -122,6 +129,12 @@ class FleetCapacity:
         """What is free of a resource in each cluster; None when no cluster has it."""
         row = self.rows.get(name)
         return None if row is None else self.free_rc[row]
+
+    def open_above_c(self, claim: NodeClaim | None) -> BoolArray:
+        """Where the claim may reach nodes that are in no pool: more fit there than pools know."""
+        if reaches_nodes_out_of_use(claim):
+            return self.unpooled_c
+        return np.zeros(len(self), dtype=np.bool_)
 
     @property
     def free_pods_c(self) -> npt.NDArray[np.int64]:
@@ -157,6 +170,7 @@ def _filled(
         capacity.free_rc[:, position] = 0
         capacity.count_cg[position] = 0
         capacity.model_c[position] = UNMODELLED
+        capacity.unpooled_c[position] = _has_unpooled_nodes(state.report)
         ungraded.pop(position, None)
         if state.report is None:
             continue
@@ -172,9 +186,21 @@ def _filled(
         for grade, count in state.report.grade_counts.items():
             if grade in model.columns:
                 capacity.count_cg[position, model.columns[grade]] = min(count, MAX_REPLICAS)
-    for array in (capacity.reported_c, capacity.free_rc, capacity.model_c, capacity.count_cg):
+    for array in (
+        capacity.reported_c,
+        capacity.free_rc,
+        capacity.model_c,
+        capacity.count_cg,
+        capacity.unpooled_c,
+    ):
         array.flags.writeable = False
     return replace(capacity, ungraded=ungraded)
+
+
+def _has_unpooled_nodes(report: CapacityReport | None) -> bool:
+    if report is None or report.pools is None:
+        return False
+    return report.nodes.total > sum(report.pools.counts)
 
 
 def _why_ungraded(

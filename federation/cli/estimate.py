@@ -166,7 +166,8 @@ def _estimated(
 ) -> Estimates:
     """As the control plane answers from memory, where files have what it does."""
     promised = {c: state.promised for c, state in enumerate(states) if state.promised}
-    deductions = Deductions.of(FleetCapacity.of(states), promised)
+    capacity = FleetCapacity.of(states)
+    deductions = Deductions.of(capacity, promised)
     lesser = partial(deductions.estimates, requirements, options)
     if options.highest < Source.POOLS or not any(map(_has_pools, states)):
         return lesser()
@@ -176,7 +177,8 @@ def _estimated(
     )
     columns = PromisedColumns.of(promised)
     bounds = bounds_beside(cells, pool_bounds(cells, requirements), requirements, columns)
-    return improved_by_pools(lesser, bounds, options)
+    open_above_c = capacity.open_above_c(requirements.node_claim)
+    return improved_by_pools(lesser, bounds, options, open_above_c)
 
 
 def _has_pools(state: ClusterState) -> bool:

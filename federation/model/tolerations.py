@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 from math import inf
+from typing import Final
 
 from federation.model.cluster import Taint, TaintEffect
-from federation.model.workload import Toleration, TolerationOperator
+from federation.model.selectors import UNSCHEDULABLE
+from federation.model.workload import NodeClaim, Toleration, TolerationOperator
+
+NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect=TaintEffect.NO_SCHEDULE)
+UNREACHABLE: Final = Taint(key="node.kubernetes.io/unreachable", effect=TaintEffect.NO_SCHEDULE)
+# Nodes with one of these are no capacity, whatever tolerates it.
+_OUT_OF_USE: Final = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 
 
 class Tolerations:
@@ -50,6 +57,16 @@ class Tolerations:
             if seconds is None or (now is not None and _is_over(taint, seconds, now)):
                 return taint
         return None
+
+
+def reaches_nodes_out_of_use(claim: NodeClaim | None) -> bool:
+    """Whether a claim tolerates what cordoned or unready nodes have: it may run where no capacity
+    is counted.
+    """
+    if claim is None or not claim.tolerations:
+        return False
+    covering = Tolerations(claim.tolerations)
+    return any(covering.seconds(taint) is not None for taint in _OUT_OF_USE)
 
 
 def _is_over(taint: Taint, seconds: float, now: float) -> bool:

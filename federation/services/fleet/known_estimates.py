@@ -135,6 +135,7 @@ class KnownEstimates:
                     answers.cells, self._bounds_of(answers.cells, each), each, answers.promised
                 ),
                 options,
+                deductions.capacity.open_above_c(each.node_claim),
             )
             for each in shapes
         ]
