@@ -176,7 +176,7 @@ async def test_extender_answers_nobody_before_it_knows_what_is_promised(tmp_path
         await line.send(interest=PROMISED)
         await has_logged(agent, "extender is served")
         answer = await asked(port, "filter", body)
-        assert answer["FailedNodes"] == {"a": "short of cpu"}
+        assert answer["FailedNodes"] == {"a": "short of cpu; the rest is promised to others"}
 
 
 async def test_binder_binds_nobody_before_it_knows_what_is_promised(tmp_path: Path) -> None:
