@@ -9,10 +9,24 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from federation.capacity.cells import AMOUNTS, COUNT, POOL, SIZE, Residues, View
+from federation.capacity.cells import (
+    AMOUNTS,
+    COUNT,
+    POOL,
+    SIZE,
+    Residues,
+    View,
+    bare_residues,
+)
 from federation.model.pools.bounds import per_replica
+from federation.model.pools.values import Pools
 from federation.model.resources import is_extended
 from tests.slow_packer import Node
+
+
+def residues_of(pools: Pools) -> Residues:
+    """The cells of one cluster before anything is packed; each of its pools is a kind."""
+    return bare_residues([pools.cells], [np.arange(max(len(pools.pools), 1))])
 
 
 def nodes_in_turn(residues: Residues, view: View, request: Mapping[str, int]) -> list[Node]:

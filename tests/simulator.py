@@ -18,11 +18,9 @@ from federation.capacity.cluster_room import Room
 from federation.capacity.pool_estimates import pool_bounds
 from federation.capacity.reserve import (
     FleetRooms,
-    Promise,
     Refused,
     certificate_for,
     packable_c,
-    promise,
 )
 from federation.model.cluster import Cluster
 from federation.model.estimate import MAX_REPLICAS, Bound, Estimates, Source
@@ -40,6 +38,7 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.fleet import Fleet
 from tests.echoes import interests_by_name
 from tests.fleet_ledger import Ledger
+from tests.promising import Promise, asked_of, promises_of
 from tests.simulator_cluster import Order, SimulatedCluster, Snapshot
 
 BY_CAPACITY = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
@@ -149,9 +148,9 @@ class ControlPlane:
         changed = ledger.decided(uid, newest.decision, [share])
         self.ledger = Ledger(clusters={**self.ledger.clusters, cluster: changed})
         asks = {self.fleet.index[cluster]: changed.outstanding_of(uid)}
-        promised = promise(self.rooms, self.names, uid, asks)
+        promised = asked_of(self.rooms, self.names, uid, asks)
         assert not isinstance(promised, Refused)
-        self.rooms = promised.fleet
+        self.rooms = promised
 
     def availability(self, binding: Binding) -> Estimates:
         """The smaller of what the cells prove and what can be packed beside all promises."""
@@ -208,7 +207,7 @@ class ControlPlane:
             self.fleet.index[name]: ledger.of(name).outstanding_of(uid) if name in shares else ()
             for name in sorted(before | shares.keys())
         }
-        promised = promise(self.rooms, self.names, uid, asks)
+        promised = asked_of(self.rooms, self.names, uid, asks)
         if isinstance(promised, Refused):
             self.refusals[uid] = str(promised.reasons)
             return None
@@ -216,12 +215,12 @@ class ControlPlane:
         self.refusals.pop(uid, None)
         self.ledger = ledger
         self.bindings[uid] = replace(candidate, clusters=clusters)
-        self.rooms = promised.fleet
+        self.rooms = promised
         kept = {name: self.room(name) for name in shares}
         return Decided(
             binding=self.bindings[uid],
             decision=decision,
-            promises=promised.promises,
+            promises=tuple(promises_of(promised, self.names, uid, asks)),
             rooms={name: room for name, room in kept.items() if room is not None},
         )
 

@@ -24,8 +24,6 @@
   ones
 - ``ledger``: the ledger: every reservation of every cluster, and what the newest reports echo of
   them
-- ``many_rooms``: the rooms of many clusters at once: what is outstanding in them, packed in the
-  same steps
 - ``packing``: replicas packed into cells: what is promised, and what is left for the next promise
 - ``pool_estimates``: the level ``pools``: what the cells of a whole fleet prove of one shape
 - ``pool_kinds``: the pools of a fleet, each kind once: which suit a claim is found out once for
@@ -33,6 +31,8 @@
 - ``promised_bounds``: what promises that are on no node yet leave of the bounds of cells,
   wherever their pods land
 - ``reserve``: promises: each an explicit packing into one report's cells, with what it is worth
+- ``room_packing``: what is outstanding, packed into what is left of clusters: all of them in the
+  same steps
 - ``sharing``: a mapping whose successors share nearly all of it: what a fleet's state keeps its
   many keys in
 - ``simulated``: what the bindings of one simulation have taken, and what is left for the next

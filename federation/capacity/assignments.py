@@ -5,9 +5,10 @@ Pure and immutable. Must not pack, nor know what is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from itertools import chain
+from typing import NamedTuple
 
 from federation.capacity.packing import Take, Takes
 from federation.model.pools.bounds import per_replica
@@ -61,92 +62,35 @@ class Assignment(NamedTuple):
         return self.unplaced > 0 and certificate is not PromiseCertificate.UNPROVEN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JointPromise:
-    """What one binding was promised in several clusters in the same steps, all of it with room.
-
-    ``asks`` are what it was promised, by the position of the cluster; ``place_by`` is where each
-    cluster is in what was packed, step after step: ``packed`` has what was wanted in clusters, and
-    what was taken for that.
+class Held(NamedTuple):
+    """Everything outstanding in a cluster, in the order it was packed: ``more`` after all that was
+    held ``before``, which later promises share.
     """
 
-    binding: str
-    asks: Mapping[int, tuple[Outstanding, ...]]
-    place_by: Mapping[int, int]
-    packed: Sequence[tuple[Mapping[int, Outstanding], Takes]]
-
-    def holdings(self, position: int, resources: tuple[str, ...]) -> tuple[Assignment, ...]:
-        """What that is in one cluster, whose cells have these resources."""
-        return tuple(
-            Assignment(wanted[position], takes, self.place_by[position], resources)
-            for wanted, takes in self.packed
-            if position in wanted
-        )
-
-
-class JointRun(NamedTuple):
-    """Joint promises, one after the other, as far as they are in one cluster."""
-
-    promises: tuple[JointPromise, ...]
-    position: int
-    resources: tuple[str, ...]
-
-    @property
-    def bindings(self) -> tuple[str, ...]:
-        return tuple([each.binding for each in self.promises if self.position in each.asks])
-
-    @property
-    def holdings(self) -> tuple[Assignment, ...]:
-        """Made when asked for: decisions for all clusters would make nothing else."""
-        return tuple(
-            holding
-            for each in self.promises
-            for holding in each.holdings(self.position, self.resources)
-        )
-
-
-# Sets with more in them, by what they were and what came: clusters of the same decisions share one.
-Unions: TypeAlias = dict[tuple[frozenset[str], tuple[str, ...]], frozenset[str]]
-
-
-class Held(NamedTuple):
-    """Everything outstanding in a cluster, in the order it was packed: ``joint`` comes last."""
-
-    settled: tuple[Assignment, ...] = ()
-    joint: tuple[JointRun, ...] = ()
-    bindings: frozenset[str] = frozenset()
+    before: Held | None = None
+    more: tuple[Assignment, ...] = ()
     is_overcommitted: bool = False
     is_strict: bool = False
 
     @property
     def every(self) -> tuple[Assignment, ...]:
-        if not self.joint:
-            return self.settled
-        return self.settled + tuple(each for run in self.joint for each in run.holdings)
+        parts: list[tuple[Assignment, ...]] = []
+        held: Held | None = self
+        while held is not None:
+            parts.append(held.more)
+            held = held.before
+        return tuple(chain.from_iterable(reversed(parts)))
 
     @property
     def is_special(self) -> bool:
         """Whether there is more to look at than cells."""
         return self.is_overcommitted or self.is_strict
 
-    def has(self, binding: str) -> bool:
-        """Whether the binding has anything outstanding here."""
-        return binding in self.bindings
-
-    def with_run(self, run: JointRun, unions: Unions) -> Held:
-        """With joint promises after the others."""
-        asked = self.bindings, run.bindings
-        if not asked[1]:
-            return self
-        if asked not in unions:
-            unions[asked] = self.bindings.union(run.bindings)
-        return self._replace(joint=(*self.joint, run), bindings=unions[asked])
-
     def with_more(self, more: Sequence[Assignment]) -> Held:
         """With these after the others."""
         return Held(
-            settled=self.every + tuple(more),
-            bindings=self.bindings.union([each.outstanding.binding for each in more]),
+            before=self,
+            more=tuple(more),
             is_overcommitted=self.is_overcommitted or any(each.is_broken for each in more),
             is_strict=self.is_strict
             or any(each.outstanding.certificate is PromiseCertificate.STRICT for each in more),

@@ -5,30 +5,22 @@ Pure. Must not look at clusters that are over-committed, hold strict promises, o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from federation.capacity.assignments import JointPromise
+from federation.capacity.assignments import Assignment
 from federation.capacity.cells import VIEWS, View
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.layers import KnownRoom
-from federation.capacity.packing import Packing, Takes, pack, packed_in_place
+from federation.capacity.packing import Packing, pack, packed_in_place
 from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
 
 _SIMPLE = frozenset({PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED})
-
-
-class Together(NamedTuple):
-    """The fleet with what is promised, if that is anything, or where there is too little room."""
-
-    fleet: FleetRooms
-    promise: JointPromise | None
-    reasons: Mapping[int, str]
 
 
 # What is wanted of one cluster, and those where the very same is.
@@ -45,16 +37,20 @@ class _Round:
     def is_for(self, requirements: ReplicaRequirements) -> bool:
         return self.requirements is requirements or self.requirements == requirements
 
-    @property
-    def by_position(self) -> dict[int, Outstanding]:
-        return {position: each for each, positions in self.wanted for position in positions}
-
 
 def simple_asks(
-    fleet: FleetRooms, binding: str, asks: Mapping[int, tuple[Outstanding, ...]]
+    fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]], own: Collection[int]
 ) -> dict[int, tuple[Outstanding, ...]]:
-    """What a binding wants of those clusters where nothing but the cells decides about it."""
-    plain = fleet.plain(asks, binding)
+    """What a binding wants of those clusters where nothing but the cells decides about it: it
+    holds nothing there (what it holds is at ``own``), and what others hold is not special.
+    """
+    plain = [
+        position
+        for position in asks
+        if fleet.held[position] is not None
+        and not fleet.special_c[position]
+        and position not in own
+    ]
     simple: dict[int, tuple[Outstanding, ...]] = {}
     for wanted, positions in _groups(plain, asks):
         if wanted and all(each.certificate in _SIMPLE for each in wanted):
@@ -82,24 +78,27 @@ def _groups(
 
 
 def promised_together(
-    fleet: FleetRooms, binding: str, asks: Mapping[int, tuple[Outstanding, ...]]
-) -> Together:
-    """Pack all that is wanted, component after component; every cluster's ask is a simple one."""
+    fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]]
+) -> FleetRooms | dict[int, str]:
+    """Pack all that is wanted, component after component; every cluster's ask is a simple one.
+
+    The fleet with all of it, or why there is too little room, by the clusters where there is.
+    """
     if not asks:
-        return Together(fleet=fleet, promise=None, reasons={})
+        return fleet
     positions, residues = fleet.layers.gathered(list(asks))
     place_by = {position: place for place, position in enumerate(positions)}
-    packed: list[tuple[Mapping[int, Outstanding], Takes]] = []
+    promised: dict[int, tuple[Assignment, ...]] = {}
     reasons: dict[int, str] = {}
     known: KnownRoom | None = None
-    for each in _rounds(_groups((c for c in positions if c in asks), asks)):
+    for turn, each in enumerate(_rounds(_groups((c for c in positions if c in asks), asks))):
         replicas_c = np.zeros(len(positions), dtype=np.int64)
         for wanted, here in each.wanted:
             replicas_c[[place_by[position] for position in here]] = wanted.to_pack
         verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
         # A gathered table has room for the pieces of one packing: the next ones gather it anew.
-        packed_on = pack if packed else packed_in_place
+        packed_on = pack if turn else packed_in_place
         packing = packed_on(residues, each.requirements.request, replicas_c, suiting_p)
         residues = packing.left
         # The next binding mostly asks for the same.
@@ -109,11 +108,11 @@ def promised_together(
         if (packing.placed_s < replicas_c.repeat(VIEWS)).any():
             for position, text in _shortages(packing, each, place_by).items():
                 reasons.setdefault(position, text)
-        packed.append((each.by_position, packing.takes))
-    promise = JointPromise(binding=binding, asks=asks, place_by=place_by, packed=packed)
-    if not reasons:
-        fleet = fleet.with_promise(positions, residues, promise, known)
-    return Together(fleet=fleet, promise=promise, reasons=reasons)
+        for wanted, here in each.wanted:
+            for c in here:
+                one = Assignment(wanted, packing.takes, place_by[c], fleet.resources(c))
+                promised[c] = (*promised[c], one) if c in promised else (one,)
+    return reasons or fleet.with_promise(positions, residues, promised, known)
 
 
 def _rounds(groups: Iterable[_Group]) -> list[_Round]:
@@ -138,12 +137,13 @@ def _shortages(packing: Packing, one: _Round, place_by: Mapping[int, int]) -> di
     filled_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
     spread_c = packing.placed_s[View.SPREAD :: VIEWS].tolist()
     texts = {}
-    for position, wanted in one.by_position.items():
-        most = filled_c[place_by[position]]
-        if wanted.certificate is PromiseCertificate.CAREFUL:
-            most = min(most, spread_c[place_by[position]])
-        if most < wanted.to_pack:
-            texts[position] = shortage_text(most, wanted)
+    for wanted, positions in one.wanted:
+        for position in positions:
+            most = filled_c[place_by[position]]
+            if wanted.certificate is PromiseCertificate.CAREFUL:
+                most = min(most, spread_c[place_by[position]])
+            if most < wanted.to_pack:
+                texts[position] = shortage_text(most, wanted)
     return texts
 
 

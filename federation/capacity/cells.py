@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.cell_order import size_k, weight_r1
-from federation.model.pools.values import Cells, Pools
+from federation.model.pools.values import Cells
 from federation.model.resources import MAX_AMOUNT
 
 
@@ -87,20 +87,19 @@ class Residues:
         )
 
 
-def residues_of(pools: Pools) -> Residues:
-    """The cells of one cluster before anything is packed: both views are the same."""
-    return residues_of_many([pools.cells])
+def bare_residues(every: Sequence[Cells], kinds: Sequence[IntArray]) -> Residues:
+    """The cells of clusters side by side before anything is packed: both views are the same.
 
-
-def residues_of_many(every: Sequence[Cells]) -> Residues:
-    """The cells of clusters side by side before anything is packed, each with its pools alone."""
+    ``kinds`` has the kind of each pool of each cluster.
+    """
     resources = tuple(dict.fromkeys(name for cells in every for name in cells.resources))
     size_c = np.array([len(cells) for cells in every], dtype=np.int64)
     first_c, cluster_k = _starts(size_c), np.arange(len(every)).repeat(size_c)
     table_xk = np.zeros((AMOUNTS + len(resources), len(cluster_k)), dtype=np.int64)
     weight_rc = np.zeros((len(resources), len(every)), dtype=np.float64)
     table_xk[COUNT] = np.concatenate([cells.count_k for cells in every])
-    table_xk[POOL] = table_xk[KIND] = np.concatenate([cells.pool_k for cells in every])
+    table_xk[POOL] = np.concatenate([cells.pool_k for cells in every])
+    table_xk[KIND] = _kinds_of(table_xk[POOL], cluster_k, kinds)
     table_xk[ORIGIN] = np.arange(len(cluster_k)) - first_c[cluster_k]
     for place, (cells, first) in enumerate(zip(every, first_c.tolist(), strict=False)):
         part_rk = table_xk[AMOUNTS:, first : first + len(cells)]
@@ -230,14 +229,12 @@ def _with_rows(part_xk: IntArray, row_r: Sequence[int], resources: int) -> IntAr
 
 
 def only(residues: Residues, cluster: int) -> Residues:
-    """One of the clusters by itself, where its pools are all the kinds there are."""
+    """One of the clusters by itself."""
     segment = cluster * VIEWS
     first_s = residues.first_s[segment : segment + VIEWS + 1]
-    table_xk = residues.table_xk[:, first_s[0] : first_s[-1]].copy()
-    table_xk[KIND] = table_xk[POOL]
     return Residues(
         resources=residues.resources,
-        table_xk=table_xk,
+        table_xk=residues.table_xk[:, first_s[0] : first_s[-1]].copy(),
         first_s=first_s - first_s[0],
         used_s=residues.used_s[segment : segment + VIEWS],
         weight_rc=residues.weight_rc[:, cluster : cluster + 1],
@@ -246,11 +243,16 @@ def only(residues: Residues, cluster: int) -> Residues:
 
 def with_kinds(residues: Residues, kinds: Sequence[IntArray]) -> Residues:
     """With the kind of each pool of each cluster."""
-    first_c = _starts(np.array([len(kind_p) for kind_p in kinds], dtype=np.int64))
-    capacity_c = np.diff(residues.first_s[::VIEWS])
+    cluster_k = np.arange(len(kinds)).repeat(np.diff(residues.first_s[::VIEWS]))
     table_xk = residues.table_xk.copy()
-    table_xk[KIND] = np.concatenate(kinds)[table_xk[POOL] + first_c[:-1].repeat(capacity_c)]
+    table_xk[KIND] = _kinds_of(table_xk[POOL], cluster_k, kinds)
     return replace(residues, table_xk=table_xk)
+
+
+def _kinds_of(pool_k: IntArray, cluster_k: IntArray, kinds: Sequence[IntArray]) -> IntArray:
+    first_c = _starts(np.array([len(kind_p) for kind_p in kinds], dtype=np.int64))
+    kind_k: IntArray = np.concatenate(kinds)[pool_k + first_c[cluster_k]]
+    return kind_k
 
 
 def cells_left(residues: Residues, view: View, report: Cells) -> Cells:

@@ -11,29 +11,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federation.capacity.assignments import (
-    Assignment,
-    Held,
-    holdings_of,
-    outstanding_alike,
-    runs_alike,
-)
-from federation.capacity.cells import Residues, View, cells_left, residues_of
-from federation.capacity.packing import Packing, pack, room_by_segment
+from federation.capacity.assignments import Assignment, Held, outstanding_alike, runs_alike
+from federation.capacity.cells import Residues, View, bare_residues, cells_left
+from federation.capacity.packing import room_by_segment
+from federation.capacity.pool_kinds import PoolKinds
+from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import (
     contender,
     contenders,
     strict_promises_hold,
     with_contender,
 )
-from federation.model.arrays import BoolArray
+from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.pools.bounds import per_replica
-from federation.model.pools.matching import Match, pool_match
+from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.model.workload import ReplicaRequirements
 
 
 class ReportId(NamedTuple):
@@ -44,17 +40,39 @@ class ReportId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Room:
-    """``pools`` as ``report`` has them, and what outstanding replicas leave of their cells.
+class Site:
+    """What a room has that promises do not change: ``pools`` as ``report`` has them, and the kind
+    of each.
 
     ``follows_claims``: a placer of ours puts the cluster's pods where its agent plans them.
-    ``left`` are the cells in two views: as they are when what is ``held`` goes where it fits
-    best, and when it goes where most is free.
     """
 
     report: ReportId
     pools: Pools
     follows_claims: bool
+    kind_p: IntArray
+
+    @classmethod
+    def of(cls, report: ReportId, pools: Pools, kinds: PoolKinds, *, follows_claims: bool) -> Site:
+        """A cluster as reported, whose pools are among the kinds."""
+        kind_p = kinds.of(pools)[: len(pools.pools)]
+        return cls(report=report, pools=pools, follows_claims=follows_claims, kind_p=kind_p)
+
+    def is_told(self, verdict_p: LevelArray | None) -> bool:
+        """Whether its pools carry what a node claim names, by the verdicts on all kinds."""
+        return verdict_p is None or Match.UNKNOWN not in verdict_p[self.kind_p]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Room:
+    """A cluster as reported, and what outstanding replicas leave of its cells.
+
+    ``left`` are the cells in two views: as they are when what is ``held`` goes where it fits
+    best, and when it goes where most is free. Their pools are among the ``kinds``.
+    """
+
+    site: Site
+    kinds: PoolKinds
     left: Residues
     held: Held = field(default_factory=Held)
 
@@ -72,9 +90,10 @@ class Room:
         What is alike is packed as one. Where some finds no room, the largest go first: another
         order may know better.
         """
-        empty = cls(
-            report=report, pools=pools, follows_claims=follows_claims, left=residues_of(pools)
-        )
+        kinds = PoolKinds().with_pools([pools], ())
+        site = Site.of(report, pools, kinds, follows_claims=follows_claims)
+        left = bare_residues([pools.cells], [kinds.of(pools)])
+        empty = cls(site=site, kinds=kinds, left=left)
         alike = outstanding_alike(outstanding)
         room = empty._with_groups(alike)
         if not room.overcommitted:
@@ -83,9 +102,27 @@ class Room:
         other = empty._with_groups(largest_first)
         return min(room, other, key=lambda each: sum(h.unplaced for h in each.overcommitted))
 
+    @property
+    def report(self) -> ReportId:
+        return self.site.report
+
+    @property
+    def pools(self) -> Pools:
+        return self.site.pools
+
+    @property
+    def follows_claims(self) -> bool:
+        return self.site.follows_claims
+
+    def repacked(self, outstanding: Iterable[Outstanding]) -> Room:
+        """With this outstanding and no other, packed anew."""
+        return Room.of(
+            self.report, self.pools, tuple(outstanding), follows_claims=self.follows_claims
+        )
+
     def with_all(self, outstanding: Iterable[Outstanding]) -> Room:
         """With more outstanding, one after the other."""
-        return self._with_groups([each] for each in outstanding)
+        return self._with_groups([[each] for each in outstanding])
 
     def holding(self, outstanding: tuple[Outstanding, ...]) -> Room:
         """With this outstanding and no other, which mostly is what it had and more."""
@@ -94,7 +131,7 @@ class Room:
             made = self._with_groups(runs_alike(outstanding[len(had) :]))
             if not made.overcommitted:
                 return made
-        return Room.of(self.report, self.pools, outstanding, follows_claims=self.follows_claims)
+        return self.repacked(outstanding)
 
     def with_one(self, outstanding: Outstanding) -> Room:
         """With this outstanding as well; as much as fits where not all of it does."""
@@ -102,10 +139,8 @@ class Room:
 
     def without(self, binding: str) -> Room:
         """As if the binding had nothing outstanding."""
-        if not self.held.has(binding):
-            return self
         kept = [each for each in self.outstanding if each.binding != binding]
-        return Room.of(self.report, self.pools, kept, follows_claims=self.follows_claims)
+        return self if len(kept) == len(self.holdings) else self.repacked(kept)
 
     @property
     def filled(self) -> Pools:
@@ -124,8 +159,6 @@ class Room:
 
     def holdings_of(self, binding: str) -> tuple[Assignment, ...]:
         """What one binding holds."""
-        if not self.held.has(binding):
-            return ()
         return tuple(each for each in self.held.every if each.outstanding.binding == binding)
 
     @property
@@ -146,7 +179,7 @@ class Room:
 
     def can_tell(self, requirements: ReplicaRequirements) -> bool:
         """Whether the pools carry what the node claim names; else nothing can be packed."""
-        return Match.UNKNOWN not in self._verdicts(requirements.node_claim)
+        return self.site.is_told(self.kinds.verdicts(requirements.node_claim))
 
     def most(
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
@@ -154,7 +187,8 @@ class Room:
         """The most replicas, up to ``limit``, that can be promised beside what is outstanding."""
         if self.held.is_overcommitted or not self.can_tell(requirements):
             return 0
-        suiting_p = self._suiting(requirements.node_claim, Match.YES)
+        verdict_p = self.kinds.verdicts(requirements.node_claim)
+        suiting_p = None if verdict_p is None else verdict_p == Match.YES
         filled, spread = room_by_segment(self.left, requirements.request, suiting_p).tolist()
         most: int = min(limit, filled, MAX_REPLICAS)
         if certificate is PromiseCertificate.CAREFUL:
@@ -188,33 +222,13 @@ class Room:
             low, high = (middle, high) if holds(middle) else (low, middle - 1)
         return low
 
-    def _with_groups(self, groups: Iterable[Sequence[Outstanding]]) -> Room:
+    def _with_groups(self, groups: Sequence[Sequence[Outstanding]]) -> Room:
         """With more outstanding, group after group; those of a group differ in nothing but whose
         they are and how many.
         """
-        left = self.left
-        more: list[Assignment] = []
-        for group in groups:
-            packing = self._packed(left, group)
-            left = packing.left
-            placed = int(packing.placed_s[View.FILLED])
-            more += holdings_of(group, placed, packing.takes, self.pools.cells.resources)
-        return replace(self, left=left, held=self.held.with_more(more))
-
-    def _packed(self, left: Residues, alike: Sequence[Outstanding]) -> Packing:
-        claim = alike[0].requirements.node_claim
-        # What is unproven may land wherever nothing says that it cannot: others had better not
-        # count on that.
-        is_unproven = alike[0].certificate is PromiseCertificate.UNPROVEN
-        suiting_p = self._suiting(claim, Match.UNKNOWN if is_unproven else Match.YES)
-        replicas = sum(each.to_pack for each in alike)
-        return pack(left, alike[0].requirements.request, np.array([replicas]), suiting_p)
-
-    def _suiting(self, claim: NodeClaim | None, least: Match) -> BoolArray:
-        return np.array([verdict >= least for verdict in self._verdicts(claim)] or [False])
-
-    def _verdicts(self, claim: NodeClaim | None) -> list[Match]:
-        return [pool_match(pool, self.pools.label_keys, claim) for pool in self.pools.pools]
+        cells = PackedCells(residues=self.left)
+        (more,) = pack_groups(cells, [groups], self.kinds, [self.pools.cells.resources])
+        return replace(self, left=cells.residues, held=self.held.with_more(more))
 
 
 def certificate_for(

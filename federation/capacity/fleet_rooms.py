@@ -7,37 +7,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, overload
+from typing import Final, NamedTuple, overload
 
 import numpy as np
 
-from federation.capacity.assignments import Held, JointPromise, JointRun, Unions
-from federation.capacity.cells import VIEWS, Residues, View, gathered, with_kinds
-from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.assignments import Assignment, Held, runs_alike
+from federation.capacity.cells import (
+    VIEWS,
+    Residues,
+    View,
+    bare_residues,
+    gathered,
+    with_kinds,
+)
+from federation.capacity.cluster_room import ReportId, Room, Site
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.layers import KnownRoom, Layers
-from federation.capacity.many_rooms import UnpackedRoom, packed_rooms
 from federation.capacity.pool_kinds import PoolKinds
-from federation.model.arrays import BoolArray, IntArray, LevelArray
+from federation.capacity.room_packing import PackedCells, pack_groups
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.matching import Match, keys_not_carried
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
+from federation.model.reservations import Outstanding
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
-# So many are looked through whenever a binding is decided.
-_NEWEST: Final = 32
+# So many moves are made up for rather than cells made anew.
+_MOST_MOVES: Final = 32
 NOT_TOLD_APART: Final = "the cluster's pools do not tell nodes apart by {keys}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Site:
-    """What a room has that promises do not change. ``kind_p`` is the kind of each pool."""
+class UnpackedRoom(NamedTuple):
+    """What a room is made of; what is outstanding is packed in its order, or in another where
+    that leaves less without room.
+    """
 
     report: ReportId
     pools: Pools
     follows_claims: bool
-    kind_p: IntArray
+    outstanding: tuple[Outstanding, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +69,7 @@ class _KnownCells:
         return _KnownCells((cells, (*later, frozenset(changed))))
 
     def moved(self, moves: Moves) -> _KnownCells:
-        if self.known is None or len(self.known[1]) >= _NEWEST:
+        if self.known is None or len(self.known[1]) >= _MOST_MOVES:
             return _KnownCells()
         cells, later = self.known
         return _KnownCells((cells, (*later, moves)))
@@ -90,13 +99,11 @@ class FleetRooms:
     """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
 
     ``special_c`` are clusters where more is to be looked at than cells: over-committed ones, and
-    ones that hold strict promises. ``settled`` is what each holds but for the newest promises,
-    ``joint``, which are written down there by and by: none is older than its clusters' sites.
+    ones that hold strict promises.
     """
 
     sites: tuple[Site | None, ...]
-    settled: tuple[Held | None, ...]
-    joint: tuple[JointPromise, ...]
+    held: Sequence[Held | None]
     layers: Layers
     kinds: PoolKinds
     planned_c: BoolArray
@@ -114,8 +121,7 @@ class FleetRooms:
         """The rooms of so many clusters that have no pools."""
         return cls(
             sites=(None,) * size,
-            settled=(None,) * size,
-            joint=(),
+            held=(None,) * size,
             layers=Layers.none(size),
             kinds=PoolKinds(),
             planned_c=np.zeros(size, dtype=np.bool_),
@@ -130,8 +136,7 @@ class FleetRooms:
         gone = [site.kind_p for position in moves.left if (site := self.sites[position])]
         return FleetRooms(
             sites=moves.items(self.sites, nobody),
-            settled=moves.items(self._all_settled(), nobody),
-            joint=(),
+            held=moves.items(self.held, nobody),
             layers=self.layers.after(moves),
             kinds=self.kinds.with_pools((), gone),
             planned_c=moves.array(self.planned_c, newcomers=False),
@@ -159,19 +164,24 @@ class FleetRooms:
             layers = layers.with_newest(list(held), gathered(left))
         unpacked = {c: room for c, room in there.items() if isinstance(room, UnpackedRoom)}
         if unpacked:
-            packed = packed_rooms(list(unpacked.values()), kinds)
-            held |= zip(unpacked, packed.held, strict=True)
-            layers = layers.with_newest(list(unpacked), packed.residues)
-            if packed.moved:
-                moved = np.array(list(unpacked), dtype=np.intp)[packed.moved].tolist()
-                layers = layers.with_newest(moved, packed.moved_residues)
-        taken = {c: (_site(room, kinds), held[c]) for c, room in there.items()}
+            newly_held, cells = _packed(list(unpacked.values()), kinds)
+            held |= zip(unpacked, newly_held, strict=True)
+            layers = layers.with_newest(list(unpacked), cells.residues)
+            if cells.moved:
+                moved, residues = cells.gathered(list(cells.moved))
+                outgrown = np.array(list(unpacked), dtype=np.intp)[moved].tolist()
+                layers = layers.with_newest(outgrown, residues)
+        sites = {
+            c: Site.of(room.report, room.pools, kinds, follows_claims=room.follows_claims)
+            for c, room in there.items()
+        }
+        taken = {c: (site, held[c]) for c, site in sites.items()}
         return self._with(dict.fromkeys(changes) | taken, layers, kinds)
 
     def _with(
         self, taken: Mapping[int, tuple[Site, Held] | None], layers: Layers, kinds: PoolKinds
     ) -> FleetRooms:
-        sites, held = list(self.sites), list(self._all_settled())
+        sites, held = list(self.sites), list(self.held)
         planned_c, special_c = self.planned_c.copy(), self.special_c.copy()
         reported = []
         for position, found in taken.items():
@@ -183,8 +193,7 @@ class FleetRooms:
             special_c[position] = found is not None and found[1].is_special
         return FleetRooms(
             sites=tuple(sites),
-            settled=tuple(held),
-            joint=(),
+            held=held,
             layers=layers,
             kinds=kinds,
             planned_c=planned_c,
@@ -197,7 +206,7 @@ class FleetRooms:
         self,
         positions: Sequence[int],
         residues: Residues,
-        promise: JointPromise,
+        promised: Mapping[int, tuple[Assignment, ...]],
         known: KnownRoom | None,
     ) -> FleetRooms:
         """The same fleet with more held in some clusters, none of it strict or without room.
@@ -205,53 +214,19 @@ class FleetRooms:
         What is left now is told of the clusters at ``positions``, which may be more; ``known`` is
         how much room that is for one request.
         """
-        settled, joint = self.settled, self.joint
-        if len(joint) == _NEWEST:
-            settled, joint = self._all_settled(), ()
+        held = list(self.held)
+        for position, more in promised.items():
+            held[position] = Held(held[position], more)
         return FleetRooms(
             sites=self.sites,
-            settled=settled,
-            joint=(*joint, promise),
+            held=held,
             layers=self.layers.with_newest(positions, residues, known),
             kinds=self.kinds,
             planned_c=self.planned_c,
             special_c=self.special_c,
-            known_filled=self.known_filled.after(promise.asks),
+            known_filled=self.known_filled.after(promised),
             known_reported=self.known_reported,
         )
-
-    def held(self, position: int) -> Held | None:
-        """Everything outstanding in a cluster, None where it has no pools."""
-        return self._held(position, {})
-
-    def plain(self, positions: Iterable[int], binding: str) -> list[int]:
-        """Those of some clusters where nothing but the cells decides what such a binding is
-        promised: it holds nothing there, and what others hold is not special.
-        """
-        joint = {c for each in self.joint if each.binding == binding for c in each.asks}
-        return [
-            position
-            for position in positions
-            if (held := self.settled[position]) is not None
-            and not held.is_special
-            and binding not in held.bindings
-            and position not in joint
-        ]
-
-    def _held(self, position: int, unions: Unions) -> Held | None:
-        settled = self.settled[position]
-        if settled is None or not self.joint:
-            return settled
-        return settled.with_run(JointRun(self.joint, position, self.resources(position)), unions)
-
-    def _all_settled(self) -> tuple[Held | None, ...]:
-        """What each cluster holds, the newest promises included."""
-        if not self.joint:
-            return self.settled
-        settled, unions = list(self.settled), Unions()
-        for position in {c for each in self.joint for c in each.asks}:
-            settled[position] = self._held(position, unions)
-        return tuple(settled)
 
     def report(self, position: int) -> ReportId | None:
         """The report that a cluster's cells are from."""
@@ -287,7 +262,7 @@ class FleetRooms:
         reasons = {}
         for position in np.flatnonzero(told_c).tolist():
             site = self.sites[position]
-            if site is not None and not self._tells(position, verdict_p):
+            if site is not None and not site.is_told(verdict_p):
                 told_c[position] = False
                 missing = keys_not_carried(site.pools.label_keys, requirements.node_claim)
                 reasons[position] = NOT_TOLD_APART.format(keys=", ".join(missing))
@@ -298,11 +273,7 @@ class FleetRooms:
         verdict_p = self.kinds.verdicts(claim)
         if verdict_p is None or Match.UNKNOWN not in verdict_p:
             return positions
-        return [position for position in positions if self._tells(position, verdict_p)]
-
-    def _tells(self, position: int, verdict_p: LevelArray) -> bool:
-        site = self.sites[position]
-        return site is not None and Match.UNKNOWN not in verdict_p[site.kind_p]
+        return [c for c in positions if (site := self.sites[c]) and site.is_told(verdict_p)]
 
     @property
     def rooms(self) -> Sequence[Room | None]:
@@ -348,16 +319,10 @@ class _Rooms(Sequence[Room | None]):
         if isinstance(position, slice):
             return tuple(self[each] for each in range(*position.indices(len(self))))
         fleet = self._fleet
-        site, held = fleet.sites[position], fleet.held(position)
+        site, held = fleet.sites[position], fleet.held[position]
         if site is None or held is None:
             return None
-        return Room(
-            report=site.report,
-            pools=site.pools,
-            follows_claims=site.follows_claims,
-            left=fleet.layers.only(position),
-            held=held,
-        )
+        return Room(site=site, kinds=fleet.kinds, left=fleet.layers.only(position), held=held)
 
     def __len__(self) -> int:
         return len(self._fleet)
@@ -366,10 +331,28 @@ class _Rooms(Sequence[Room | None]):
         return (self[position] for position in range(len(self)))
 
 
-def _site(room: Room | UnpackedRoom, kinds: PoolKinds) -> Site:
-    return Site(
-        report=room.report,
-        pools=room.pools,
-        follows_claims=room.follows_claims,
-        kind_p=kinds.of(room.pools)[: len(room.pools.pools)],
-    )
+def packed_room(unpacked: UnpackedRoom) -> Room:
+    """One room by itself, which is a fleet of one."""
+    (room,) = FleetRooms.of([unpacked]).rooms
+    if room is None:
+        raise LookupError("a fleet of one room has none")
+    return room
+
+
+def _packed(every: Sequence[UnpackedRoom], kinds: PoolKinds) -> tuple[Sequence[Held], PackedCells]:
+    """What is held in each of the rooms, whose pools are all among the kinds, and what is left."""
+    kinds_by_room = [kinds.of(each.pools) for each in every]
+    cells = PackedCells(residues=bare_residues([each.pools.cells for each in every], kinds_by_room))
+    groups = [runs_alike(each.outstanding) for each in every]
+    resources = [each.pools.cells.resources for each in every]
+    held = [
+        Held().with_more(each) if each else Held()
+        for each in pack_groups(cells, groups, kinds, resources)
+    ]
+    for place, each in enumerate(held):
+        if each.is_overcommitted:
+            report, pools, follows_claims, outstanding = every[place]
+            room = Room.of(report, pools, outstanding, follows_claims=follows_claims)
+            held[place] = room.held
+            cells.moved[place] = with_kinds(room.left, [kinds.of(pools)]), 0
+    return held, cells

@@ -5,15 +5,13 @@ Pure. Must not keep what it promises: the caller commits, or forgets the answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from federation.capacity.assignments import Assignment, JointPromise
 from federation.capacity.batch_packing import promised_together, shortage_text, simple_asks
-from federation.capacity.cluster_room import ReportId, Room, certificate_for
+from federation.capacity.cluster_room import Room, certificate_for
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.strict_bounds import contenders, strict_promises_hold
 from federation.model.arrays import IntArray
@@ -25,57 +23,11 @@ from federation.model.workload import ReplicaRequirements
 
 __all__ = [
     "FleetRooms",
-    "Promise",
-    "Promised",
     "Refused",
     "certificate_for",
     "packable_c",
     "promise",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """Room for one component in one cluster. ``holding`` shows it in the cells of ``report``.
-
-    None where the cluster never reported any cells. Where the certificate is UNPROVEN the steps
-    only keep others away.
-    """
-
-    cluster: str
-    report: ReportId | None
-    holding: Assignment
-
-    @property
-    def certificate(self) -> PromiseCertificate:
-        return self.holding.outstanding.certificate
-
-
-class Promised(NamedTuple):
-    """Every ask is promised: what shows it, and the fleet's rooms with it.
-
-    ``asked`` are the clusters by position. What is not part of the ``joint`` promise is in
-    ``holdings``.
-    """
-
-    names: Sequence[str]
-    asked: Sequence[int]
-    joint: JointPromise | None
-    holdings: Mapping[int, Sequence[Assignment]]
-    fleet: FleetRooms
-
-    @property
-    def promises(self) -> tuple[Promise, ...]:
-        return tuple(
-            Promise(cluster=self.names[c], report=self.fleet.report(c), holding=each)
-            for c in self.asked
-            for each in self._holdings(c)
-        )
-
-    def _holdings(self, position: int) -> Sequence[Assignment]:
-        if position in self.holdings or self.joint is None:
-            return self.holdings[position]
-        return self.joint.holdings(position, self.fleet.resources(position))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,40 +70,31 @@ def promise(
     names: Sequence[str],
     binding: str,
     asks: Mapping[int, tuple[Outstanding, ...]],
+    own: Collection[int],
     *,
     allow_unproven: bool = False,
-) -> Promised | Refused:
-    """Promise a binding all it asks for, by cluster position, or nothing.
+) -> FleetRooms | Refused:
+    """Promise a binding all it asks for, by cluster position, or nothing: the fleet with that.
 
     ``names`` are the fleet's clusters by position. ``asks`` are all that the binding has
-    outstanding in a cluster after the decision; nothing lets go of the cluster. The binding's own
-    earlier outstanding is free for it. What does not grow is always promised again: it was, and
-    to refuse would not make it go away.
+    outstanding in a cluster after the decision; nothing lets go of the cluster. What it had
+    outstanding before, in the clusters at ``own``, is free for it. What does not grow is always
+    promised again: it was, and to refuse would not make it go away.
     """
-    simple = simple_asks(fleet, binding, asks)
-    together = promised_together(fleet, binding, simple)
-    reasons = dict(together.reasons)
-    holdings: dict[int, Sequence[Assignment]] = {}
+    simple = simple_asks(fleet, asks, own)
+    together = promised_together(fleet, simple)
+    reasons = together if isinstance(together, dict) else {}
     rooms: dict[int, Room] = {}
     for position in asks.keys() - simple.keys():
         ask = _Ask(binding=binding, room=fleet.rooms[position], wanted=asks[position])
         answer = _promised(ask, allow_unproven=allow_unproven)
         if isinstance(answer, str):
             reasons[position] = answer
-        elif isinstance(answer, Room):
+        elif answer is not None:
             rooms[position] = answer
-            holdings[position] = answer.holdings_of(binding)
-        else:
-            holdings[position] = answer
-    if reasons:
+    if reasons or isinstance(together, dict):
         return Refused(reasons={names[c]: reasons[c] for c in asks if c in reasons})
-    return Promised(
-        names=names,
-        asked=tuple(asks),
-        joint=together.promise,
-        holdings=holdings,
-        fleet=together.fleet.with_rooms(rooms) if rooms else together.fleet,
-    )
+    return together.with_rooms(rooms) if rooms else together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -181,14 +124,14 @@ class _Ask:
         }
 
 
-def _promised(ask: _Ask, *, allow_unproven: bool) -> Room | tuple[Assignment, ...] | str:
-    """The room with what is wanted, all of that where there is no room to show, or why not."""
+def _promised(ask: _Ask, *, allow_unproven: bool) -> Room | str | None:
+    """The room with what is wanted, None where there is no room to show it, or why not."""
     grown = ask.grown
     unproven = [each for each in grown if each.certificate is PromiseCertificate.UNPROVEN]
     if unproven and not allow_unproven:
         return "nothing shows whether there is room"
     if ask.room is None:
-        return tuple(Assignment(outstanding=each) for each in ask.wanted)
+        return None
     if not ask.wanted:
         return ask.room.without(ask.binding)
     if not grown:
@@ -227,12 +170,7 @@ def _confirmed(ask: _Ask, room: Room) -> Room:
         left.get((each.component, each.shape)) if each.binding == ask.binding else each
         for each in room.outstanding
     ]
-    made = Room.of(
-        room.report,
-        room.pools,
-        [each for each in kept if each is not None],
-        follows_claims=room.follows_claims,
-    )
+    made = room.repacked(each for each in kept if each is not None)
     return room if made.overcommitted and not room.overcommitted else made
 
 

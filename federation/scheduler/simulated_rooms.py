@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from federation.capacity.cluster_room import ReportId, Room, worth
-from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.many_rooms import UnpackedRoom
+from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.reserve import Refused, promise
 from federation.model.arrays import BoolArray
 from federation.model.cluster import ClusterState
@@ -53,22 +52,24 @@ class SimulatedRooms:
         told_c, _ = told_by_pools(self._rooms, requirements_of(binding))
         shares = {each.name: each.replicas for each in decision.clusters if each.replicas}
         left = {each.name for each in binding.clusters} - shares.keys()
-        asks = {}
+        asks, own = {}, []
         for position, name in enumerate(self._names):
             room = self._rooms.rooms[position] if name in shares or name in left else None
             if room is not None:
                 parts = _parts(binding, shares.get(name, 0))
                 certificate = worth(asked, told=bool(told_c[position]), planned=room.follows_claims)
                 seen = self._seen(binding, room, name)
+                if room.holdings_of(binding.key):
+                    own.append(position)
                 asks[position] = tuple(
                     _outstanding(binding, part, part.replicas - seen.get(part.name, 0), certificate)
                     for part in parts
                     if part.replicas > seen.get(part.name, 0)
                 )
-        taken = promise(self._rooms, self._names, binding.key, asks)
+        taken = promise(self._rooms, self._names, binding.key, asks, own)
         if isinstance(taken, Refused):
             return taken.reasons
-        self._rooms = taken.fleet
+        self._rooms = taken
         return {}
 
     def _own(self, binding: Binding) -> Iterator[tuple[int, tuple[Room, int]]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from federation.capacity.cells import Residues, residues_of
+from federation.capacity.cells import Residues
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.packing import pack
 from federation.capacity.pool_estimates import answer_of, pool_bounds
@@ -22,6 +22,7 @@ from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import NodeColumns, Pools
 from federation.model.workload import Component, ReplicaRequirements
 from tests.fleets import MIXES, ClusterPlan, PackingStrategy, node_columns, packed_clusters
+from tests.packed_nodes import residues_of
 
 GIB = 1 << 30
 BUDGET = 256

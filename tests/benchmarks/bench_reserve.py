@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from federation.capacity.cluster_room import ReportId, Room
-from federation.capacity.reserve import FleetRooms, Promised, packable_c, promise
+from federation.capacity.reserve import FleetRooms, packable_c, promise
 from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -112,11 +112,11 @@ def packed_fleet(decisions: int) -> tuple[FleetRooms, list[float]]:
         targets = random.permutation(CLUSTERS)[:TARGETS].tolist()
         asks = asked(binding, requirements, {c: min(int(most_c[c]), 20) for c in targets})
         start = time.process_time_ns()
-        answer = promise(fleet, NAMES, binding, asks)
+        answer = promise(fleet, NAMES, binding, asks, ())
         times.append((took + time.process_time_ns() - start) / 1000)
-        if not isinstance(answer, Promised):
+        if not isinstance(answer, FleetRooms):
             raise TypeError(answer)
-        fleet = answer.fleet
+        fleet = answer
     return fleet, times
 
 
@@ -144,7 +144,7 @@ def print_decisions() -> None:
 
     def decide() -> None:
         packable_c(fleet, requirements, Certificate.CAREFUL, {})
-        promise(fleet, NAMES, "new", asks)
+        promise(fleet, NAMES, "new", asks, ())
 
     show(f"estimate and promise of all {CLUSTERS} clusters", cpu_micros(decide, runs=100), 1500)
     show(

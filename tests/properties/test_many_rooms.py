@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from federation.capacity.cluster_room import ReportId, Room
-from federation.capacity.many_rooms import UnpackedRoom
-from federation.capacity.reserve import FleetRooms
+from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom, packed_room
 from federation.model.pools.values import Cells
 from federation.model.reservations import Outstanding
 from federation.model.workload import ReplicaRequirements
@@ -77,7 +76,7 @@ def test_many_rooms_are_packed_as_each_by_itself(drawn: list[_Drawn]) -> None:
     every = unpacked_rooms(drawn)
     fleet = FleetRooms.of(every)
     for position, unpacked in enumerate(every):
-        assert_same(fleet.rooms[position], unpacked.packed())
+        assert_same(fleet.rooms[position], packed_room(unpacked))
 
 
 @settings(max_examples=50, deadline=None)
@@ -85,6 +84,6 @@ def test_many_rooms_are_packed_as_each_by_itself(drawn: list[_Drawn]) -> None:
 def test_rooms_take_the_place_of_others(drawn: list[_Drawn], again: list[_Drawn]) -> None:
     before, after = unpacked_rooms(drawn), unpacked_rooms(again)
     changed = {2 * place: each for place, each in enumerate(after) if 2 * place < len(before)}
-    fleet = FleetRooms.of(each.packed() for each in before).with_rooms(changed)
+    fleet = FleetRooms.of(packed_room(each) for each in before).with_rooms(changed)
     for position, unpacked in enumerate(before):
-        assert_same(fleet.rooms[position], changed.get(position, unpacked).packed())
+        assert_same(fleet.rooms[position], packed_room(changed.get(position, unpacked)))

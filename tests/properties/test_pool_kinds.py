@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.capacity.cluster_room import ReportId, Room
-from federation.capacity.many_rooms import UnpackedRoom
-from federation.capacity.reserve import FleetRooms, Promised, promise
+from federation.capacity.fleet_rooms import UnpackedRoom, packed_room
+from federation.capacity.reserve import FleetRooms
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.pools.values import NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
+from tests.promising import asked_of, promises_of
 from tests.properties.test_reserve_packing import cells_drawn, requests, table
 
 HOST = "kubernetes.io/hostname"
@@ -61,7 +62,7 @@ def rooms(draw: st.DrawFn) -> Room | UnpackedRoom | None:
     if draw(st.integers(0, 5)) == 0:
         pools = replace(table([(0, 0, (0, 0, 0, 0))]), label_keys=keys, pools=())
     unpacked = UnpackedRoom(ReportId(1, 1), pools, draw(st.booleans()), ())
-    return unpacked if draw(st.booleans()) else unpacked.packed()
+    return unpacked if draw(st.booleans()) else packed_room(unpacked)
 
 
 requirements = st.builds(ReplicaRequirements, request=requests, node_claim=st.sampled_from(CLAIMS))
@@ -96,10 +97,11 @@ def promised(fleet: FleetRooms, binding: str, step: Step) -> tuple[object, Fleet
         )
         for position, replicas in step.wanted.items()
     }
-    answer = promise(fleet, NAMES, binding, asks)
-    if not isinstance(answer, Promised):
+    answer = asked_of(fleet, NAMES, binding, asks)
+    if not isinstance(answer, FleetRooms):
         return answer.reasons, fleet
-    return [(each.cluster, each.holding.steps) for each in answer.promises], answer.fleet
+    made = promises_of(answer, NAMES, binding, asks)
+    return [(each.cluster, each.holding.steps) for each in made], answer
 
 
 def assert_tells_as_its_rooms_do(fleet: FleetRooms, asked: ReplicaRequirements) -> None:

@@ -18,7 +18,6 @@ from federation.capacity.cells import (
     cells_left,
     gathered,
     only,
-    residues_of,
 )
 from federation.capacity.packing import pack, room_by_segment
 from federation.model.estimate import MAX_REPLICAS
@@ -27,7 +26,7 @@ from federation.model.pools.cell_order import smallest_first
 from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.workload import Component, ReplicaRequirements
-from tests.packed_nodes import nodes_in_turn
+from tests.packed_nodes import nodes_in_turn, residues_of
 from tests.properties.test_reserve_packing import RESOURCES, node_amounts, requests
 from tests.simple_bounds import lower_k
 

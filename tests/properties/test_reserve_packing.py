@@ -13,14 +13,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.capacity.cells import View, cells_left, residues_of
+from federation.capacity.cells import View, cells_left
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.packing import pack
 from federation.capacity.strict_bounds import contenders, strict_promises_hold
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
-from tests.packed_nodes import nodes_in_turn
+from tests.packed_nodes import nodes_in_turn, residues_of
 from tests.slow_packer import Node, after_one, broken_promise, fits_one_at_a_time, nodes_of
 
 RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.fleet_rooms import UnpackedRoom, packed_room
 from federation.capacity.ledger import ClusterLedger
-from federation.capacity.many_rooms import UnpackedRoom
 from federation.model.cluster import CapacityReport, Cluster, ClusterState
 from federation.model.echoes import Owner
 from federation.model.errors import NotFound
@@ -436,7 +436,7 @@ class FleetOwner:
         """The cluster's room with all that is outstanding now."""
         known = self._known_room(name)
         if isinstance(known, UnpackedRoom):
-            known = known.packed()
+            known = packed_room(known)
             self._rooms[name] = _Roomed(self.ledger(name), known)
         return known
 

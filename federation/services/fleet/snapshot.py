@@ -16,9 +16,8 @@ import numpy.typing as npt
 from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom
 from federation.capacity.ledger import ClusterLedger
-from federation.capacity.many_rooms import UnpackedRoom
-from federation.capacity.reserve import FleetRooms
 from federation.model.cluster import Blindness, ClusterState
 from federation.model.positions import UNMOVED, Moves
 from federation.model.reservations import Outstanding

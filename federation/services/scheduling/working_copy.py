@@ -193,11 +193,12 @@ class WorkingCopy:
                 position: stake.outstanding if stake else ()
                 for position, (_, stake) in given.items()
             },
+            [c for c, (before, _) in given.items() if before is not None and before.outstanding],
             allow_unproven=self._allow_unproven,
         )
         if isinstance(taken, Refused):
             return taken
-        self.rooms = taken.fleet
+        self.rooms = taken
         return Reserved(
             clusters=self._put(request, given),
             reservations=tuple(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from federation.capacity.cells import Residues, View, cells_left, residues_of
+from federation.capacity.cells import Residues, View, cells_left
 from federation.capacity.packing import Take, pack
 from federation.model.pools import sets
 from federation.model.pools.bounds import per_replica, upper_k
@@ -16,6 +16,7 @@ from federation.model.pools.sets import SetEstimate, sets_that_fit
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.resources import MAX_AMOUNT
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
+from tests.packed_nodes import residues_of
 
 RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")
 

@@ -11,17 +11,16 @@ from federation.capacity.assignments import PackingStep
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.reserve import (
     FleetRooms,
-    Promised,
     Refused,
     certificate_for,
     packable_c,
-    promise,
 )
 from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
+from tests.promising import asked_of, promises_of
 from tests.slow_packer import broken_promise
 
 REPORT = ReportId(1, 7)
@@ -71,22 +70,22 @@ def wanted(
 
 def asked(
     room: Room | None, *outstanding: Outstanding, allow_unproven: bool = False
-) -> Promised | Refused:
+) -> FleetRooms | Refused:
     """Ask one cluster, for the binding of what is asked for."""
     (binding,) = {each.binding for each in outstanding}
     fleet = FleetRooms.of([room])
-    return promise(fleet, ["member1"], binding, {0: outstanding}, allow_unproven=allow_unproven)
+    return asked_of(fleet, ["member1"], binding, {0: outstanding}, allow_unproven=allow_unproven)
 
 
-def taken(answer: Promised | Refused) -> Room:
-    assert isinstance(answer, Promised)
-    room = answer.fleet.rooms[0]
+def taken(answer: FleetRooms | Refused) -> Room:
+    assert isinstance(answer, FleetRooms)
+    room = answer.rooms[0]
     assert room is not None
     assert broken_promise(room.pools, room.holdings) == ""
     return room
 
 
-def why(answer: Promised | Refused) -> str:
+def why(answer: FleetRooms | Refused) -> str:
     assert isinstance(answer, Refused)
     return answer.reasons["member1"]
 
@@ -94,8 +93,8 @@ def why(answer: Promised | Refused) -> str:
 def test_a_promise_names_its_report_and_shows_where_it_fits() -> None:
     room = Room.of(REPORT, pools((2, 25), (1, 40)))
     answer = asked(room, wanted(5))
-    assert isinstance(answer, Promised)
-    (promise,) = answer.promises
+    assert isinstance(answer, FleetRooms)
+    (promise,) = promises_of(answer, ["member1"], "web", [0])
     assert (promise.cluster, promise.report, promise.certificate) == ("member1", REPORT, CAREFUL)
     assert promise.holding.steps == (
         PackingStep(pool=0, free=(25, 10**6, 20), nodes=2, replicas=2),
@@ -107,7 +106,7 @@ def test_all_or_nothing_over_clusters() -> None:
     small, large = Room.of(REPORT, pools((1, 10))), Room.of(REPORT, pools((1, 90)))
     fleet = FleetRooms.of([large, small])
     asks = {0: (wanted(4),), 1: (wanted(4),)}
-    assert why(promise(fleet, ["large", "member1"], "web", asks)) == "1 of 4 replicas find room"
+    assert why(asked_of(fleet, ["large", "member1"], "web", asks)) == "1 of 4 replicas find room"
 
 
 def test_components_cannot_have_the_same_room() -> None:
@@ -229,8 +228,8 @@ def test_nothing_is_proven_of_a_cluster_without_pools() -> None:
     unproven = wanted(1, certificate=UNPROVEN)
     assert why(asked(None, unproven)) == "nothing shows whether there is room"
     answer = asked(None, unproven, allow_unproven=True)
-    assert isinstance(answer, Promised)
-    assert [(each.report, each.certificate) for each in answer.promises] == [(None, UNPROVEN)]
+    assert isinstance(answer, FleetRooms)
+    assert list(answer.rooms) == [None]
     assert packable_c(FleetRooms.of([None]), cpu(1), None, {}).tolist() == [0]
 
 
@@ -287,12 +286,13 @@ def test_what_many_decisions_promised_is_all_there_in_its_order() -> None:
         (one,) = outstanding = (wanted(1, amount=5 + number % 3, binding=f"web{number}"),)
         # One cluster has every promise, the others every second.
         asks = {0: outstanding, 1 + number % 2: outstanding}
-        answer = promise(fleet, names, one.binding, asks)
-        assert isinstance(answer, Promised)
-        assert [(each.cluster, each.holding.outstanding) for each in answer.promises] == [
+        answer = asked_of(fleet, names, one.binding, asks)
+        assert isinstance(answer, FleetRooms)
+        made = promises_of(answer, names, one.binding, asks)
+        assert [(each.cluster, each.holding.outstanding) for each in made] == [
             (names[position], one) for position in asks
         ]
-        fleet = answer.fleet
+        fleet = answer
         for position in asks:
             alone[position] = alone[position].with_one(one)
         if number == 50:
@@ -307,9 +307,9 @@ def test_what_many_decisions_promised_is_all_there_in_its_order() -> None:
         assert broken_promise(now.pools, now.holdings) == ""
     # Who holds something there already gets no more than what is asked for.
     for binding in ("web0", "web69"):
-        more = promise(fleet, names, binding, {0: (wanted(2, amount=5, binding=binding),)})
-        assert isinstance(more, Promised)
-        (room,) = more.fleet.rooms[:1]
+        more = asked_of(fleet, names, binding, {0: (wanted(2, amount=5, binding=binding),)})
+        assert isinstance(more, FleetRooms)
+        (room,) = more.rooms[:1]
         assert room is not None
         assert [each.outstanding.in_cells for each in room.holdings_of(binding)] == [2]
 
@@ -317,10 +317,10 @@ def test_what_many_decisions_promised_is_all_there_in_its_order() -> None:
 def test_the_next_that_asks_for_the_same_finds_as_much_less() -> None:
     fleet = FleetRooms.of([Room.of(REPORT, pools((4, 25), (3, 40))) for _ in range(2)])
     asks = {0: (wanted(3),), 1: (wanted(9),)}
-    answer = promise(fleet, ["a", "b"], "web", asks)
-    assert isinstance(answer, Promised)
+    answer = asked_of(fleet, ["a", "b"], "web", asks)
+    assert isinstance(answer, FleetRooms)
     assert packable_c(fleet, cpu(10), None, {}).tolist() == [20, 20]
-    assert packable_c(answer.fleet, cpu(10), None, {}).tolist() == [17, 11]
-    assert packable_c(answer.fleet, cpu(20), None, {}).tolist() == [
-        room.most(cpu(20), CAREFUL, 999) if room else 0 for room in answer.fleet.rooms
+    assert packable_c(answer, cpu(10), None, {}).tolist() == [17, 11]
+    assert packable_c(answer, cpu(20), None, {}).tolist() == [
+        room.most(cpu(20), CAREFUL, 999) if room else 0 for room in answer.rooms
     ]
