@@ -34,8 +34,9 @@ demo: ## A control plane and a fleet on this machine, to look at
 	@$(call INSTALL,demo)
 	@$(BIN)/federation demo
 
-bench: install ## The measurements
-	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python $$script || exit 1; done
+bench: install ## The measurements; QUICK=1 within a minute, FULL=1 for certainty
+	@for script in tests/benchmarks/bench_*.py; do \
+		$(BIN)/python $$script $(if $(QUICK),--quick) $(if $(FULL),--full) || exit 1; done
 
 accuracy: install ## How true estimates from pools are; FULL=--full for a million pairs
 	@$(BIN)/python -m tests.accuracy $(FULL)

@@ -23,8 +23,9 @@ import grpc.aio
 
 from estimator.karmada.estimator_pb2 import MaxAvailableReplicasRequest
 from estimator.karmada.estimator_pb2_grpc import EstimatorStub
+from tests.benchmarks.measuring import OPTIONS, arguments, chosen
 
-EVENTS = 20_000
+EVENTS = chosen(20_000, quick=500)
 SERVER = Path(__file__).with_name("big_cluster.py")
 
 
@@ -138,16 +139,16 @@ def measure(nodes: int, pods: int) -> None:
     with serving(nodes, pods) as url:
         first_answer(url)
     with serving(nodes, pods) as url:
-        subprocess.run([sys.executable, __file__, url], check=True)
+        subprocess.run([sys.executable, __file__, url, *OPTIONS], check=True)
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
-        asyncio.run(follow(sys.argv[1]))
+    if arguments():
+        asyncio.run(follow(arguments()[0]))
         return
     print("goals: 20,000 pods in 2 s CPU and 260 MiB, 100,000 in 8 s and 450 MiB, events 30 us;")
     print("first answer with 20,000 pods in 2 s CPU, all that the agent loads included")
-    for nodes, pods in ((5_000, 20_000), (5_000, 100_000)):
+    for nodes, pods in chosen(((5_000, 20_000), (5_000, 100_000)), quick=((200, 800),)):
         measure(nodes, pods)
 
 

@@ -43,7 +43,7 @@ from tests.benchmarks.measuring import arguments, chosen, cpu_seconds
 from tests.databases import connect
 from tests.e2e.servers import started
 
-AGENTS, SECONDS = chosen((1000, 60.0), quick=(200, 4.0))
+AGENTS, SECONDS = chosen((1000, 60.0), quick=(50, 2.0))
 ENROLLED_AT_ONCE = 32
 REPORT_EVERY = 10
 ALONE = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))

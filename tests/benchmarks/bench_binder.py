@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.benchmarks.measuring import OPTIONS, arguments, chosen, show
 from tests.binders import binder_at, cluster_of, pending
 from tests.kubeapi.documents import node
 from tests.kubeapi.resources import PODS
@@ -25,7 +26,7 @@ from tests.kubeapi.server import KubeApiServer
 from tests.kubeapi.state import Cluster
 
 NODES = 500
-WANTED = 2_000
+WANTED = chosen(2_000, quick=100)
 LEAST_PER_SECOND = 200.0
 
 
@@ -73,7 +74,7 @@ def serve(kubeconfig: Path) -> None:
 async def measure(kubeconfig: Path) -> tuple[float, float]:
     """Pods bound a second, and CPU seconds of the binder, which a busy machine does not change."""
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, __file__, str(kubeconfig)),
+        *(sys.executable, __file__, str(kubeconfig), *OPTIONS),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -89,16 +90,20 @@ async def measure(kubeconfig: Path) -> tuple[float, float]:
         await server.wait()
 
 
-def main() -> int:
+def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         per_second, cpu_seconds = asyncio.run(measure(Path(folder) / "kubeconfig"))
-    print(f"binder: {per_second:.0f} pods a second on {NODES} nodes (at least {LEAST_PER_SECOND}),")
-    print(f"        {cpu_seconds / WANTED * 1e3:.2f} ms of CPU each")
-    return 0 if per_second >= LEAST_PER_SECOND else 1
+    show(
+        f"binder, pods a second on {NODES} nodes",
+        f"{per_second:.0f}",
+        goal=f">= {LEAST_PER_SECOND:g}",
+        kept=per_second >= LEAST_PER_SECOND,
+    )
+    print(f"    {cpu_seconds / WANTED * 1e3:.2f} ms of CPU each")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        serve(Path(sys.argv[1]))
+    if arguments():
+        serve(Path(arguments()[0]))
     else:
-        sys.exit(main())
+        main()

@@ -5,10 +5,6 @@ Prints medians; must not judge them.
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-
 import numpy as np
 
 from estimator.binpack.arrays import NodeArrays, ReplicaRequest
@@ -20,6 +16,7 @@ from estimator.binpack.place import PlacementRequest, place
 from estimator.binpack.shape import ShapePoint
 from estimator.binpack.strategy import ResourceWeight, Strategy
 from estimator.binpack.volcano import VolcanoBinpack
+from tests.benchmarks.measuring import median_millis
 
 NODES = 5_000
 REPLICAS = 1_000
@@ -53,15 +50,6 @@ def nodes(*, alike: bool) -> NodeArrays:
             for name, amount in used.items()
         },
     )
-
-
-def median_millis(work: Callable[[], object], rounds: int = 15) -> float:
-    taken = []
-    for _ in range(rounds):
-        start = time.process_time()
-        work()
-        taken.append(time.process_time() - start)
-    return statistics.median(taken) * 1000
 
 
 def main() -> None:

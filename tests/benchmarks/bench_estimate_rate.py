@@ -34,6 +34,7 @@ from federation.v1.estimates_pb2 import (
 )
 from federation.v1.resource_pb2 import ReplicaRequirements
 from tests.benchmarks.bench_estimates import fleet
+from tests.benchmarks.measuring import chosen
 from tests.fleets import (
     MIXES,
     ClusterPlan,
@@ -44,7 +45,7 @@ from tests.fleets import (
 )
 
 CLUSTERS = 100
-ROUNDS = 7
+ROUNDS = chosen(7, quick=1)
 # So many agents report to one control plane in the mixed load.
 CLUSTERS_THAT_CHANGE = 300
 SHAPES_PROMISED = 500
@@ -171,7 +172,7 @@ async def measure() -> None:
     await print_rate("pools, shapes known", owner, pools, shapes=1000, first=20_000, known=True)
     name = "pools, shapes never seen (LB+, UB)"
     await print_rate(name, owner, pools, shapes=200, first=30_000)
-    for bindings in (0, 3000):
+    for bindings in chosen((0, 3000), quick=(0, 300)):
         print_after_changes(bindings)
 
 

@@ -5,8 +5,6 @@ Prints medians; must not judge them.
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -32,6 +30,7 @@ from federation.model.grades import (
 from federation.model.pod_request import ContainerRequest, PodResources, pod_request
 from federation.model.resources import CPU, EPHEMERAL_STORAGE, MAX_AMOUNT, MEMORY
 from federation.model.workload import ReplicaRequirements
+from tests.benchmarks.measuring import chosen, median_micros
 
 GIB = 1 << 30
 RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
@@ -80,18 +79,6 @@ def fleet(clusters: int, model: ResourceModel = DEFAULT_MODEL) -> list[ClusterSt
     return states
 
 
-def median_cpu_micros(call: Callable[[], object], *, rounds: int = 15, repeat: int = 50) -> float:
-    """Median over rounds of the CPU time of one call, in microseconds."""
-    call()
-    times = []
-    for _ in range(rounds):
-        start = time.process_time_ns()
-        for _ in range(repeat):
-            call()
-        times.append((time.process_time_ns() - start) / repeat / 1000)
-    return statistics.median(times)
-
-
 def print_estimates(clusters: int) -> None:
     states = fleet(clusters)
     capacity = FleetCapacity.of(states)
@@ -117,9 +104,9 @@ def print_estimates(clusters: int) -> None:
     rows["summary, 3 resources"] = estimate(capacity, WITH_STORAGE, Source.SUMMARY)
     rows["models, every cluster falls back"] = estimate(capacity, WITH_STORAGE, Source.MODELS)
     for name, call in rows.items():
-        print(f"{clusters:>6} clusters  {name:<34} {median_cpu_micros(call):>10.1f} us")
-    build = median_cpu_micros(lambda: FleetCapacity.of(states), rounds=3, repeat=1)
-    change = median_cpu_micros(lambda: capacity.with_clusters({0: states[0]}), rounds=5, repeat=5)
+        print(f"{clusters:>6} clusters  {name:<34} {median_micros(call, repeat=50):>10.1f} us")
+    build = median_micros(lambda: FleetCapacity.of(states), rounds=3)
+    change = median_micros(lambda: capacity.with_clusters({0: states[0]}), rounds=5, repeat=5)
     print(f"{clusters:>6} clusters  {'build the arrays':<34} {build:>10.1f} us")
     print(f"{clusters:>6} clusters  {'replace one cluster':<34} {change:>10.1f} us")
 
@@ -132,12 +119,12 @@ def print_pod_requests() -> None:
         ),
         init_containers=(ContainerRequest(requests={"cpu": "1"}),),
     )
-    micros = median_cpu_micros(lambda: pod_request(pod))
+    micros = median_micros(lambda: pod_request(pod), repeat=50)
     print(f"{'one pod request, 2 containers and 1 init container':<51} {micros:>10.1f} us")
 
 
 def main() -> None:
-    for clusters in (100, 1_000, 10_000):
+    for clusters in chosen((100, 1_000, 10_000), quick=(1_000,)):
         print_estimates(clusters)
     print_pod_requests()
 

@@ -1,8 +1,9 @@
 """Everything at once on one control plane: whether one kind of work keeps another from its turn.
 
-300 agents report, 20 callers watch, 5,000 bindings are outstanding; 100 estimates of shapes never
-seen before and 20 schedules a second come at their times, whatever became of those before. Then an
-agent floods, too. Prints how long calls take beside how long they take alone, and what stood still.
+300 agents report, 20 callers watch, 5,000 bindings of 500 shapes are outstanding; 100 estimates of
+shapes never seen before and 20 schedules a second come at their times, whatever became of those
+before. Then an agent floods, too. Prints how long calls take beside how long they take alone, and
+for how long the event loop stood still.
 
     bench_mixed.py [--quick | --full] [SECONDS]
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -24,6 +26,15 @@ from typing import Any
 
 import grpc
 
+from federation.codec.bindings import binding_to_message
+from federation.model.placement import (
+    Binding,
+    ClusterAffinity,
+    Placement,
+    ReplicaScheduling,
+    SchedulingType,
+)
+from federation.model.workload import ReplicaRequirements as RequestedReplica
 from federation.v1.clusters_pb2 import WatchClustersRequest
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from federation.v1.estimates_pb2 import EstimateReplicasRequest
@@ -39,7 +50,6 @@ from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.attack.agents import FLOOD_SECONDS as ATTACK_SECONDS
 from tests.attack.agents import flood_of_heartbeats
 from tests.attack.target import Target
-from tests.benchmarks.bench_decisions import SINGLE, binding
 from tests.benchmarks.measuring import (
     CORES,
     TELLING_STALLS,
@@ -53,20 +63,26 @@ from tests.benchmarks.measuring import (
 )
 from tests.benchmarks.members import (
     CALL_SECONDS,
+    REQUEST,
     UNSEEN,
     agents_there,
     beside,
+    cluster_name,
     federation,
 )
 from tests.chaos.members import CONNECTION_OF_ITS_OWN
 from tests.chaos.planes import Planes
+from tests.fleets import random_shapes
 
-AGENTS, WATCHERS = 300, 20
+AGENTS, WATCHERS = chosen((300, 20), quick=(50, 4))
 ESTIMATES_PER_SECOND, SCHEDULES_PER_SECOND = 100.0, 20.0
 OUTSTANDING, BATCH = chosen(5000, quick=500), 100
-SECONDS = chosen(60.0, quick=4.0, full=600.0)
+NAMES = [cluster_name(number) for number in range(AGENTS)]
+SHAPES = random_shapes(500, seed=1)
+SECONDS = chosen(60.0, quick=3.0, full=600.0)
 IDLE_CALLS = chosen(100, quick=20)
-FLOOD_SECONDS = chosen(30.0, quick=3.0, full=60.0)
+FLOOD_SECONDS = chosen(30.0, quick=2.0, full=60.0)
+FLOOD_BEFORE_SECONDS = chosen(5.0, quick=1.0)
 # As often as agents report at the pace that control planes tell by themselves.
 REPORT_SECONDS = 10.0
 SETTLE_SECONDS = chosen(2 * REPORT_SECONDS, quick=1.0)
@@ -103,6 +119,7 @@ class Caller:
         self._estimates: Any = EstimatesStub(channel)
         self._scheduling: Any = SchedulingStub(channel)
         self._numbers = count()
+        self._choices = random.Random(1)
 
     async def estimate(self) -> None:
         number = next(self._numbers)
@@ -111,18 +128,35 @@ class Caller:
         await self._call(self._estimates.EstimateReplicas, EstimateReplicasRequest(shapes=shapes))
 
     async def schedule(self) -> None:
-        asked = ScheduleRequest(binding=binding(next(self._numbers), SINGLE))
-        await self._call(self._scheduling.Schedule, asked)
+        made = self._binding("", REQUEST)
+        await self._call(self._scheduling.Schedule, ScheduleRequest(binding=made))
 
     async def promise(self, bindings: int) -> None:
         """So many whose pods no agent will see."""
         for start in range(0, bindings, BATCH):
             items = []
             for _ in range(min(BATCH, bindings - start)):
-                made = binding(next(self._numbers), SINGLE)
-                made.metadata.name = f"{UNSEEN}{made.metadata.name}"
+                made = self._binding(UNSEEN, self._choices.choice(SHAPES))
                 items.append(ScheduleBatchItem(binding=made))
             await self._call(self._scheduling.ScheduleBatch, ScheduleBatchRequest(items=items))
+
+    def _binding(self, prefix: str, request: Mapping[str, int]) -> Any:
+        """A few replicas in three clusters of its own."""
+        number = next(self._numbers)
+        names = self._choices.sample(NAMES, 3)
+        return binding_to_message(
+            Binding(
+                namespace="bench",
+                name=f"{prefix}{number}",
+                uid=f"uid-{number}",
+                replicas=6,
+                requirements=RequestedReplica(request=request),
+                placement=Placement(
+                    affinity=ClusterAffinity(cluster_names=tuple(sorted(names))),
+                    replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True),
+                ),
+            )
+        )
 
     async def _call(self, method: Any, request: Any) -> None:
         await method(request, metadata=self.metadata, timeout=CALL_SECONDS)
@@ -268,9 +302,9 @@ async def measure(planes: Planes, postgres: int, seconds: float) -> None:
             )
             compare(loaded, idle)
             show_stalls(plane.newest_lines(), MOST_STALL_MILLIS)
-            given = [endpoint, token, FLOOD_SECONDS + 5]
+            given = [endpoint, token, FLOOD_BEFORE_SECONDS + FLOOD_SECONDS]
             with beside("tests.benchmarks.bench_mixed", "--flood", given=given):
-                await asyncio.sleep(5)
+                await asyncio.sleep(FLOOD_BEFORE_SECONDS)
                 flooded = await together(caller, FLOOD_SECONDS, plane.pid, postgres)
             print("the same beside an agent that sends 4,000 heartbeats a second")
             compare_flooded(flooded, loaded)

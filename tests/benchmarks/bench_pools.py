@@ -6,8 +6,7 @@ Prints medians of CPU time; must not judge them.
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,24 +20,15 @@ from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.sets import sets_that_fit
 from federation.model.pools.values import NodeColumns, Pools
 from federation.model.workload import Component, ReplicaRequirements
+from tests.benchmarks.measuring import chosen, median_millis
 from tests.fleets import MIXES, ClusterPlan, PackingStrategy, node_columns, packed_clusters
 from tests.packed_nodes import residues_of
 
 GIB = 1 << 30
 BUDGET = 256
+NODES = chosen(5000, quick=300)
 SHAPE = ReplicaRequirements(request={"cpu": 700, "memory": 3 * GIB})
 ZONE = "topology.kubernetes.io/zone"
-
-
-def median_millis(call: Callable[[], object], *, rounds: int = 15) -> float:
-    """Median over rounds of the CPU time of one call."""
-    call()
-    times = []
-    for _ in range(rounds):
-        start = time.process_time_ns()
-        call()
-        times.append((time.process_time_ns() - start) / 1e6)
-    return statistics.median(times)
 
 
 def show(name: str, millis: float) -> None:
@@ -58,14 +48,17 @@ def clusters(size: int, fills: Sequence[float], zones: int) -> list[NodeColumns]
 
 
 def print_one_cluster() -> None:
-    every = clusters(5000, (0.7,), zones=0)
+    every = clusters(NODES, (0.7,), zones=0)
     partitions = [partition_nodes(nodes, BUDGET, ()).partition for nodes in every]
     builds = [median_millis(lambda n=nodes: build_pools(n, BUDGET), rounds=3) for nodes in every]
     refreshes = [
         median_millis(lambda n=nodes, p=partition: refresh_pools(n, p), rounds=5)
         for nodes, partition in zip(every, partitions, strict=True)
     ]
-    show(f"build {BUDGET} cells of 5,000 nodes, median of {len(every)}", statistics.median(builds))
+    show(
+        f"build {BUDGET} cells of {NODES:,} nodes, median of {len(every)}",
+        statistics.median(builds),
+    )
     show("  the slowest of them", max(builds))
     show("refresh them, median", statistics.median(refreshes))
     pools = build_pools(every[3], BUDGET)
@@ -108,7 +101,7 @@ def main() -> None:
     print_one_cluster()
     some = clusters(600, (0.5, 0.8), zones=3)
     pools = [build_pools(nodes, BUDGET, [ZONE]) for nodes in some]
-    for size in (100, 1_000):
+    for size in chosen((100, 1_000), quick=(100,)):
         print_fleet(pools, size)
 
 

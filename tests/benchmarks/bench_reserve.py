@@ -18,6 +18,7 @@ from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
+from tests.benchmarks.measuring import chosen
 
 GIB = 1 << 30
 REPORT = ReportId(1, 1)
@@ -25,8 +26,7 @@ CLUSTERS = 100
 CELLS = 64
 TARGETS = 5
 SHAPES = 6
-DECISIONS = 400
-REPEATS = 7
+DECISIONS, REPEATS = chosen((400, 7), quick=(120, 2))
 
 
 def pools(cells: int, seed: int) -> Pools:
@@ -78,7 +78,7 @@ def cpu_micros(call: Callable[[], object], *, runs: int) -> list[float]:
     """The CPU time of single calls, in microseconds."""
     call()
     times = []
-    for _ in range(runs):
+    for _ in range(chosen(runs, quick=min(runs, 3))):
         start = time.process_time_ns()
         call()
         times.append((time.process_time_ns() - start) / 1000)
@@ -197,7 +197,7 @@ def print_large_fleet(clusters: int) -> None:
 def main() -> None:
     print_decisions()
     print_rebuilding()
-    print_large_fleet(10_000)
+    print_large_fleet(chosen(10_000, quick=300))
 
 
 if __name__ == "__main__":

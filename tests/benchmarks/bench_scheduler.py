@@ -5,8 +5,6 @@ Prints medians; must not judge them.
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -30,6 +28,7 @@ from federation.scheduler.division.apportion import apportion
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.selection.regions import Region, choose_regions
 from federation.scheduler.selection.search import UNLIMITED, Level, SearchProblem, search
+from tests.benchmarks.measuring import median_millis
 
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
 REGION_THEN_CLUSTER = (
@@ -83,16 +82,6 @@ def binding(replicas: int, spread: tuple[SpreadConstraint, ...]) -> Binding:
 
 def by_position(position_k: IntArray) -> UintArray:
     return position_k.astype(np.uint64)
-
-
-def median_millis(work: Callable[[], object], rounds: int = 15) -> float:
-    work()
-    taken = []
-    for _ in range(rounds):
-        start = time.process_time_ns()
-        work()
-        taken.append(time.process_time_ns() - start)
-    return statistics.median(taken) / 1e6
 
 
 def report(what: str, work: Callable[[], object]) -> None:

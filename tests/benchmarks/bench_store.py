@@ -42,10 +42,11 @@ from federation.store.migrate import upgrade
 from federation.store.postgres import PostgresStore, PostgresTransaction
 from federation.store.reservations import packed_reservations
 from federation.store.reservations import reservations_of as read_all
+from tests.benchmarks.measuring import chosen
 from tests.decisions import make_decision
 
-DECISIONS = 500
-ROUNDS = 12
+DECISIONS = chosen(500, quick=50)
+ROUNDS = chosen(12, quick=2)
 FLEET = 100
 REQUIREMENTS = ReplicaRequirements(request={"cpu": 250, "memory": 2**30})
 NAMES = [f"member-{number:03}" for number in range(FLEET)]

@@ -10,11 +10,14 @@ import os
 import re
 import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 IS_QUICK, IS_FULL = "--quick" in sys.argv, "--full" in sys.argv
+# For a program of the same measurement.
+OPTIONS = [each for each in sys.argv[1:] if each.startswith("--")]
 CORES = os.cpu_count() or 1
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # With them a control plane says when its event loop was late.
@@ -56,6 +59,22 @@ def _stat(pid: int) -> Sequence[str]:
     except OSError:
         return ()
     return content.rpartition(")")[2].split()
+
+
+def median_micros(work: Callable[[], object], rounds: int = 15, repeat: int = 1) -> float:
+    """Of the CPU time of once doing it, when it has been done before."""
+    work()
+    taken = []
+    for _ in range(chosen(rounds, quick=min(rounds, 3))):
+        start = time.process_time_ns()
+        for _ in range(repeat):
+            work()
+        taken.append((time.process_time_ns() - start) / repeat / 1000)
+    return statistics.median(taken)
+
+
+def median_millis(work: Callable[[], object], rounds: int = 15) -> float:
+    return median_micros(work, rounds) / 1000
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -50,6 +50,7 @@ REQUEST = {"cpu": 10, "memory": 32 * MIB}
 # Pods of such bindings are never seen.
 UNSEEN = "unseen-"
 REPORT_SECONDS = 5.0
+DIAL_AGAIN_SECONDS = 1.0
 # Hung up agents stay known for the whole measurement.
 PATIENT = ("--heartbeat-seconds=3600",)
 CALL_SECONDS = 120.0
@@ -116,6 +117,13 @@ class Agent:
         self._saying = asyncio.Lock()
 
     async def live(self) -> None:
+        """Until it is ended; dials again when it is sent away, as many who dial at once are."""
+        while True:
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._converse()
+            await asyncio.sleep(random.uniform(0, DIAL_AGAIN_SECONDS))
+
+    async def _converse(self) -> None:
         async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
             stub: Any = AgentsStub(channel)
             call = stub.Connect(metadata=self._metadata)
