@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -26,11 +26,17 @@ from estimator.estimation.capacity import (
 )
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
-from estimator.nodes import Pod, WorkloadRef
+from estimator.nodes import Pod, PodState, WorkloadRef
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import Claimed
 from estimator.placing.place import MOST_ALLOCATED, beside, place_shares
-from estimator.placing.plans import NOT_FOLLOWED, ClaimedSnapshot, Plans, echoes_with
+from estimator.placing.plans import (
+    NOT_FOLLOWED,
+    ClaimedSnapshot,
+    PlaceableNodes,
+    Plans,
+    echoes_with,
+)
 from estimator.sight import CURRENT, Sight, Visibility
 from estimator.snapshot import Snapshot
 from federation.codec.echoes import fitting
@@ -41,13 +47,13 @@ from federation.model.cluster import (
     ReportedPools,
     ResourceSummary,
 )
-from federation.model.echoes import InterestUpdate, PodSighting, SightingState
+from federation.model.echoes import InterestUpdate
 from federation.model.errors import Unavailable
 from federation.model.grades import ResourceModel
 from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.pools.values import DEFAULT_BUDGET
 from federation.model.reported_pools import reported_pools
-from federation.model.shapes import Echo
+from federation.model.shapes import Echo, ReservationKey
 from federation.model.workload import NodeClaim
 
 UNGRADED: Final = ResourceModel()
@@ -180,7 +186,7 @@ class WatchedCluster:
     def look_for(self, update: InterestUpdate) -> Iterator[None]:
         yield from self._echoes.tell(update)
         if self.follows_claims:
-            yield from self._plans.look_for(update, self.cache.snapshot(), self._strategy)
+            yield from self._plans.look_for(update, self._placeable())
         if update.is_complete:
             self.told.set()
 
@@ -196,22 +202,21 @@ class WatchedCluster:
         snapshot = self.cache.snapshot()
         self.asked(share.requirements.node_claim for share in order.shares)
         if order.planned and self.follows_claims:
-            return self._plans.order(snapshot, order, now, self._strategy)
+            self._plans.keep(self._placeable())
+            return self._plans.order(self._placeable(), order, now)
         self._plans.give_up(order.binding_key)
         plan = place_shares(snapshot, self.claims, order, now, self._strategy)
         if order.planned and not plan.message:
             return replace(plan, message=NOT_FOLLOWED)
         return plan
 
+    def lost(self) -> Mapping[ReservationKey, str]:
+        """Promises by plan that nothing is left for, and why."""
+        return self._plans.lost
+
     def claimed_for(self, pod: IncomingPod, now: float) -> Claimed:
         """What is claimed for a pod, and what others have that are not on their nodes yet."""
-        self.claims.expire(now)
-        self.assumed.expire(now)
-        sighting = PodSighting(state=SightingState.UNBOUND, request=pod.amounts, origin=pod.origin)
-        promise = self._echoes.key_for(sighting)
-        own, others = self.claims.split(pod.namespace, pod.amounts, promise)
-        assumed = self.assumed.beside(others, self.cache.snapshot().table)
-        return Claimed(own=own, others=others, promise=promise, assumed=assumed)
+        return self._plans.claimed_for(pod, self._placeable(), now)
 
     def exact(self) -> ExactEstimates:
         self.view().check()
@@ -232,13 +237,21 @@ class WatchedCluster:
 
     def _standing(self) -> ClaimedSnapshot:
         """The cluster now, with claims taken for pods."""
+        placeable = self._placeable()
+        self._plans.keep(placeable, again=True)
+        return self._plans.standing(placeable)
+
+    def _placeable(self) -> PlaceableNodes:
         snapshot = self.cache.snapshot()
-        return self._plans.standing(snapshot, counted_nodes(snapshot, self._node_set))
+        counted_n = counted_nodes(snapshot, self._node_set)
+        return PlaceableNodes(snapshot=snapshot, counted_n=counted_n, strategy=self._strategy)
 
     def _settle(self, pod: Pod) -> None:
         self.claims.settle(pod, self._echoes.key_of(pod))
 
     def _follow(self, before: Pod | None, after: Pod | None) -> None:
+        if before is not None and before.state is PodState.BOUND:
+            self._plans.loosen(self._echoes.key_of(before))
         self._echoes.follow(before, after)
         self._label_use.follow(before, after)
         if after is not None:

@@ -17,6 +17,7 @@ from typing import Final
 
 from estimator.nodes import Pod
 from federation.model.shapes import ReservationKey
+from federation.model.workload import NodeClaim
 
 EXPIRY_SECONDS: Final = 600.0
 
@@ -25,7 +26,7 @@ EXPIRY_SECONDS: Final = 600.0
 class Claim:
     """Room for replicas of one shape on one node. ``request`` is without the pod slot.
 
-    ``promise`` is whose planned claim it is.
+    ``promise`` is whose planned claim it is, ``node_claim`` what else its pods ask of a node.
     """
 
     node: str
@@ -33,6 +34,7 @@ class Claim:
     request: Mapping[str, int]
     nonzero: Mapping[str, int]
     promise: ReservationKey | None = None
+    node_claim: NodeClaim | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +69,11 @@ class Claims:
         self, key: ReservationKey, claims: Iterable[Claim], expires_at: float = math.inf
     ) -> None:
         """Replace what a promise holds, for good unless it expires."""
-        self.version += 1
         held = tuple(replace(claim, promise=key) for claim in claims)
+        known = self._planned.get(key)
+        if (held, expires_at) == ((known.claims, known.expires_at) if known else ((), expires_at)):
+            return
+        self.version += 1
         if held:
             self._planned[key] = _ClaimsUntil(claims=held, expires_at=expires_at)
         else:
@@ -83,10 +88,14 @@ class Claims:
         """Those that hold anything."""
         return list(self._planned)
 
+    def expires_at(self, key: ReservationKey) -> float:
+        """When what the promise holds ends, unless it is said before what it is worth."""
+        held = self._planned.get(key)
+        return held.expires_at if held is not None else math.inf
+
     def is_provisional(self, key: ReservationKey) -> bool:
         """Whether what the promise holds would expire."""
-        held = self._planned.get(key)
-        return held is not None and held.expires_at < math.inf
+        return self.expires_at(key) < math.inf
 
     def expire(self, now: float) -> None:
         """Drop what nobody's pods have come for."""

@@ -5,7 +5,7 @@ Must not decide how many replicas the cluster gets: the control plane has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -23,6 +23,7 @@ from estimator.snapshot import Snapshot
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder, ShareOrder
 from federation.model.resources import CPU, MAX_AMOUNT, MEMORY, PODS
+from federation.model.workload import NodeClaim
 
 MOST_ALLOCATED: Final = MostAllocated(
     weights=(ResourceWeight(resource=CPU, weight=1), ResourceWeight(resource=MEMORY, weight=1))
@@ -69,8 +70,12 @@ def seat(
     taken: Sequence[Claim],
     shares: Sequence[ShareOrder],
     strategy: Strategy,
+    counted_n: BoolArray | None = None,
 ) -> list[Seating]:
-    """Nodes for share after share, on what pods, ``taken`` and the shares before it leave."""
+    """Nodes for share after share, on what pods, ``taken`` and the shares before it leave.
+
+    Among all nodes, or ``counted_n`` alone.
+    """
     rows = {node.name: row for row, node in enumerate(snapshot.table.nodes)}
     seatings: list[Seating] = []
     taken = list(taken)
@@ -78,9 +83,11 @@ def seat(
         arrays = arrays_beside(taken, snapshot, rows)
         request = ReplicaRequest.of(without_slots(share.requirements.request))
         feasible = feasible_n(snapshot.table, share.requirements.node_claim)
+        if counted_n is not None:
+            feasible &= counted_n
         demand = PlacementRequest(request=request, replicas=share.replicas)
         placement = place(arrays, demand, strategy, feasible)
-        claims = _claims(snapshot, placement, request)
+        claims = _claims(snapshot, placement, request, share.requirements.node_claim)
         taken += claims
         missing, why = share.replicas - placement.placed, ""
         if missing:
@@ -119,6 +126,40 @@ def arrays_beside(
     )
 
 
+def fitting(
+    snapshot: Snapshot,
+    claims: Iterable[Claim],
+    rows: Mapping[str, int],
+    counted_n: BoolArray | None = None,
+) -> list[Claim]:
+    """Of claim after claim the replicas that pods and the claims before it leave room for.
+
+    On all nodes, or on ``counted_n`` alone.
+    """
+    left: dict[tuple[int, str], int] = {}
+
+    def left_of(row: int, name: str) -> int:
+        if (row, name) not in left:
+            free = int(snapshot.allocatable_n(name)[row]) - int(snapshot.requested_n(name)[row])
+            left[row, name] = free
+        return left[row, name]
+
+    standing = []
+    for claim in claims:
+        row = rows.get(claim.node)
+        if row is None or (counted_n is not None and not counted_n[row]):
+            continue
+        asked = {**claim.request, PODS: 1}
+        fits = min(left_of(row, name) // amount for name, amount in asked.items())
+        replicas = max(0, min(fits, claim.replicas))
+        if not replicas:
+            continue
+        for name, amount in asked.items():
+            left[row, name] -= replicas * amount
+        standing.append(replace(claim, replicas=replicas))
+    return standing
+
+
 _Columns = TypeVar("_Columns", NodeArrays, Snapshot)
 
 
@@ -152,7 +193,12 @@ def _added(
     return added
 
 
-def _claims(snapshot: Snapshot, placement: NodePlacements, request: ReplicaRequest) -> list[Claim]:
+def _claims(
+    snapshot: Snapshot,
+    placement: NodePlacements,
+    request: ReplicaRequest,
+    node_claim: NodeClaim | None,
+) -> list[Claim]:
     amounts = without_slots(request.amounts)
     return [
         Claim(
@@ -160,6 +206,7 @@ def _claims(snapshot: Snapshot, placement: NodePlacements, request: ReplicaReque
             replicas=each.replicas,
             request=amounts,
             nonzero=request.nonzero_placed,
+            node_claim=node_claim,
         )
         for each in placement.nodes()
     ]

@@ -5,23 +5,36 @@ Must not be used where no placer follows claims. Belongs to the loop that owns t
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+
+import numpy as np
 
 from estimator.binpack.strategy import Strategy
 from estimator.cluster.assumed import AssumedPods
 from estimator.cluster.claims import EXPIRY_SECONDS, Claim, Claims, first_replicas
 from estimator.cluster.echoes import EchoCount
 from estimator.nodes import PodState
-from estimator.placing.place import arrays_beside, beside_assumed, seat
+from estimator.placing.incoming import IncomingPod
+from estimator.placing.judgement import Claimed
+from estimator.placing.place import (
+    Seating,
+    arrays_beside,
+    beside,
+    beside_assumed,
+    fitting,
+    seat,
+)
 from estimator.snapshot import Snapshot
 from federation.model.arrays import BoolArray
-from federation.model.echoes import InterestUpdate, SoughtShape
+from federation.model.echoes import InterestUpdate, PodSighting, SightingState, SoughtShape
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder, ShareOrder
 from federation.model.resources import PODS
 from federation.model.shapes import Echo, ReservationKey, request_shape
+from federation.model.workload import ReplicaRequirements
 
 NOT_FOLLOWED: Final = "nobody here follows claims"
 
@@ -34,19 +47,33 @@ class ClaimedSnapshot:
     replicas: Mapping[ReservationKey, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlaceableNodes:
+    """Nodes to claim room on: those that are counted as capacity, by the strategy's scores."""
+
+    snapshot: Snapshot
+    counted_n: BoolArray
+    strategy: Strategy
+
+
 class Plans:
-    """What is planned in one cluster."""
+    """What is planned in one cluster.
+
+    Every claim has room: one that loses it is moved to another node, and where there is none the
+    promise is ``lost``, which says why, until the control plane asks for it no more.
+    """
 
     def __init__(self, claims: Claims, echoes: EchoCount, assumed: AssumedPods) -> None:
+        self.lost: dict[ReservationKey, str] = {}
         self._claims = claims
         self._echoes = echoes
         self._assumed = assumed
         self._told: set[str] = set()
+        self._loosened: set[ReservationKey] = set()
+        self._kept: tuple[Snapshot, int] | None = None
         self._standing: tuple[Snapshot, int, ClaimedSnapshot] | None = None
 
-    def order(
-        self, snapshot: Snapshot, order: PlaceOrder, now: float, strategy: Strategy
-    ) -> NodePlan:
+    def order(self, placeable: PlaceableNodes, order: PlaceOrder, now: float) -> NodePlan:
         """Claim nodes for every replica that is not bound yet, or leave all claims as they were."""
         self._claims.expire(now)
         self._claims.release(order.binding_key)
@@ -60,13 +87,14 @@ class Plans:
             replace(share, replicas=share.replicas - sum(nodes.values()))
             for share, nodes in zip(order.shares, bound, strict=True)
         ]
-        seatings = seat(self._beside_assumed(snapshot, others), others, missing, strategy)
+        seatings = self._seated(placeable, others, missing)
         unplaced = sum(seating.unplaced for seating in seatings)
         if not unplaced:
             for key in before.keys() - set(keys):
                 self._claims.plan(key, ())
             for key, seating in zip(keys, seatings, strict=True):
                 self._claims.plan(key, seating.claims, now + EXPIRY_SECONDS)
+                self.lost.pop(key, None)
         return NodePlan(
             nodes=tuple(
                 node
@@ -75,18 +103,16 @@ class Plans:
             ),
             unplaced=unplaced,
             message="; ".join(seating.why for seating in seatings if seating.why),
-            strategy=strategy.name,
+            strategy=placeable.strategy.name,
             claimed=not unplaced,
         )
 
     def give_up(self, binding: str) -> None:
         """Nothing of the binding is planned any more."""
         for key in self._of_binding(binding):
-            self._claims.plan(key, ())
+            self._drop(key)
 
-    def look_for(
-        self, update: InterestUpdate, snapshot: Snapshot, strategy: Strategy
-    ) -> Iterator[None]:
+    def look_for(self, update: InterestUpdate, placeable: PlaceableNodes) -> Iterator[None]:
         """Claim what is promised by plan and not bound, and give up what is not; in steps.
 
         To be called when the update is counted. Of a large one nothing is done before its end.
@@ -94,50 +120,112 @@ class Plans:
         self._told.update(each.binding for each in update.interests)
         if not update.version:
             return
-        told, self._told = sorted(self._told), set()
-        for key in self._claims.promises():
+        told, self._told = self._told, set()
+        for key in (*self._claims.promises(), *self.lost):
             is_gone = self._echoes.interest(key.binding) is None
             is_told = update.whole or key.binding in update.removed
             if is_gone and (is_told or not self._claims.is_provisional(key)):
-                self._claims.plan(key, ())
-        for binding in told:
-            interest = self._echoes.interest(binding)
-            for sought in interest.shapes if interest is not None else ():
-                self._keep(ReservationKey(binding, sought.component, sought.shape), sought,
-                           snapshot, strategy)  # fmt: skip
+                self._drop(key)
+        for key, sought in self._largest_first(told, placeable.snapshot):
+            self._fill(key, sought, placeable)
             yield
 
-    def standing(self, snapshot: Snapshot, counted_n: BoolArray) -> ClaimedSnapshot:
-        """What claims leave; those count that are on counted nodes with room for them."""
-        known = self._standing
+    def claimed_for(self, pod: IncomingPod, placeable: PlaceableNodes, now: float) -> Claimed:
+        """What is claimed for a pod, and what others have that are not on their nodes yet.
+
+        Only claims that have room: others do not keep anybody from anything.
+        """
+        self._claims.expire(now)
+        self._assumed.expire(now)
+        self.keep(placeable)
+        sighting = PodSighting(state=SightingState.UNBOUND, request=pod.amounts, origin=pod.origin)
+        promise = self._echoes.key_for(sighting)
+        own, others = self._claims.split(pod.namespace, pod.amounts, promise)
+        loose = [claim for claim in others if claim.promise is None]
+        if loose:
+            planned = [claim for claim in self._claims.all() if claim.promise is not None]
+            rows = {node.name: row for row, node in enumerate(placeable.snapshot.table.nodes)}
+            others = [claim for claim in others if claim.promise is not None]
+            others += fitting(beside(placeable.snapshot, planned), loose, rows)
+        assumed = self._assumed.beside(others, placeable.snapshot.table)
+        return Claimed(own=own, others=others, promise=promise, assumed=assumed)
+
+    def loosen(self, key: ReservationKey | None) -> None:
+        """A pod that stood for the promise changes: another may have to come in its place."""
+        if key is not None and not self._claims.is_provisional(key):
+            self._loosened.add(key)
+
+    def keep(self, placeable: PlaceableNodes, *, again: bool = False) -> None:
+        """Give every claim room; promises that are lost are tried ``again``."""
+        loosened, self._loosened = self._loosened, set()
+        for key in loosened.union(self.lost if again else ()):
+            sought = self._sought(key)
+            if sought is not None:
+                self._fill(key, sought, placeable)
+        kept = self._kept
+        if kept is None or kept[0] is not placeable.snapshot or kept[1] != self._claims.version:
+            self._move_displaced(placeable)
+            self._kept = placeable.snapshot, self._claims.version
+
+    def _move_displaced(self, placeable: PlaceableNodes) -> None:
+        """What has no room where it is goes elsewhere; of a node's claims the first stay."""
+        held = {key: self._claims.planned(key) for key in self._claims.promises()}
+        claims = [claim for each in held.values() for claim in each]
+        rows = {node.name: row for row, node in enumerate(placeable.snapshot.table.nodes)}
+        if _all_fit(placeable, claims, rows):
+            return
+        standing: dict[ReservationKey | None, list[Claim]] = defaultdict(list)
+        for claim in fitting(placeable.snapshot, claims, rows, placeable.counted_n):
+            standing[claim.promise].append(claim)
+        displaced = {
+            key: missing
+            for key, before in held.items()
+            if (missing := _replicas(before) - _replicas(standing[key]))
+        }
+        until = {key: self._claims.expires_at(key) for key in displaced}
+        for key in displaced:
+            self._claims.plan(key, standing[key], until[key])
+        for key, missing in displaced.items():
+            sought = self._sought(key)
+            if until[key] == math.inf and sought is not None:
+                self._fill(key, sought, placeable)
+                continue
+            # Nobody has said yet what it is worth.
+            claim = held[key][0]
+            share = ShareOrder(
+                component=key.component,
+                replicas=missing,
+                requirements=ReplicaRequirements(
+                    request=claim.request, node_claim=claim.node_claim
+                ),
+            )
+            (seating,) = self._seated(placeable, list(self._claims.all()), [share])
+            self._claims.plan(key, (*standing[key], *seating.claims), until[key])
+
+    def standing(self, placeable: PlaceableNodes) -> ClaimedSnapshot:
+        """What claims leave, and how many replicas have one."""
+        known, snapshot = self._standing, placeable.snapshot
         if known is None or known[0] is not snapshot or known[1] != self._claims.version:
-            known = snapshot, self._claims.version, self._stand(snapshot, counted_n)
+            known = snapshot, self._claims.version, self._stand(snapshot)
             self._standing = known
         return known[2]
 
-    def _stand(self, snapshot: Snapshot, counted_n: BoolArray) -> ClaimedSnapshot:
+    def _stand(self, snapshot: Snapshot) -> ClaimedSnapshot:
         promises = self._claims.promises()
         if not promises:
             return ClaimedSnapshot(snapshot=snapshot, replicas={})
         rows = {node.name: row for row, node in enumerate(snapshot.table.nodes)}
-        free = _Free(snapshot)
-        standing: list[Claim] = []
-        replicas: Counter[ReservationKey] = Counter()
+        held = {key: self._claims.planned(key) for key in promises}
+        replicas = {key: _replicas(claims) for key, claims in held.items()}
         covered: Counter[str] = Counter()
         for key in promises:
-            for claim in self._claims.planned(key):
-                row = rows.get(claim.node)
-                if row is None or not counted_n[row]:
-                    continue
-                fitting = free.take(row, claim)
-                if fitting:
-                    standing.append(replace(claim, replicas=fitting))
-                    replicas[key] += fitting
             # Pods with a node kept for them do not wait for one.
             waiting = min(replicas[key], self._echoes.waiting(key))
             covered.update({name: amount * waiting for name, amount in key.shape})
             covered[PODS] += waiting
-        arrays = arrays_beside(standing, snapshot, rows)
+        arrays = arrays_beside(
+            [each for claims in held.values() for each in claims], snapshot, rows
+        )
         left = {name: amount - covered[name] for name, amount in snapshot.waiting.items()}
         return ClaimedSnapshot(
             snapshot=replace(
@@ -145,34 +233,69 @@ class Plans:
                 requested=arrays.requested,
                 waiting={name: amount for name, amount in left.items() if amount > 0},
             ),
-            replicas=+replicas,
+            replicas=replicas,
         )
 
-    def _keep(
-        self, key: ReservationKey, sought: SoughtShape, snapshot: Snapshot, strategy: Strategy
-    ) -> None:
+    def _fill(self, key: ReservationKey, sought: SoughtShape, placeable: PlaceableNodes) -> None:
+        """As many claims as replicas are promised by plan and have no pod on a node."""
         held = self._claims.planned(key)
         if sought.planned is None:
             # What was just claimed may be promised by plan in the next update.
-            if held and not self._claims.is_provisional(key):
-                self._claims.plan(key, ())
+            if not self._claims.is_provisional(key):
+                self._drop(key)
             return
         wanted = max(0, sought.planned.replicas - self._echoes.held(key))
-        missing = wanted - sum(claim.replicas for claim in held)
+        missing = wanted - _replicas(held)
+        self.lost.pop(key, None)
         if missing > 0:
             share = ShareOrder(
                 component=key.component,
                 replicas=missing,
                 requirements=sought.planned.requirements,
             )
-            others = list(self._claims.all())
-            (seating,) = seat(self._beside_assumed(snapshot, others), others, [share], strategy)
+            (seating,) = self._seated(placeable, list(self._claims.all()), [share])
             held += seating.claims
+            if seating.unplaced:
+                self.lost[key] = seating.why
         self._claims.plan(key, first_replicas(held, wanted))
 
-    def _beside_assumed(self, snapshot: Snapshot, claims: Sequence[Claim]) -> Snapshot:
-        """The snapshot with what may be on its way to nodes, beyond the claims, requested."""
-        return beside_assumed(snapshot, self._assumed.beside(claims, snapshot.table))
+    def _seated(
+        self, placeable: PlaceableNodes, claims: Sequence[Claim], shares: Sequence[ShareOrder]
+    ) -> list[Seating]:
+        """Nodes beside the claims, and beside what may be on its way."""
+        assumed = self._assumed.beside(claims, placeable.snapshot.table)
+        snapshot = beside_assumed(placeable.snapshot, assumed)
+        return seat(snapshot, claims, shares, placeable.strategy, placeable.counted_n)
+
+    def _drop(self, key: ReservationKey) -> None:
+        self._claims.plan(key, ())
+        self.lost.pop(key, None)
+
+    def _sought(self, key: ReservationKey) -> SoughtShape | None:
+        interest = self._echoes.interest(key.binding)
+        for sought in interest.shapes if interest is not None else ():
+            if (sought.component, sought.shape) == (key.component, key.shape):
+                return sought
+        return None
+
+    def _largest_first(
+        self, bindings: Iterable[str], snapshot: Snapshot
+    ) -> list[tuple[ReservationKey, SoughtShape]]:
+        """What they look for; of many claims made at once the large ones are harder to place."""
+        found = [
+            (ReservationKey(binding, sought.component, sought.shape), sought)
+            for binding in sorted(bindings)
+            if (interest := self._echoes.interest(binding)) is not None
+            for sought in interest.shapes
+        ]
+        totals = {name: int(column.sum()) for name, column in snapshot.table.allocatable.items()}
+
+        def size(key: ReservationKey) -> float:
+            return max(
+                (amount / max(totals.get(name, 0), 1) for name, amount in key.shape), default=0
+            )
+
+        return sorted(found, key=lambda each: size(each[0]), reverse=True)
 
     def _of_binding(self, binding: str) -> Collection[ReservationKey]:
         return [key for key in self._claims.promises() if key.binding == binding]
@@ -201,29 +324,20 @@ def echoes_with(echoes: Sequence[Echo], claimed: Mapping[ReservationKey, int]) -
     return tuple(by_key.values())
 
 
-class _Free:
-    """What pods, and the claims that were taken before, leave of nodes."""
+def _all_fit(placeable: PlaceableNodes, claims: Sequence[Claim], rows: Mapping[str, int]) -> bool:
+    """Whether all of them have room on counted nodes; False where that takes a closer look."""
+    if not all(claim.node in rows for claim in claims):
+        return False
+    row_m = np.array([rows[claim.node] for claim in claims], dtype=np.int64)
+    arrays = arrays_beside(claims, placeable.snapshot, rows)
+    return bool(placeable.counted_n[row_m].all()) and all(
+        bool((requested_n[row_m] <= arrays.allocatable_n(name)[row_m]).all())
+        for name, requested_n in arrays.requested.items()
+    )
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._left: dict[tuple[int, str], int] = {}
 
-    def take(self, row: int, claim: Claim) -> int:
-        """Take as many of the claim's replicas as fit; how many."""
-        asked = {**claim.request, PODS: 1}
-        left = {name: self._left_of(row, name) for name in asked}
-        fitting = min(left[name] // amount for name, amount in asked.items())
-        fitting = max(0, min(fitting, claim.replicas))
-        for name, amount in asked.items():
-            self._left[row, name] = left[name] - fitting * amount
-        return fitting
-
-    def _left_of(self, row: int, name: str) -> int:
-        known = self._left.get((row, name))
-        if known is not None:
-            return known
-        free_n = self._snapshot.allocatable_n(name), self._snapshot.requested_n(name)
-        return int(free_n[0][row]) - int(free_n[1][row])
+def _replicas(claims: Iterable[Claim]) -> int:
+    return sum(claim.replicas for claim in claims)
 
 
 def _key(binding: str, share: ShareOrder) -> ReservationKey:

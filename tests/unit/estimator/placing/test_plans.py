@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimator.agent import UNGRADED, WatchedCluster
-from estimator.cluster.claims import EXPIRY_SECONDS
+from estimator.cluster.claims import EXPIRY_SECONDS, Claim
 from estimator.estimation.capacity import NodeSet
 from estimator.nodes import Node, Pod, PodState
 from estimator.placing.plans import NOT_FOLLOWED
@@ -88,10 +88,18 @@ class World:
 
     @property
     def claimed(self) -> dict[str, int]:
+        # Looked at once a second, and before every answer.
+        self.member.totals()
         found: Counter[str] = Counter()
         for claim in self.member.claims.planned(KEY):
             found[claim.node] += claim.replicas
         return dict(found)
+
+    @property
+    def lost(self) -> str:
+        """Why the promise is not kept by plan; empty: it is."""
+        self.member.totals()
+        return self.member.lost().get(KEY, "")
 
     @property
     def echo(self) -> tuple[int, int]:
@@ -231,6 +239,64 @@ def test_a_claim_whose_room_went_away_is_not_echoed() -> None:
     world.put_node("a")
     world.member.cache.remove_pod("foreign")
     assert world.echo == (3, 0)
+
+
+def test_a_claim_whose_room_went_away_is_moved_to_another_node() -> None:
+    world = World("a")
+    world.tell(3)
+    world.put_node("b")
+    world.pod("foreign", "a", cpu=2000, owner=None)
+    assert (world.claimed, world.echo) == ({"a": 2, "b": 1}, (3, 0))
+    world.put_node("a", unschedulable=True)
+    assert (world.claimed, world.echo) == ({"b": 3}, (3, 0))
+    assert world.lost == ""
+
+
+def test_what_was_just_claimed_is_moved_too() -> None:
+    world = World("a")
+    world.order(3)
+    world.put_node("b")
+    world.pod("foreign", "a", cpu=2000, owner=None)
+    assert world.claimed == {"a": 2, "b": 1}
+    world.member.claims.expire(NOW + EXPIRY_SECONDS)
+    assert world.claimed == {}
+
+
+def test_a_claim_that_cannot_be_moved_is_lost_until_there_is_room_again() -> None:
+    world = World("a")
+    world.tell(3)
+    world.pod("foreign", "a", cpu=2000, owner=None)
+    assert (world.claimed, world.echo) == ({"a": 2}, (2, 0))
+    assert world.lost == "1 of 1 replicas found no node among 1: 1 short of cpu"
+    world.member.cache.remove_pod("foreign")
+    assert (world.claimed, world.lost) == ({"a": 3}, "")
+    world.pod("foreign", "a", cpu=4000, owner=None)
+    assert world.claimed == {}
+    world.tell(None, 2)
+    assert world.lost == ""
+
+
+def test_a_pod_that_goes_leaves_room_for_the_one_that_follows_it() -> None:
+    world = World("a", "b")
+    world.tell(2)
+    world.pod("p", "a")
+    world.pod("q", "b")
+    assert world.claimed == {}
+    world.member.cache.remove_pod("p")
+    assert (sum(world.claimed.values()), world.echo) == (1, (2, 0))
+
+
+def test_claims_without_room_keep_nobody_away() -> None:
+    """Of two cores one is left: of the two promises of one core each the first keeps it."""
+    world = World("a")
+    world.tell(2)
+    loose = Claim(node="a", replicas=2, request={CPU: 1000}, nonzero={})
+    world.member.claims.hold("other/db", [loose], NOW)
+    world.pod("foreign", "a", cpu=3000, owner=None)
+    own = incoming("p", {CPU: 1000}, namespace="shop", origin=PodOrigin.of({}, (WEB,)))
+    claimed = world.member.claimed_for(own, NOW)
+    assert [claim.replicas for claim in claimed.own] == [1]
+    assert claimed.others == []
 
 
 def test_room_that_is_claimed_waits_for_the_promises_pods_alone() -> None:
