@@ -52,6 +52,7 @@ from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.readiness import Readiness
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import Refreshing
+from federation.services.journal import ClusterChanged, ReportAdvanced
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.hearing import LoopWatch
 from federation.services.members.identity import Identity
@@ -166,7 +167,7 @@ class ControlPlane:
             ClusterSubject(self._fleet, cluster_events(self._clock)),
             watch_pace,
         )
-        self._fleet.observe(self._cluster_watches.changed)
+        self._fleet.observe(self._cluster_watches.changed, ReportAdvanced, ClusterChanged)
         self._readiness = Readiness(self._fleet, self._clock, self._cluster_watches.changed)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(interceptors=[Gate(self._identity)], options=GRPC_OPTIONS)
@@ -253,7 +254,8 @@ class ControlPlane:
             self._tasks.append(asyncio.create_task(keep_running(self._database.embedded)))
         await self._keep_admin_token()
         await self._following.load(grace_until=self._clock.now() + self._grace_seconds)
-        self._fleet.observe(Overcommitment(self._fleet).changed)
+        overcommitment = Overcommitment(self._fleet)
+        self._fleet.observe(overcommitment.changed, ReportAdvanced, ClusterChanged)
         self._fleet.observe(Refreshing(self._fleet, self._sessions, self._clock).changed)
         watch = LoopWatch(self._fleet, self._clock)
         self._tasks.append(asyncio.create_task(watch.keep_watching()))
@@ -448,7 +450,7 @@ class ControlPlane:
             self._clock,
             max_age_seconds=settings.max_stream_seconds,
         )
-        self._fleet.observe(upkeep.follow)
+        self._fleet.observe(upkeep.follow, ClusterChanged)
         interval_seconds = min(UPKEEP_SECONDS, settings.heartbeat_seconds)
         self._tasks.append(asyncio.create_task(upkeep.keep_up(interval_seconds)))
 

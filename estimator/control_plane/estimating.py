@@ -12,8 +12,7 @@ from typing import Final
 
 from estimator.agent import Agent
 from estimator.estimation.exact import ExactEstimates
-from federation.codec.components import read_components
-from federation.codec.requirements import read_requirements
+from federation.codec.requirements import read_components, read_requirements
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError
 from federation.model.workload import NodeClaim

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from federation.codec import ranges, texts
 from federation.codec.clusters import enablements_from_messages
-from federation.codec.components import component_messages
 from federation.codec.models import model_to_messages
-from federation.codec.requirements import requirements_to_message
+from federation.codec.requirements import component_messages, requirements_to_message
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations

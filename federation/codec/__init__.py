@@ -2,7 +2,6 @@
 
 - ``bindings``: resource bindings, from messages and back
 - ``clusters``: member clusters, from messages and back
-- ``components``: the components of a workload, from messages and back
 - ``counts``: how many of anything a request may hold: more than anybody means, and little enough
   to read
 - ``decisions``: decisions and their traces to messages

@@ -9,9 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from federation.codec import ranges, texts
-from federation.codec.components import component_messages, read_components
 from federation.codec.placements import placement_to_message, read_placement
-from federation.codec.requirements import read_requirements, requirements_to_message
+from federation.codec.requirements import (
+    component_messages,
+    read_components,
+    read_requirements,
+    requirements_to_message,
+)
 from federation.codec.strict import check_type_meta, refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations, joined

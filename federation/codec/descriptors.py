@@ -6,6 +6,7 @@ Must not know any message of fedsched.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -17,6 +18,7 @@ def fields_of(descriptor: Any) -> Sequence[FieldDescriptor]:
     return cast("Sequence[FieldDescriptor]", descriptor.fields)
 
 
+@cache
 def map_values(field: FieldDescriptor) -> FieldDescriptor | None:
     """The field that holds the values of a map; None when the field is no map."""
     entry = field.message_type
@@ -25,6 +27,7 @@ def map_values(field: FieldDescriptor) -> FieldDescriptor | None:
     return entry.fields_by_name["value"]
 
 
+@cache
 def inner_message(field: FieldDescriptor) -> Descriptor | None:
     """The message in a field, or in its items; None for scalars, maps and timestamps."""
     inner = field.message_type

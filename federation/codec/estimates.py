@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.codec import ranges
-from federation.codec.components import read_components
 from federation.codec.counts import refuse_too_many
-from federation.codec.requirements import read_requirements
+from federation.codec.requirements import read_components, read_requirements
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.codec.written import enum_word

@@ -1,11 +1,12 @@
-"""What one replica asks for, from messages and back.
+"""What one replica asks for, and the components of a workload, from messages and back.
 
-Must not read pod templates: ``federation.codec.pods`` does.
+Must not read pod templates: ``federation.codec.pods`` does. Must not know bindings: questions about
+sets of components have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from federation.codec import ranges, selectors, texts
@@ -13,7 +14,7 @@ from federation.codec.remembered import Remembered
 from federation.codec.violations import Violations, joined
 from federation.model.errors import InvalidRequest
 from federation.model.resources import amounts_of, format_amount
-from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.model.workload import Component, NodeClaim, ReplicaRequirements
 from federation.v1 import resource_pb2
 
 
@@ -106,3 +107,41 @@ def _node_claim_message(claim: NodeClaim) -> resource_pb2.NodeClaim:
                 match_fields=selectors.requirement_messages(term.match_fields),
             )
     return message
+
+
+def read_components(
+    messages: Sequence[resource_pb2.Component], path: str, found: Violations
+) -> tuple[Component, ...]:
+    """The components; each needs a name of its own."""
+    if not messages:
+        return ()
+    components = tuple(
+        _COMPONENTS.read(message, f"{path}[{position}]", found)
+        for position, message in enumerate(messages)
+    )
+    ranges.distinct((each.name for each in components), path, found, field=".name")
+    return components
+
+
+def _read_component(message: resource_pb2.Component, path: str, found: Violations) -> Component:
+    return Component(
+        name=ranges.required(message.name, f"{path}.name", found),
+        replicas=ranges.replicas(message.replicas, f"{path}.replicas", found),
+        requirements=read_requirements(
+            message.replica_requirements, f"{path}.replicaRequirements", found
+        ),
+    )
+
+
+_COMPONENTS: Final = Remembered(_read_component)
+
+
+def component_messages(components: Iterable[Component]) -> list[resource_pb2.Component]:
+    return [
+        resource_pb2.Component(
+            name=component.name,
+            replicas=component.replicas,
+            replica_requirements=requirements_to_message(component.requirements),
+        )
+        for component in components
+    ]

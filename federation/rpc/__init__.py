@@ -8,15 +8,12 @@ Must not decide anything: a servicer reads a message, calls one service and writ
   ones are read in a thread
 - ``clusters``: clusters: joining, reading, changing what people say about them
 - ``estimates``: estimates: how many replicas of each shape fit in each cluster, packed
-- ``failures``: failures of scheduler plugins: told to the caller in a line, and to the log with
-  their stack
 - ``interceptors``: what every call passes first: who calls, whether that is allowed, its
   deadline, its errors
 - ``joining``: the one command that joins a cluster, with everything an agent must know to trust
   us
 - ``large_requests``: requests of many bytes: decoded one at a time, with time for everybody else
   in between
-- ``once``: idempotency keys: which requests are the same one, asked again by the same caller
 - ``pages``: pages of lists: their size, and the opaque token that leads to the next one
 - ``peers``: peers: questions that another control plane asks an agent of ours
 - ``placing``: asking agents for nodes after a commit: beside the answer or behind it, and never

@@ -13,12 +13,10 @@ from typing import TypeVar
 from federation.codec.decisions import put_decision
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, InvalidRequest, PluginFailed
-from federation.rpc.bindings import read_binding, read_off_loop, warn_of_unread
-from federation.rpc.failures import log_plugin_failure
+from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
 from federation.rpc.interceptors import caller
-from federation.rpc.once import once_of
 from federation.rpc.placing import NodePlacing
-from federation.rpc.status import shortened
+from federation.rpc.status import log_plugin_failure, shortened
 from federation.services.scheduling.bindings import BatchItem, Scheduling, schedule_batch
 from federation.services.values import Scheduled
 from federation.v1 import scheduling_pb2 as messages

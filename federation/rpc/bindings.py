@@ -1,12 +1,16 @@
 """Bindings out of requests: of a size that is kept, and sound by themselves; large ones are read
 in a thread.
 
-Must not know what will be done with them.
+Idempotency keys: which requests are the same one, asked again by the same caller.
+
+Must not know what will be done with them, nor remember anything: the use cases do.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from copy import deepcopy
 from typing import TypeVar
 
 from federation.codec.bindings import binding_from_message
@@ -17,10 +21,13 @@ from federation.codec.violations import Violations
 from federation.model.placement import Binding
 from federation.rpc.large_requests import is_large_request
 from federation.services.threads import DECODING
+from federation.services.values import Once
 from federation.v1 import resource_pb2, scheduling_pb2
 
 # What Kubernetes keeps; an answer holds 4 MiB, the decision included.
 MAX_BINDING_BYTES = 1536 * 1024
+MAX_KEY_CHARACTERS = 128
+
 M = TypeVar("M")
 T = TypeVar("T")
 
@@ -49,3 +56,26 @@ async def read_off_loop(message: M, read: Callable[[M], T]) -> T:
     if is_large_request():
         return await DECODING.run(read, message)
     return read(message)
+
+
+def once_of(
+    request: scheduling_pb2.ScheduleRequest | scheduling_pb2.ScheduleBatchItem,
+    caller: str,
+    found: Violations,
+) -> Once | None:
+    """None without a key. What is compared is the whole request but for the field of the key."""
+    key = request.idempotency_key
+    if not key:
+        return None
+    if len(key) > MAX_KEY_CHARACTERS or not key.isprintable() or not key.strip():
+        rule = f"must be at most {MAX_KEY_CHARACTERS} printable characters, not only blanks"
+        found.add("idempotencyKey", rule)
+        return None
+    body = deepcopy(request)
+    body.ClearField("idempotency_key")
+    return Once(
+        caller=caller,
+        key=key,
+        # Maps have no order on the wire; sorted by key the same request gives the same bytes.
+        body_hash=hashlib.sha256(body.SerializeToString(deterministic=True)).digest(),
+    )

@@ -38,11 +38,12 @@ from federation.model.errors import (
     InvalidRequest,
     LimitExceeded,
     PermissionRefused,
+    PluginFailed,
     Unauthenticated,
     Unavailable,
 )
 from federation.rpc.large_requests import LARGE_BYTES, LargeRequests, Undecoded
-from federation.rpc.status import status_of
+from federation.rpc.status import log_plugin_failure, status_of
 from federation.rpc.strangers import Strangers
 from federation.services.members.identity import Identity
 from federation.services.values import Principal, PrincipalKind
@@ -416,6 +417,8 @@ async def relay(behaviour: Any, request: Any, context: Context) -> None:
 
 def answer_to(error: Exception, method: str) -> Any:
     """The status that a call ends with for an error; what nobody expected is logged, not told."""
+    if isinstance(error, PluginFailed):
+        log_plugin_failure(error)
     if isinstance(error, FederationError) and type(error) is not FederationError:
         return status_of(error)
     error_id = secrets.token_hex(6)

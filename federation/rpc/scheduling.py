@@ -17,10 +17,8 @@ from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, BindingName
 from federation.rpc.batches import scheduled_batch
-from federation.rpc.bindings import read_binding, read_off_loop, warn_of_unread
-from federation.rpc.failures import plugin_failures_logged
+from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
 from federation.rpc.interceptors import Context, caller, seconds_left
-from federation.rpc.once import once_of
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed
@@ -161,12 +159,11 @@ class SchedulingServicer(Servicer):
     async def _preview(self, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
         if request.preview_token:
             raise InvalidRequest.of("previewToken", "cannot be combined with preview")
-        with plugin_failures_logged():
-            previewed = await self._previews.preview(
-                await read_off_loop(request.binding, read_binding),
-                adopt=request.adopt,
-                wait=_wait(request),
-            )
+        previewed = await self._previews.preview(
+            await read_off_loop(request.binding, read_binding),
+            adopt=request.adopt,
+            wait=_wait(request),
+        )
         expires_at = previewed.expires_at
         response = messages.ScheduleResponse(
             decision=await _with_trace(previewed.record),
@@ -183,13 +180,12 @@ class SchedulingServicer(Servicer):
             given = request.HasField("binding")
             binding = await read_off_loop(request.binding, read_binding) if given else None
             return await self._previews.commit(request.preview_token, binding)
-        with plugin_failures_logged():
-            return await self._scheduling.schedule(
-                await read_off_loop(request.binding, read_binding),
-                adopt=request.adopt,
-                wait=_wait(request),
-                once=once,
-            )
+        return await self._scheduling.schedule(
+            await read_off_loop(request.binding, read_binding),
+            adopt=request.adopt,
+            wait=_wait(request),
+            once=once,
+        )
 
     async def _with_nodes(
         self, scheduled: Scheduled, binding: Binding, node_seconds: float, context: Context

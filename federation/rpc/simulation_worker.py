@@ -17,10 +17,9 @@ from typing import BinaryIO, Final
 
 from federation.codec.decisions import decision_to_message
 from federation.codec.simulations import check_price, simulation_from_message
-from federation.model.errors import FederationError, InvalidRequest, LimitExceeded
+from federation.model.errors import FederationError, InvalidRequest, LimitExceeded, PluginFailed
 from federation.rpc.bindings import warn_of_unread
-from federation.rpc.failures import plugin_failures_logged
-from federation.rpc.status import wire_status_of
+from federation.rpc.status import log_plugin_failure, wire_status_of
 from federation.runtime.logs import configure_logging
 from federation.runtime.settings import LogFormat, LogLevel
 from federation.scheduler.plugins.profile import Profiles
@@ -74,9 +73,10 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
     """The response's bytes, or those of the status that the call ends with."""
     (now,) = NOW.unpack_from(question)
     try:
-        with plugin_failures_logged():
-            body = _simulated(question[NOW.size :], setup, now).SerializeToString()
+        body = _simulated(question[NOW.size :], setup, now).SerializeToString()
     except FederationError as error:
+        if isinstance(error, PluginFailed):
+            log_plugin_failure(error)
         if isinstance(error.__cause__, MemoryError):
             # It met a plugin, and is not the plugin's fault.
             raise error.__cause__ from error

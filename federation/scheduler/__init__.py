@@ -1,8 +1,6 @@
 """The replica-division scheduler: arrays in, a decision out.
 
 - ``affinity``: which clusters of a fleet a ClusterAffinity matches
-- ``cautions``: what people should know beside a decision: what had no effect, and what it rests
-  on
 - ``cycle``: one scheduling cycle: filter, score, select, divide, with everything recorded
 - ``decision``: the answer of a scheduling cycle
 - ``demand``: what a binding asks clusters to hold: replicas, whole component sets, or an object
@@ -12,8 +10,6 @@
 - ``plugins``: the plugins of a cycle: filters, scores, permits, and the profiles that name them
 - ``promisable``: how many more replicas can be promised in each cluster, as far as rooms can tell
 - ``reasons``: why a binding could not be scheduled, in words with numbers
-- ``recent``: what was worked out for the last few subjects, so that it is not worked out again
-  for equal ones
 - ``resolved_placement``: what a placement comes to on a fleet, worked out once for all bindings
   that ask the same
 - ``scarcity``: what is scarce where a binding finds too little room, in one clause

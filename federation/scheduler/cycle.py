@@ -15,16 +15,16 @@ Must not reserve, store or wait: it turns values into a Decision and nothing els
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray, filled, read_only
-from federation.model.estimate import Estimates
-from federation.model.placement import Binding
+from federation.model.estimate import BLIND_UP_TO, Estimates, Source
+from federation.model.placement import Binding, PreemptionPolicy
 from federation.model.workload import TargetCluster
-from federation.scheduler.cautions import warnings_of
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.division.strategies import Division
@@ -58,6 +58,15 @@ from federation.scheduler.trace import (
 )
 
 _CAPACITY = Filter(name="Capacity", run=FILTERS["Capacity"])
+PRIORITY: Final = (
+    "spec.schedulePriority.priority orders bindings that are decided together; "
+    "nothing waits in a queue yet"
+)
+PREEMPTION: Final = "spec.preemptionPolicy has no effect: nothing is preempted yet"
+BLIND: Final = (
+    "the node selector and affinity were ignored in {clusters} clusters, "
+    "whose reports tell no nodes apart"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,7 +144,7 @@ def schedule(
         selection=best.selection,
         division=best.division,
         triggers=surroundings.triggers,
-        warnings=warnings_of(binding, availability),
+        warnings=tuple(_warnings(binding, availability)),
     )
     return _decision(demand, fleet, best, trace)
 
@@ -249,3 +258,17 @@ def _ending(
     placed = demand.units - division.missing
     outcome = Outcome.PARTIAL if demand.partial and placed else Outcome.UNSCHEDULABLE
     return outcome, f"{placed} replicas are available, {demand.units} wanted"
+
+
+def _warnings(binding: Binding, availability: Estimates) -> Iterator[str]:
+    """What people should know beside the decision: what had no effect, and what it rests on."""
+    if binding.priority:
+        yield PRIORITY
+    if binding.preemption_policy is not PreemptionPolicy.NEVER:
+        yield PREEMPTION
+    parts = [binding.requirements, *(each.requirements for each in binding.components)]
+    if any(each.chooses_nodes for each in parts):
+        source_c = availability.source_c
+        blind = int(np.count_nonzero((source_c > Source.NONE) & (source_c <= BLIND_UP_TO)))
+        if blind:
+            yield BLIND.format(clusters=blind)

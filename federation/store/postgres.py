@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cached_property
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction
@@ -36,22 +37,62 @@ logger = logging.getLogger(__name__)
 
 
 class PostgresTransaction:
-    """Implements ``ports.Transaction`` on one connection."""
+    """Implements ``ports.Transaction`` on one connection; makes what is asked for."""
 
     def __init__(self, connection: AsyncConnection) -> None:
-        self.credentials = CredentialStatements(connection)
-        self.clusters = ClusterStatements(connection)
-        self.reports = ReportStatements(connection)
-        self.bindings = BindingStatements(connection)
-        self.decisions = DecisionStatements(connection)
-        self.previews = PreviewStatements(connection)
-        self.journal = JournalStatements(connection)
-        self.reservations = ReservationStatements(connection)
-        self.requests = RequestStatements(connection)
-        self.duties = DutyStatements(connection)
-        self.presences = PresenceStatements(connection)
-        self.replicas = ReplicaStatements(connection)
-        self.histories = HistoryStatements(connection)
+        self._connection = connection
+
+    @cached_property
+    def credentials(self) -> CredentialStatements:
+        return CredentialStatements(self._connection)
+
+    @cached_property
+    def clusters(self) -> ClusterStatements:
+        return ClusterStatements(self._connection)
+
+    @cached_property
+    def reports(self) -> ReportStatements:
+        return ReportStatements(self._connection)
+
+    @cached_property
+    def bindings(self) -> BindingStatements:
+        return BindingStatements(self._connection)
+
+    @cached_property
+    def decisions(self) -> DecisionStatements:
+        return DecisionStatements(self._connection)
+
+    @cached_property
+    def previews(self) -> PreviewStatements:
+        return PreviewStatements(self._connection)
+
+    @cached_property
+    def journal(self) -> JournalStatements:
+        return JournalStatements(self._connection)
+
+    @cached_property
+    def reservations(self) -> ReservationStatements:
+        return ReservationStatements(self._connection)
+
+    @cached_property
+    def requests(self) -> RequestStatements:
+        return RequestStatements(self._connection)
+
+    @cached_property
+    def duties(self) -> DutyStatements:
+        return DutyStatements(self._connection)
+
+    @cached_property
+    def presences(self) -> PresenceStatements:
+        return PresenceStatements(self._connection)
+
+    @cached_property
+    def replicas(self) -> ReplicaStatements:
+        return ReplicaStatements(self._connection)
+
+    @cached_property
+    def histories(self) -> HistoryStatements:
+        return HistoryStatements(self._connection)
 
 
 class PostgresStore:

@@ -1,12 +1,12 @@
 """The fleet in memory, kept up with the journal.
 
 - ``histories``: whether the database is still the one whose history this control plane knows
-- ``holders``: whose pods stand for promises: the workloads and uids of the bindings that hold
-  something
 - ``journal_reader``: following the journal: what any control plane committed, applied to the
   fleet in memory
 - ``known_estimates``: estimates of shapes that were asked for before, as long as they are still
   true
+- ``known_rooms``: the rooms of clusters that changed since the last snapshot: made from what is
+  known of them
 - ``ledgers``: every cluster's ledger in memory, brought forward version by version, whoever told
   of it first
 - ``overcommitment``: says aloud when promises find no room any more in a cluster's newest report,

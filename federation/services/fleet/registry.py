@@ -6,23 +6,30 @@ snapshots may go to any thread.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import get_args
 
-from federation.capacity.cluster_room import ReportId, Room
+from federation.capacity.cluster_room import Room
 from federation.capacity.fleet_rooms import UnpackedRoom, packed_room
 from federation.capacity.ledger import ClusterLedger
 from federation.model.cluster import CapacityReport, Cluster, ClusterState
 from federation.model.echoes import Owner
 from federation.model.errors import NotFound
 from federation.model.grades import ResourceModel
-from federation.model.pools.values import Pools
-from federation.model.reported_pools import pools_of
 from federation.model.reservations import Reservation
-from federation.services.fleet.holders import Holders, by_cluster
 from federation.services.fleet.known_estimates import KnownEstimates
-from federation.services.fleet.ledgers import FIRST_VERSION, Given, Happening, Ledgers, Reported
+from federation.services.fleet.known_rooms import KnownRooms
+from federation.services.fleet.ledgers import (
+    FIRST_VERSION,
+    Given,
+    Happening,
+    Holders,
+    Ledgers,
+    Reported,
+    by_cluster,
+)
 from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot
 from federation.services.journal import (
     BindingChanged,
@@ -44,13 +51,6 @@ MOST_MOVED = 64
 ChangeObserver = Callable[[Change], None]
 
 
-class _Roomed(NamedTuple):
-    """A room, and the ledger whose outstanding it holds."""
-
-    ledger: ClusterLedger
-    room: Room
-
-
 class FleetOwner:
     """The clusters as last committed, with their newest reports, their promises and their agents.
 
@@ -66,15 +66,12 @@ class FleetOwner:
         self._modeling_enabled = modeling_enabled
         self._states: dict[str, ClusterState] = {}
         self._presences: dict[str, AgentPresence] = {}
-        self._pools: dict[str, Pools] = {}
         self._ledgers = Ledgers()
-        self._rooms: dict[str, _Roomed] = {}
+        self._rooms = KnownRooms()
         self._holders = Holders()
         self._model_observers: list[ModelObserver] = []
-        self._observers: list[ChangeObserver] = []
+        self._observers: dict[type[Change], list[ChangeObserver]] = defaultdict(list)
         self._changed: set[str] = set()
-        self._packed_anew: set[str] = set()
-        self._emptied: set[str] = set()
         self._snapshot = self._built_anew()
 
     async def load(self, *, grace_until: float) -> None:
@@ -128,12 +125,14 @@ class FleetOwner:
         """From now on tell ``observer`` of every cluster whose model in force changed."""
         self._model_observers.append(observer)
 
-    def observe(self, observer: ChangeObserver) -> None:
-        """From now on tell ``observer`` of every change after it was applied.
+    def observe(self, observer: ChangeObserver, *kinds: type[Change]) -> None:
+        """From now on tell ``observer`` of every change of these kinds (none: of any) after it was
+        applied.
 
         It may be told twice of one that makes no version of any ledger.
         """
-        self._observers.append(observer)
+        for kind in kinds or get_args(Change):
+            self._observers[kind].append(observer)
 
     @property
     def snapshot(self) -> FleetSnapshot:
@@ -256,8 +255,7 @@ class FleetOwner:
         """A cluster whose deletion is committed."""
         if self._states.pop(name, None) is not None:
             del self._presences[name]
-            self._pools.pop(name, None)
-            self._rooms.pop(name, None)
+            self._rooms.remove(name)
             self._holders.forget(self._ledgers.remove(name))
             self._changed.add(name)
 
@@ -322,7 +320,7 @@ class FleetOwner:
         names = {name for change in changes for name in change.clusters}
         if self._snapshot is not base or any(
             not self.has(name)
-            or name in self._packed_anew
+            or name in self._rooms.changed
             or self._ledgers.is_behind(name)
             or self.ledger(name) is not base.ledgers[base.positions[name]]
             for name in names
@@ -368,7 +366,8 @@ class FleetOwner:
         """What happened in a cluster because of this, in order."""
         told: list[Change] = []
         for each in self._ledgers.advance(name, version, happening):
-            self._mark_packed(name)
+            self._changed.add(name)
+            self._rooms.changed.add(name)
             if isinstance(each, Given):
                 self._note_holder(each.change)
                 told.append(each.change)
@@ -387,7 +386,7 @@ class FleetOwner:
     def _tell(self, changes: Iterable[Change]) -> None:
         """Each once, whatever number of clusters it was about."""
         for change in {id(each): each for each in changes}.values():
-            tell(self._observers, change)
+            tell(self._observers[type(change)], change)
 
     def _note_holder(self, change: BindingChanged) -> None:
         if self._ledgers.holds(change.key):
@@ -405,11 +404,8 @@ class FleetOwner:
 
     def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:
         """Its pools are kept as arrays, beside the report, and its echoes in the ledger."""
-        if report.pools is not None:
-            self._pools[name] = pools_of(report.pools)
-        else:
-            self._pools.pop(name, None)
-        self._empty_room(name)
+        self._rooms.put_pools(name, report.pools)
+        self._changed.add(name)
         bare = replace(report, pools=None, echoes=())
         as_of = received_at - report.picture_age_seconds
         self._put_state(name, replace(self._states[name], report=bare, as_of=as_of))
@@ -418,56 +414,36 @@ class FleetOwner:
         self._states[name] = state
         self._changed.add(name)
         if state.report is None:
-            self._pools.pop(name, None)
-            self._empty_room(name)
-
-    def _mark_packed(self, name: str) -> None:
-        """Something else is outstanding there."""
-        self._changed.add(name)
-        self._packed_anew.add(name)
+            self._rooms.put_pools(name, None)
 
     def _empty_room(self, name: str) -> None:
         """Everything outstanding there is to be packed again."""
-        self._rooms.pop(name, None)
-        self._emptied.add(name)
-        self._mark_packed(name)
+        self._changed.add(name)
+        self._rooms.empty(name)
 
     def _room(self, name: str) -> Room | None:
         """The cluster's room with all that is outstanding now."""
         known = self._known_room(name)
         if isinstance(known, UnpackedRoom):
             known = packed_room(known)
-            self._rooms[name] = _Roomed(self.ledger(name), known)
+            self._rooms.put(name, self.ledger(name), known)
         return known
 
     def _known_room(self, name: str) -> Room | UnpackedRoom | None:
-        """The cluster's room, to be packed where none is known that it can be made from."""
-        pools, report = self._pools.get(name), self._states[name].report
-        if pools is None or report is None:
+        report = self._states[name].report
+        if report is None:
             return None
         position = self._snapshot.positions.get(name)
-        if position is not None and name not in self._packed_anew:
-            return self._snapshot.rooms.rooms[position]
-        ledger, known = self.ledger(name), self._rooms.get(name)
-        if known is not None and known.ledger is ledger:
-            return known.room
-        before = known.room if known is not None else None
-        if before is None and position is not None and name not in self._emptied:
-            before = self._snapshot.rooms.rooms[position]
-        if before is None:
-            follows_claims = self._presences[name].placer is not Placer.NONE
-            report_id = ReportId(report.epoch, report.sequence)
-            return UnpackedRoom(report_id, pools, follows_claims, ledger.outstanding())
-        room = before.holding(ledger.outstanding())
-        self._rooms[name] = _Roomed(ledger, room)
-        return room
+        shown = None if position is None else self._snapshot.rooms.rooms[position]
+        follows_claims = self._presences[name].placer is not Placer.NONE
+        return self._rooms.room(
+            name, report, self.ledger(name), shown, follows_claims=follows_claims
+        )
 
     def _bring_up_to_date(self) -> None:
         self._snapshot = self._brought_up_to_date()
         self._changed.clear()
-        self._packed_anew.clear()
-        self._emptied.clear()
-        self._rooms.clear()
+        self._rooms.shown()
 
     def _brought_up_to_date(self) -> FleetSnapshot:
         positions = self._snapshot.positions
@@ -476,12 +452,12 @@ class FleetOwner:
         if len(left) + len(came) > MOST_MOVED:
             return self._built_anew()
         pictures = {
-            name: self._picture(name, is_packed_anew=name in self._packed_anew)
+            name: self._picture(name, is_packed_anew=name in self._rooms.changed)
             for name in self._changed
             if self.has(name)
         }
         moved = self._snapshot.after(left, {name: pictures[name] for name in came})
-        return moved.with_pictures(pictures, self._packed_anew & pictures.keys())
+        return moved.with_pictures(pictures, self._rooms.changed & pictures.keys())
 
     def _built_anew(self) -> FleetSnapshot:
         return FleetSnapshot.of(

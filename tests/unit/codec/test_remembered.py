@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from federation.codec import remembered
 from federation.codec.bindings import binding_from_message
-from federation.codec.components import read_components
 from federation.codec.placements import read_placement
 from federation.codec.remembered import Remembered
-from federation.codec.requirements import read_requirements
+from federation.codec.requirements import read_components, read_requirements
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding

@@ -6,7 +6,7 @@ import pytest
 
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest
-from federation.rpc.once import once_of
+from federation.rpc.bindings import once_of
 from federation.services.values import Once
 from federation.v1.resource_pb2 import ObjectMeta, ResourceBinding, ResourceBindingSpec
 from federation.v1.scheduling_pb2 import ScheduleBatchItem, ScheduleRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from federation.scheduler.recent import MOST_COMPARED, MOST_SUBJECTS, Recent
+from federation.scheduler.fleet import MOST_COMPARED, MOST_SUBJECTS, Recent
 
 
 def counted(made: list[str], answer: str) -> Callable[[], str]:
