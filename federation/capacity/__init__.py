@@ -38,6 +38,8 @@
 - ``simulated``: what the bindings of one simulation have taken, and what is left for the next
 - ``strict_bounds``: what strict promises rest on: how many replicas others can at most stand in
   the way of
+- ``stuck``: what promises that lost their room keep others from: the nodes that may yet become
+  their room
 - ``summary_estimates``: the levels every report can feed: totals of the cluster, and node counts
   by grade
 """

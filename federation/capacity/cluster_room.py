@@ -17,11 +17,13 @@ from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.room_packing import PackedCells, pack_groups
 from federation.capacity.strict_bounds import (
+    Contender,
     contender,
     contenders,
     strict_promises_hold,
     with_contender,
 )
+from federation.capacity.stuck import without_kept_nodes
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
@@ -88,7 +90,8 @@ class Room:
         """The room that a report's cells have beside what is outstanding, packed in its order.
 
         What is alike is packed as one. Where some finds no room, the largest go first: another
-        order may know better.
+        order may know better. What still finds none is stuck, and keeps others from the nodes that
+        may yet become its room.
         """
         kinds = PoolKinds().with_pools([pools], ())
         site = Site.of(report, pools, kinds, follows_claims=follows_claims)
@@ -100,7 +103,8 @@ class Room:
             return room
         largest_first = sorted(alike, key=lambda each: -_share(pools, each[0]))
         other = empty._with_groups(largest_first)
-        return min(room, other, key=lambda each: sum(h.unplaced for h in each.overcommitted))
+        best = min(room, other, key=Room.stuck)
+        return replace(best, left=without_kept_nodes(best.left, best.overcommitted, kinds))
 
     @property
     def report(self) -> ReportId:
@@ -172,10 +176,29 @@ class Room:
             return ()
         return tuple(each for each in self.held.every if each.is_broken)
 
+    def stuck(self, but_for: str | None = None) -> int:
+        """How many promised replicas find no room any more, those of a binding left out."""
+        return sum(
+            each.unplaced for each in self.overcommitted if each.outstanding.binding != but_for
+        )
+
     @property
     def holds_strict(self) -> bool:
         """Whether something strict is outstanding, which later promises must leave its room."""
         return self.held.is_strict
+
+    def contenders(self) -> list[Contender]:
+        """All that is outstanding; a strict promise that lost its room is strict no more."""
+        weakened = PromiseCertificate.CAREFUL
+        return contenders(
+            self.pools,
+            [
+                each.outstanding._replace(certificate=weakened)
+                if each.is_broken
+                else each.outstanding
+                for each in self.held.every
+            ],
+        )
 
     def can_tell(self, requirements: ReplicaRequirements) -> bool:
         """Whether the pools carry what the node claim names; else nothing can be packed."""
@@ -185,7 +208,7 @@ class Room:
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
     ) -> int:
         """The most replicas, up to ``limit``, that can be promised beside what is outstanding."""
-        if self.held.is_overcommitted or not self.can_tell(requirements):
+        if not self.can_tell(requirements):
             return 0
         verdict_p = self.kinds.verdicts(requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
@@ -201,7 +224,7 @@ class Room:
     def _strict_most(
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
     ) -> int:
-        others = contenders(self.pools, self.outstanding)
+        others = self.contenders()
         more = contender(
             self.pools,
             Outstanding(binding="", requirements=requirements, certificate=certificate, in_cells=0),

@@ -13,7 +13,7 @@ import numpy as np
 from federation.capacity.batch_packing import promised_together, shortage_text, simple_asks
 from federation.capacity.cluster_room import Room, certificate_for
 from federation.capacity.fleet_rooms import FleetRooms
-from federation.capacity.strict_bounds import contenders, strict_promises_hold
+from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.arrays import IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
@@ -141,9 +141,9 @@ def _promised(ask: _Ask, *, allow_unproven: bool) -> Room | str | None:
 
 def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | str:
     """The room with what the binding wants in place of what it had, or why it has none for that."""
-    if room.overcommitted:
-        return _overcommitted_text(room)
     made = room.without(ask.binding).with_all(each for each in ask.wanted if each not in grown)
+    if made.stuck(ask.binding) > room.stuck(ask.binding):
+        return "packed anew, others that were promised room would find none"
     for each in grown:
         if each.certificate is not PromiseCertificate.UNPROVEN:
             most = made.most(each.requirements, each.certificate, each.to_pack)
@@ -151,9 +151,7 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | s
                 return shortage_text(most, each)
         made = made.with_one(each)
     # What is credited needs no room of its own, but may come before its place is free.
-    if made.holds_strict and not strict_promises_hold(
-        made.pools, contenders(made.pools, made.outstanding)
-    ):
+    if made.holds_strict and not strict_promises_hold(made.pools, made.contenders()):
         return "strict promises would no longer be sure of their room"
     return made
 
@@ -171,7 +169,7 @@ def _confirmed(ask: _Ask, room: Room) -> Room:
         for each in room.outstanding
     ]
     made = room.repacked(each for each in kept if each is not None)
-    return room if made.overcommitted and not room.overcommitted else made
+    return room if made.stuck() > room.stuck() else made
 
 
 def _covers(before: Outstanding, wanted: Outstanding) -> bool:
@@ -184,8 +182,3 @@ def _covers(before: Outstanding, wanted: Outstanding) -> bool:
             or before.certificate is PromiseCertificate.STRICT
         )
     )
-
-
-def _overcommitted_text(room: Room) -> str:
-    without_room = sum(each.unplaced for each in room.overcommitted)
-    return f"the cluster is over-committed: {without_room} promised replicas find no room"

@@ -190,7 +190,7 @@ def _overcommitted_condition(replicas: int) -> resource_pb2.Condition:
         status="True",
         reason="PromisesWithoutRoom",
         message=f"{replicas} promised replicas find no room in the newest report: "
-        "nothing more is promised here until they do.",
+        "the nodes that may become theirs are promised to nobody else.",
     )
 
 

@@ -5,7 +5,8 @@ Pure. Must not promise anything: ``federation.capacity.reserve`` does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,6 +24,7 @@ from federation.scheduler.decision import Decision, Outcome
 
 NO_POOLS: Final = "the cluster reports no node pools, and nothing else proves that there is room"
 OVERCOMMITTED: Final = "the cluster is over-committed"
+_MOST_NAMED: Final = 3
 
 
 def requirements_of(binding: Binding) -> tuple[ReplicaRequirements, ...]:
@@ -47,6 +49,26 @@ def told_by_pools(
     return told_c, reasons
 
 
+def stuck_text(room: Room) -> str:
+    """Who lost the room that was promised, and how much of it."""
+    stuck = Counter[str]()
+    for each in room.overcommitted:
+        stuck[each.outstanding.binding] += each.unplaced
+    named = [f"{count} of {binding}" for binding, count in stuck.most_common(_MOST_NAMED)]
+    more = len(stuck) - len(named)
+    others = f" and {more} more bindings" if more else ""
+    return f"{OVERCOMMITTED}: promised replicas lost their room, {', '.join(named)}{others}"
+
+
+def stuck_notes(reasons: Mapping[int, str], names: Sequence[str]) -> dict[int, str]:
+    """Of the reasons of estimates, by position, those that tell of stuck promises."""
+    return {
+        position: f"{names[position]}: {why}"
+        for position, why in reasons.items()
+        if why.startswith(OVERCOMMITTED)
+    }
+
+
 def promisable(
     rooms: FleetRooms,
     binding: Binding,
@@ -68,7 +90,7 @@ def promisable(
     for position in rooms.special_c.nonzero()[0].tolist():
         room = rooms.rooms[position]
         if room is not None and room.overcommitted:
-            reasons[position] = OVERCOMMITTED
+            reasons[position] = stuck_text(room)
     return Estimates(
         replicas_c=most_c * told_c,
         source_c=told_c * np.int8(Source.POOLS),

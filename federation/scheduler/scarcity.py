@@ -7,7 +7,7 @@ for decisions that failed, and for no others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -29,7 +29,9 @@ from federation.scheduler.demand import Demand
 # How many more of a binding fit into each cluster.
 Estimating = Callable[[Binding], Estimates]
 
+NOBODY: Final[Mapping[int, str]] = {}
 _CAPACITY: Final = "Capacity"
+_MOST_NOTES: Final = 3
 _ANY_NODE: Final = NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),))
 
 
@@ -40,16 +42,19 @@ def with_scarcity(
     *,
     refused: Collection[int] = (),
     untold: Collection[int] = (),
+    stuck: Mapping[int, str] = NOBODY,
 ) -> Decision:
     """The decision with what is scarce in its reason, where it failed for want of room.
 
     ``refused`` are the clusters (positions) that had no room for their shares. Of those in
-    ``untold`` nothing is said.
+    ``untold`` nothing is said. ``stuck`` says by position whose promises lost their room there.
     """
     lacking_c = _lacking(decision, binding, refused)
     lacking_c[list(untold)] = 0
     text = _scarcity_text(replace(binding, clusters=()), lacking_c, estimating)
-    return replace(decision, reason=f"{decision.reason}; {text}") if text else decision
+    notes = [note for position, note in stuck.items() if lacking_c[position]]
+    clauses = [decision.reason, *([text] if text else []), *notes[:_MOST_NOTES]]
+    return replace(decision, reason="; ".join(clauses))
 
 
 def _lacking(decision: Decision, binding: Binding, refused: Collection[int]) -> IntArray:

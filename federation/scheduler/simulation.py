@@ -23,7 +23,7 @@ from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
-from federation.scheduler.promisable import OVERCOMMITTED, instead_where, without_room
+from federation.scheduler.promisable import instead_where, stuck_notes, without_room
 from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.simulated_rooms import SimulatedRooms
 from federation.scheduler.state import Surroundings
@@ -115,13 +115,13 @@ class Simulation:
                 decision, added_c = without_room(decision, reasons), {}
                 refused_c = {self._fleet.index[name] for name in reasons}
         if not decision.clusters:
-            overcommitted = [c for c, why in availability.reasons.items() if why == OVERCOMMITTED]
             decision = with_scarcity(
                 decision,
                 binding,
                 lambda other: self._availability(other, asked),
                 refused=refused_c,
-                untold=[*self._stated, *overcommitted],
+                untold=self._stated,
+                stuck=stuck_notes(availability.reasons, self._fleet.names),
             )
         if self._options.reserve or heeds_capacity:
             self._take(added_c, shape)

@@ -88,7 +88,8 @@ class SlowLedger:
     ) -> None:
         """A decision gave the binding this; ``named`` is the report it says it was packed into."""
         self._advance(version, binding)
-        before = {each.part: each for each in self.demands() if each.part[0] == binding}
+        were = self.demands()
+        before = {each.part: each for each in were if each.part[0] == binding}
         self._replace(binding, shares, adopted)
         demands = self.demands()
         grown = [
@@ -97,7 +98,7 @@ class SlowLedger:
             if each.part[0] == binding and not _covers(before.get(each.part), each)
         ]
         if grown:
-            self._check_grown(binding, demands, grown, before)
+            self._check_grown(binding, demands, grown, before, were)
         if named is not None and self.report is not None and named != self.report.report:
             self.violations.append(
                 f"{self.cluster}@{version}: {binding} names report {named}, not "
@@ -216,8 +217,12 @@ class SlowLedger:
         demands: Sequence[Demand],
         grown: Sequence[Demand],
         before: Mapping[Part, Demand],
+        were: Sequence[Demand],
     ) -> None:
-        """I1. Room that was given back meanwhile is looked at only when it is needed."""
+        """I1. Room that was given back meanwhile is looked at only when it is needed.
+
+        Where promises lost their room, no more may be without than were.
+        """
         self.checked += 1
         if self.nodes is not None:
             nodes = Counter(self.nodes)
@@ -229,7 +234,7 @@ class SlowLedger:
                 self.nodes = nodes
                 return
         self.nodes = self._packed(demands)
-        if self.nodes is None:
+        if self.nodes is None and self._stuck(demands) > self._room(were).stuck():
             self.violations.append(
                 f"{self.cluster}@{self.version}: with {binding} outstanding does not pack into "
                 f"{self.report.report if self.report else 'any report'}: {demands}"
@@ -249,6 +254,19 @@ class SlowLedger:
 
     def _witnessed(self, demands: Sequence[Demand]) -> Counter[Node] | None:
         """The product's own packing, if the replay of its steps finds nothing wrong with it."""
+        room = self._room(demands)
+        if room.overcommitted or broken_promise(room.pools, room.holdings):
+            return None
+        return nodes_of(room.filled)
+
+    def _stuck(self, demands: Sequence[Demand]) -> int:
+        """How many replicas find no room, by the replay of the product's own packing."""
+        room = self._room(demands)
+        told = broken_promise(room.pools, room.holdings)
+        return sum(each.replicas for each in demands) if told else room.stuck()
+
+    def _room(self, demands: Sequence[Demand]) -> Room:
+        """The newest report with everything packed by the product itself."""
         assert self.report is not None
         outstanding = [
             Outstanding(
@@ -260,10 +278,7 @@ class SlowLedger:
             )
             for each in demands
         ]
-        room = Room.of(self.report.report, self.report.pools, outstanding)
-        if room.overcommitted or broken_promise(self.report.pools, room.holdings):
-            return None
-        return nodes_of(room.filled)
+        return Room.of(self.report.report, self.report.pools, outstanding)
 
     def _place(
         self, nodes: Counter[Node], demands: Iterable[tuple[ReplicaRequirements, int]]

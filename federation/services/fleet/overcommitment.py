@@ -1,6 +1,6 @@
 """Says aloud when promises find no room any more in a cluster's newest report, and when they do.
 
-Must not do anything about it: such a cluster takes no new promise, and nothing is dropped.
+Must not do anything about it: rooms keep what may become theirs, and nothing is dropped.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.promisable import OVERCOMMITTED, without_room
+from federation.scheduler.promisable import stuck_notes, without_room
 from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
@@ -162,13 +162,12 @@ def _tell_scarcity(
     or in those that came into question.
     """
     positions, decision = working.snapshot.positions, attempt.verdict.decision
-    estimate_reasons = decision.trace.inputs.estimate_reasons
     decision = with_scarcity(
         decision,
         attempt.candidate,
         partial(working.availability, asked=asked),
         refused=[positions[name] for name in refused_in if name in positions],
-        untold=[position for position, why in estimate_reasons.items() if why == OVERCOMMITTED],
+        stuck=stuck_notes(decision.trace.inputs.estimate_reasons, working.snapshot.names),
     )
     attempt.verdict = replace(attempt.verdict, decision=decision)
     attempt.standing = _standing(attempt)

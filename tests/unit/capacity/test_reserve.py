@@ -19,7 +19,12 @@ from federation.model.cluster import Taint, TaintEffect
 from federation.model.placement import Certificate
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.workload import NodeClaim, ReplicaRequirements
+from federation.model.workload import (
+    NodeClaim,
+    ReplicaRequirements,
+    Toleration,
+    TolerationOperator,
+)
 from tests.promising import asked_of, promises_of
 from tests.slow_packer import broken_promise
 
@@ -132,7 +137,7 @@ def test_more_fits_of_a_smaller_shape_in_the_place_of_the_own_larger_one() -> No
     assert packable_c(FleetRooms.of([room]), cpu(10), None, own).tolist() == [10]
 
 
-def test_what_does_not_grow_is_confirmed_in_an_over_committed_cluster_and_more_is_not() -> None:
+def test_what_does_not_grow_is_confirmed_where_others_are_stuck() -> None:
     room = Room.of(REPORT, pools((1, 50)), [wanted(4), wanted(4, binding="other")])
     (short,) = room.overcommitted
     assert (short.outstanding.binding, short.unplaced) == ("other", 3)
@@ -140,10 +145,36 @@ def test_what_does_not_grow_is_confirmed_in_an_over_committed_cluster_and_more_i
     assert taken(asked(room, wanted(4))).outstanding == room.outstanding
     scaled_down = taken(asked(room, wanted(1)))
     assert scaled_down.overcommitted == ()
-    text = "the cluster is over-committed: 3 promised replicas find no room"
-    assert why(asked(room, wanted(5))) == text
-    assert why(asked(room, wanted(1, binding="new"))) == text
+    assert why(asked(room, wanted(6))) == "1 of 6 replicas find room"
+    assert why(asked(room, wanted(1, binding="new"))) == "0 of 1 replicas find room"
     assert packable_c(FleetRooms.of([room]), cpu(1), None, {}).tolist() == [0]
+
+
+def test_a_stuck_promise_keeps_one_node_and_leaves_the_others_open() -> None:
+    """It lost a node of 90; the node of 80 may be the first that comes free for it."""
+    room = Room.of(REPORT, pools((1, 80), (5, 40)), [wanted(1, 90, binding="large")])
+    assert room.stuck() == 1
+    assert room.most(cpu(10), CAREFUL, 99) == 20
+    made = taken(asked(room, wanted(20, binding="new")))
+    assert made.stuck() == 1
+    assert why(asked(made, wanted(1, binding="more"))) == "0 of 1 replicas find room"
+
+
+def test_a_stuck_promise_keeps_nothing_in_pools_that_it_may_not_use() -> None:
+    tainted = NodePool(taints=(Taint(key="dedicated", effect=TaintEffect.NO_SCHEDULE),))
+    room = Room.of(REPORT, pools((3, 40), pool=tainted), [wanted(1, 50)])
+    tolerates = NodeClaim(
+        tolerations=(Toleration(key="dedicated", operator=TolerationOperator.EXISTS),)
+    )
+    assert room.stuck() == 1
+    assert room.most(cpu(10, tolerates), CAREFUL, 99) == 12
+
+
+def test_a_strict_promise_that_lost_its_room_does_not_close_the_cluster() -> None:
+    room = Room.of(REPORT, pools((4, 40)), [wanted(1, 50, binding="db", certificate=STRICT)])
+    assert room.stuck() == 1
+    assert room.most(cpu(10), CAREFUL, 99) == 12
+    assert taken(asked(room, wanted(12))).stuck() == 1
 
 
 def test_another_order_is_tried_before_a_cluster_counts_as_over_committed() -> None:

@@ -200,6 +200,8 @@ async def test_a_cluster_that_lost_what_is_promised_takes_nothing_new(
     small = ReplicaRequirements(request={"cpu": 1})
     answer = await refused(scheduling, replace(only("a", 1), name="x", uid="", requirements=small))
     assert answer.record.decision.trace.inputs.available_c.tolist()[0] == 0
+    stuck = "a: the cluster is over-committed: promised replicas lost their room, 2 of shop/web"
+    assert answer.record.decision.reason.endswith(stuck)
     assert await held(store) == {"a": 5}
     # Less is not new.
     await apply(scheduling, only("a", 3))

@@ -176,7 +176,8 @@ def test_an_overcommitted_cluster_has_no_room_and_says_why(fleet: FleetOwner) ->
     small = replace(CORES, name="other", requirements=ReplicaRequirements(request={"cpu": 1}))
     found = working.availability(small, None)
     assert found.replicas_c.tolist()[0] == 0
-    assert found.reasons[0] == OVERCOMMITTED
+    lost = "promised replicas lost their room, 2 of shop/web"
+    assert found.reasons[0] == f"{OVERCOMMITTED}: {lost}"
     assert isinstance(taken(working, small, {"a": 1}), Refused)
     # The same again, or less, is nothing new.
     assert isinstance(taken(working, CORES, {"a": 6}), Reserved)
