@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
-from federation.model.errors import FederationError, PreconditionFailed, Unavailable
+from federation.model.errors import PreconditionFailed, Unavailable
 from federation.runtime.backoff import Backoff
 from federation.runtime.database_url import masked_url
 from federation.runtime.files import make_private_directory
 from federation.runtime.settings import LoadedSettings, Settings
+from federation.services.troubles import Trouble
 from federation.store.migrate import pending, upgrade
 
 FIRST_PAUSE_SECONDS = 0.1
@@ -92,15 +93,15 @@ def pending_migrations(database: Database, loaded: LoadedSettings) -> list[str]:
 
 async def keep_running(embedded: EmbeddedPostgres) -> None:
     """Start an embedded server again whenever it ended; runs until cancelled."""
+    trouble = Trouble(logger, "embedded database does not start")
     while True:
         await asyncio.sleep(WATCH_SECONDS)
-        if embedded.is_alive():
-            continue
         try:
-            await asyncio.to_thread(embedded.ensure_running)
-        except FederationError as error:
-            fields = {"reason": error.message}
-            logger.error("embedded database does not start", extra={"fields": fields})  # noqa: TRY400 - the reason is in it
+            if not embedded.is_alive():
+                await asyncio.to_thread(embedded.ensure_running)
+                trouble.over()
+        except Exception as error:  # noqa: BLE001 - told; nothing works before it runs
+            trouble.met(error)
             await asyncio.sleep(LONGEST_PAUSE_SECONDS)
 
 

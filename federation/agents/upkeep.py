@@ -18,7 +18,7 @@ from federation.agents.sessions import (
     goodbye,
     reconnect,
 )
-from federation.model.errors import FederationError, NotFound, Unauthenticated, Unavailable
+from federation.model.errors import NotFound, Unauthenticated, Unavailable
 from federation.services.journal import Change, ClusterChanged
 from federation.services.members.renewal import Renewal
 from federation.services.members.reports import Reporting
@@ -77,12 +77,8 @@ class Upkeep:
             try:
                 await self.look()
                 trouble.over()
-            except FederationError as error:
-                # The store is away: the next round sees to it.
+            except Exception as error:  # noqa: BLE001 - told; without rounds every agent is locked out one day
                 trouble.met(error)
-            except Exception:
-                # Without rounds every agent is locked out one day: they must go on.
-                logger.exception("streams not looked after")
 
     async def look(self) -> None:
         """One round. Raises Unavailable."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 
-from federation.model.errors import FederationError
+from federation.model.errors import LimitExceeded
 from federation.model.placement import Binding
 from federation.services.scheduling.agents import NodePlans
+from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 from federation.services.values import DecisionRecord, Scheduled
 
 MAX_RUNNING = 1000
@@ -26,6 +28,9 @@ class NodePlacing:
     def __init__(self, node_plans: NodePlans) -> None:
         self._node_plans = node_plans
         self._running: set[asyncio.Task[DecisionRecord]] = set()
+        often = partial(Trouble, logger, again_seconds=TOLD_AGAIN_SECONDS)
+        self._unasked = often("too many decisions wait for agents")
+        self._unplaced = often("node placement not stored")
 
     def start(
         self, record: DecisionRecord, binding: Binding, timeout_seconds: float
@@ -35,8 +40,7 @@ class NodePlacing:
         Without plans when too many wait already, or when they could not be stored.
         """
         if len(self._running) >= MAX_RUNNING:
-            fields = {"decision": record.id, "running": len(self._running)}
-            logger.warning("too many decisions wait for agents", extra={"fields": fields})
+            self._unasked.met(LimitExceeded(f"{MAX_RUNNING} wait already"), decision=record.id)
             unplaced = asyncio.get_running_loop().create_future()
             unplaced.set_result(record)
             return unplaced
@@ -61,11 +65,8 @@ class NodePlacing:
     ) -> DecisionRecord:
         try:
             return await self._node_plans.place(record, binding, timeout_seconds)
-        except FederationError as error:
-            fields = {"decision": record.id, "reason": error.message}
-            logger.warning("node placement not stored", extra={"fields": fields})
-        except Exception:
-            logger.exception("node placement failed", extra={"fields": {"decision": record.id}})
+        except Exception as error:  # noqa: BLE001 - told; the decision stands
+            self._unplaced.met(error, decision=record.id)
         return record
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from federation.model.errors import FederationError
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.troubles import Trouble
 
@@ -83,12 +82,8 @@ class Duties:
             try:
                 await self.do_round()
                 trouble.over()
-            except FederationError as error:
-                # The store is away, and with it all that there is to do.
+            except Exception as error:  # noqa: BLE001 - told; somebody has to go on asking for duties
                 trouble.met(error)
-            except Exception:
-                # Somebody has to go on asking for duties.
-                logger.exception("duties not held")
             await asyncio.sleep(self._lease_seconds / ROUNDS_PER_LEASE)
 
     async def do_round(self) -> None:
@@ -122,10 +117,8 @@ class Duties:
         try:
             await self._do(duty)
             self._troubles[duty.name].over()
-        except FederationError as error:
+        except Exception as error:  # noqa: BLE001 - told; the other duties are done
             self._troubles[duty.name].met(error)
-        except Exception:
-            logger.exception("duty not done", extra={"fields": {"duty": duty.name}})
 
     async def _do(self, duty: Duty) -> None:
         """Piece by piece, no longer than until the lease has to be renewed."""

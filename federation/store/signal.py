@@ -14,6 +14,7 @@ from contextlib import suppress
 import asyncpg
 
 from federation.runtime.backoff import Backoff
+from federation.services.troubles import Trouble
 from federation.store.engine import CONNECT_SECONDS, CONNECTION_ERRORS, driver_target
 from federation.store.lost_peers import notice_lost_server
 
@@ -60,14 +61,16 @@ class JournalSignal:
 
     async def _listen(self) -> None:
         backoff = Backoff(first_seconds=FIRST_PAUSE_SECONDS, cap_seconds=LONGEST_PAUSE_SECONDS)
+        trouble = Trouble(logger, "changes are not listened for")
         while True:
             try:
                 connection = await asyncpg.connect(**self._arguments)
-            except (*CONNECTION_ERRORS, TimeoutError) as error:
-                logger.debug("cannot listen for changes", extra={"reason": str(error)})
-            else:
                 backoff.reset()
                 await self._heed(connection)
+            except (*CONNECTION_ERRORS, TimeoutError) as error:
+                logger.debug("cannot listen for changes", extra={"reason": str(error)})
+            except Exception as error:  # noqa: BLE001 - told; others' changes would be heard of late
+                trouble.met(error)
             await asyncio.sleep(backoff.next_seconds())
 
     async def _heed(self, connection: asyncpg.Connection) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from federation.model.errors import FederationError, Unavailable
+from federation.model.errors import Unavailable
 from federation.runtime.backoff import Backoff
 from federation.services.bodies import NewerBody
 from federation.services.fleet.histories import WENT_BACK, Continuity
@@ -116,14 +116,9 @@ class Following:
         while True:
             try:
                 await self.follow()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - told; the fleet would be one of the past for ever
                 self._why_unread = str(error) if isinstance(error, NewerBody) else None
-                if isinstance(error, FederationError):
-                    # The store is away: what happens meanwhile is in the journal.
-                    trouble.met(error)
-                else:
-                    # Without it this control plane would decide on a fleet of the past for ever.
-                    logger.exception("the journal is not followed")
+                trouble.met(error)
                 await asyncio.sleep(backoff.next_seconds())
             else:
                 trouble.over()

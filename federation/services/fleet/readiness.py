@@ -13,6 +13,7 @@ from typing import Final
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change, ClusterChanged
 from federation.services.ports import Clock
+from federation.services.troubles import Trouble
 
 LOOK_SECONDS: Final = 1.0
 # So many are told of between other work of the loop.
@@ -32,12 +33,13 @@ class Readiness:
 
     async def keep_looking(self) -> None:
         """Until cancelled."""
+        trouble = Trouble(logger, "readiness not looked at")
         while True:
             try:
                 await self.look()
-            except Exception:
-                # Without it watchers would never hear of clusters that go stale.
-                logger.exception("readiness not looked at")
+                trouble.over()
+            except Exception as error:  # noqa: BLE001 - told; watchers have to hear of clusters that go stale
+                trouble.met(error)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 
 from federation.model.cluster import CapacityReport
-from federation.model.errors import FederationError
 from federation.model.shapes import ReservationKey
 from federation.runtime.backoff import Backoff
 from federation.services.fleet.registry import FleetOwner
@@ -53,7 +52,7 @@ class Finishing:
                 await self.write()
                 trouble.over()
                 backoff.reset()
-            except FederationError as error:
+            except Exception as error:  # noqa: BLE001 - told; without it what finished would count as outstanding
                 trouble.met(error)
             if self._wanted.is_set():
                 await asyncio.sleep(backoff.next_seconds())

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Clock
+from federation.services.troubles import Trouble
 
 TICK_SECONDS = 0.5
 # A loop that is late by less is busy, and hears all the same.
@@ -47,13 +48,17 @@ class LoopWatch:
         loop = asyncio.get_running_loop()
         is_fine = logger.isEnabledFor(logging.DEBUG)
         tick = FINE_TICK_SECONDS if is_fine else TICK_SECONDS
+        trouble = Trouble(logger, "agents not forgiven that the event loop stood still")
         while True:
             due, used = loop.time() + tick, time.thread_time()
             await asyncio.sleep(tick)
             late = loop.time() - due
             if is_fine and late > NOTED_SECONDS:
                 _note(late, time.thread_time() - used)
-            self.late_by(late)
+            try:
+                self.late_by(late)
+            except Exception as error:  # noqa: BLE001 - told; it has to go on watching
+                trouble.met(error)
 
     def late_by(self, seconds: float) -> None:
         """The loop went on that much later than it should have."""

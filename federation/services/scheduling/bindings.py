@@ -95,7 +95,7 @@ class Scheduling:
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None, place: int = 0
     ) -> asyncio.Future[Scheduled]:
         """What ``schedule`` awaits, for who waits for many; then ``learn`` of each. ``place`` is
-        its place among them.
+        its place among them, from 1.
 
         Raises InvalidRequest, PreconditionFailed (suspended) and LimitExceeded at once.
         """
@@ -220,7 +220,7 @@ def _submit(
                 adopt=item.adopt,
                 wait=item.wait,
                 once=item.once,
-                place=len(submitted),
+                place=len(submitted) + 1,
             )
         )
     except ITEM_ERRORS as error:

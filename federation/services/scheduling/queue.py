@@ -25,6 +25,9 @@ MAX_WAITING = 10_000
 LEAST_BATCH, MAX_BATCH = 16, 200
 # What a batch may take to decide, in CPU seconds: everybody in it waits for the whole.
 BATCH_SECONDS = 0.1
+# After an attempt that was alone so many batches are small while somebody asks for many at once:
+# the next one has little to wait for.
+SMALL_BATCHES = 20
 # After so many tries a request takes all locks first: then nobody can win against it.
 TRIES_WITHOUT_LOCKS = 3
 MAX_TRIES = 6
@@ -54,7 +57,7 @@ class Attempt:
     adopt: bool = False
     wait: bool = True
     once: Once | None = None
-    # How many of the same request go before it.
+    # Among those of the same request, from 1; 0: it is alone.
     place: int = 0
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     turn: int = 0
@@ -151,6 +154,7 @@ class DecisionQueue:
     def __init__(self) -> None:
         self._attempts: list[Attempt] = []
         self._turn = 0
+        self._batches_since_one_was_alone = SMALL_BATCHES
         self._seconds_each = BATCH_SECONDS / 10
 
     def add(self, attempt: Attempt) -> None:
@@ -158,6 +162,8 @@ class DecisionQueue:
         if len(self._attempts) >= MAX_WAITING:
             raise LimitExceeded("Too many bindings wait for a decision; try again later.")
         attempt.turn = self._turn + attempt.place
+        if not attempt.place:
+            self._batches_since_one_was_alone = 0
         self._attempts.append(attempt)
 
     def retry(self, attempts: Iterable[Attempt]) -> None:
@@ -195,6 +201,11 @@ class DecisionQueue:
                 return [attempt]
         in_time = int(BATCH_SECONDS / self._seconds_each)
         wanted = len(waiting) if every or on_their_way else len(waiting) // 2
+        if self._batches_since_one_was_alone < SMALL_BATCHES and any(
+            each.place for each in waiting
+        ):
+            wanted = LEAST_BATCH
+        self._batches_since_one_was_alone += 1
         room = min(MAX_BATCH, max(LEAST_BATCH, min(in_time, wanted)))
         batch: list[Attempt] = []
         left = []
@@ -207,5 +218,6 @@ class DecisionQueue:
             # What shares a mark stays in order, even behind one that is not taken.
             taken |= attempt.marks
         self._attempts = left
-        self._turn = max((attempt.turn for attempt in batch), default=self._turn)
+        # One that came later is before the rest of what asks for much, and never before all of it.
+        self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])
         return batch

@@ -252,11 +252,15 @@ class Watches(Generic[K, E]):
         while True:
             now = asyncio.get_running_loop().time()
             due = [each for each in self._watchers if each.is_due_at(now)]
-            if due:
-                await self._tell(due)
-                await asyncio.sleep(self._pace.interval_seconds)
-            else:
+            if not due:
                 await self._woken(now)
+                continue
+            try:
+                await self._tell(due)
+            except Exception as error:  # noqa: BLE001 - told to those who wait, who answer for it
+                for watcher in due:
+                    watcher.fail(error)
+            await asyncio.sleep(self._pace.interval_seconds)
 
     async def _woken(self, now: float) -> None:
         """By a change, by a watcher that waits again, or by a bookmark that is due."""
@@ -274,12 +278,7 @@ class Watches(Generic[K, E]):
         position = self.position
         taken = [(watcher, watcher.take()) for watcher in due]
         union = {key: change for _, changed in taken for key, change in changed.items()}
-        try:
-            events = await self._subject.events(union) if union else {}
-        except Exception as error:  # noqa: BLE001 - told to those who wait, who answer for it
-            for watcher in due:
-                watcher.fail(error)
-            return
+        events = await self._subject.events(union) if union else {}
         for watcher, changed in taken:
             if not watcher.pending_at_take:
                 watcher.version = max(watcher.version, position)

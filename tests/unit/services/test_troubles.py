@@ -27,3 +27,33 @@ def test_trouble_is_told_when_it_begins_changes_and_ends(caplog: pytest.LogCaptu
     ]
     told = [getattr(each, "fields", {}).get("why") for each in caplog.records]
     assert told == ["away", "full", None, "full"]
+
+
+def test_what_nobody_expected_is_told_once_with_its_stack(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    trouble = Trouble(logging.getLogger("test"), "nothing is done")
+    for number in range(3):
+        trouble.met(RuntimeError(f"number {number}"))
+    trouble.met(ValueError("another kind"))
+    assert [each.exc_info is not None for each in caplog.records] == [True, True]
+    assert [each.levelno for each in caplog.records] == [logging.ERROR, logging.ERROR]
+
+
+def test_what_happens_to_many_is_told_again_after_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 0.0
+    trouble = Trouble(
+        logging.getLogger("test"), "not stored", again_seconds=60.0, clock=lambda: now
+    )
+    for now in (0.0, 30.0, 59.0, 60.0, 61.0):
+        for why in ("away", "full"):
+            trouble.met(Unavailable(why), decision=f"at {now:g}")
+    told = [getattr(each, "fields", {}) for each in caplog.records]
+    assert [(each["why"], each["decision"]) for each in told] == [
+        ("away", "at 0"),
+        ("full", "at 0"),
+        ("away", "at 60"),
+        ("full", "at 60"),
+    ]

@@ -57,15 +57,40 @@ def test_half_of_many_are_taken_by_priority_then_in_the_order_they_came(
 def test_requests_take_turns(loop: asyncio.AbstractEventLoop) -> None:
     waiting = DecisionQueue()
     for number in range(100):
-        waiting.add(attempt(loop, f"bulk{number}", place=number))
+        waiting.add(attempt(loop, f"bulk{number}", place=number + 1))
     first = names(waiting)
     assert first == [f"bulk{number}" for number in range(len(first))]
     for name in ("web", "db"):
         waiting.add(attempt(loop, name))
     for number in range(100):
-        waiting.add(attempt(loop, f"other{number}", place=number))
+        waiting.add(attempt(loop, f"other{number}", place=number + 1))
     rest = len(first)
-    assert names(waiting)[:6] == ["web", "db", "other0", f"bulk{rest}", "other1", f"bulk{rest + 1}"]
+    second = names(waiting)
+    assert len(second) == rules.LEAST_BATCH
+    assert second[:6] == ["web", "db", f"bulk{rest}", "other0", f"bulk{rest + 1}", "other1"]
+
+
+def test_what_is_part_of_much_is_not_passed_over_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    waiting = DecisionQueue()
+    waiting.add(attempt(loop, "bulk", place=1))
+    waiting.add(attempt(loop, "bulk", place=2))
+    taken = list[str]()
+    for number in range(5):
+        for place in range(2 * rules.LEAST_BATCH):
+            waiting.add(attempt(loop, f"web{number}.{place}"))
+        taken += names(waiting)
+    assert taken.count("bulk") == 2
+
+
+def test_many_at_once_are_decided_together_when_nobody_else_asked_for_long(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    waiting = hundred_waiting(loop, 0.000001)
+    for number in range(1000):
+        waiting.add(attempt(loop, f"bulk{number}", place=number + 1))
+    sizes = [len(names(waiting)) for _ in range(rules.SMALL_BATCHES + 1)]
+    assert set(sizes[:-1]) == {rules.LEAST_BATCH}
+    assert sizes[-1] == rules.MAX_BATCH
 
 
 def test_all_are_taken_where_locks_are_dear(loop: asyncio.AbstractEventLoop) -> None:
