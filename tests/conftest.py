@@ -26,6 +26,15 @@ serial = itertools.count(1)
 examples.register_profiles()
 
 
+def pytest_configure() -> None:
+    """Lets Ctrl-C reach the programs that tests start.
+
+    A shell that runs the tests in the background has them ignore it, and they would pass that on.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if settings.get_current_profile_name() == examples.EXPLORE:
         examples.explore_further(items)

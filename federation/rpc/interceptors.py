@@ -78,6 +78,8 @@ BIG_METHODS = {
 LOOKUPS_AT_ONCE = 4
 # One in use, and others that end just now or broke unnoticed.
 STREAMS_PER_AGENT = 4
+# gRPC says of a deadline that has passed that up to a millisecond of it is left.
+ROUNDED_UP_SECONDS = 0.001
 # How often the caller of a stream is looked at again; mostly that is remembered.
 ADMITTED_SECONDS = 5.0
 
@@ -297,7 +299,7 @@ class Guard:
 
 def refuse_late(left: float | None) -> None:
     """Raises DeadlineMissed once no time is left: nobody would hear of what is done now."""
-    if left is not None and left <= 0:
+    if left is not None and left <= ROUNDED_UP_SECONDS:
         raise DeadlineMissed
 
 

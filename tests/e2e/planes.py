@@ -119,7 +119,13 @@ class Plane:
         """What is done within must write nothing and leave a server that answers."""
         before = self.rows()
         yield
-        assert self.rows() == before
+        after = self.rows()
+        changed = [
+            (table, row)
+            for table in sorted({*before, *after})
+            for row in set(before.get(table, ())) ^ set(after.get(table, ()))
+        ]
+        assert not changed, changed
         stub: Any = ClustersStub(self.channel)
         listed = self.call(stub.ListClusters, clusters_pb2.ListClustersRequest())
         assert [each.metadata.name for each in listed.clusters] == ["member1"]
@@ -159,9 +165,9 @@ def serving_plane(database_url: str, data: Path) -> Iterator[Plane]:
                 agent_credential=join(channel, token.read_text(encoding="ascii").strip()),
                 database_url=database_url,
             )
-        assert server.stop() == 0
-        assert "Traceback" not in server.output
-        assert "unexpected error" not in server.output
+        assert server.stop() == 0, server.output
+        assert "Traceback" not in server.output, server.output
+        assert "unexpected error" not in server.output, server.output
 
 
 def join(channel: grpc.Channel, token: str) -> str:

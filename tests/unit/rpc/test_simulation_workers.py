@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from federation.rpc.simulation_worker import KEPT_BYTES
 from federation.scheduler.plugins.filters import Refusals
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile, Profiles
 from federation.scheduler.state import CycleState
@@ -134,6 +135,18 @@ async def test_a_process_that_was_killed_is_not_missed(plane: RunningControlPlan
     for pid in running:
         await until_gone(pid)
     assert await simulated(plane, request(workload("a", 1)))
+
+
+async def test_a_big_control_plane_keeps_its_processes(plane: RunningControlPlane) -> None:
+    """What a process has in memory is its own, not that of the one that started it."""
+    weight = bytearray(b"x") * KEPT_BYTES
+    assert await simulated(plane, request(workload("a", 1)))
+    running = workers()
+    assert running
+    for _ in range(3):
+        assert await simulated(plane, request(workload("a", 1)))
+    assert workers() == running
+    assert len(weight) == KEPT_BYTES
 
 
 async def test_processes_end_with_the_control_plane(database_url: str, tmp_path: Path) -> None:
