@@ -28,10 +28,12 @@ class Visibility:
     """How good the picture of a cluster is now.
 
     ``age_seconds`` is for how long nothing has shown that it is current, and ``why``: empty when
-    it is current. ``skipped_objects`` cannot be read and are left out.
+    it is current. A quiet watch that ended was noticed later, ``lost_seconds`` ago.
+    ``skipped_objects`` cannot be read and are left out.
     """
 
     age_seconds: float = 0.0
+    lost_seconds: float = 0.0
     why: str = ""
     skipped_objects: int = 0
 
@@ -42,7 +44,7 @@ class Visibility:
     @property
     def is_blind(self) -> bool:
         """Whether nothing new may be promised on this picture."""
-        return not self.is_current and self.age_seconds >= TOLERATED_SECONDS
+        return not self.is_current and self.lost_seconds >= TOLERATED_SECONDS
 
     def check(self) -> None:
         """Raises Unavailable unless the picture is current."""
@@ -61,6 +63,7 @@ class Sight:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._losses: dict[str, Loss] = {}
+        self._noticed: dict[str, float] = {}
         self._skipped: dict[str, int] = {}
 
     def lose(self, resource: str, loss: Loss) -> None:
@@ -68,10 +71,12 @@ class Sight:
         known = self._losses.get(resource)
         since = min(known.since, loss.since) if known is not None else loss.since
         self._losses[resource] = Loss(since=since, why=loss.why)
+        self._noticed.setdefault(resource, self._clock())
 
     def find(self, resource: str) -> None:
         """What is known of the resource is current again."""
         self._losses.pop(resource, None)
+        self._noticed.pop(resource, None)
 
     def skip(self, resource: str, objects: int) -> None:
         """So many objects of the resource cannot be read."""
@@ -82,9 +87,11 @@ class Sight:
         skipped = sum(self._skipped.values())
         if not self._losses:
             return Visibility(skipped_objects=skipped) if skipped else CURRENT
+        now = self._clock()
         since = min(loss.since for loss in self._losses.values())
         return Visibility(
-            age_seconds=max(0.0, self._clock() - since),
+            age_seconds=max(0.0, now - since),
+            lost_seconds=max(0.0, now - min(self._noticed.values())),
             why="; ".join(f"{name}: {loss.why}" for name, loss in sorted(self._losses.items())),
             skipped_objects=skipped,
         )

@@ -27,12 +27,17 @@ examples.register_profiles()
 
 
 def pytest_configure() -> None:
-    """Lets Ctrl-C reach the programs that tests start.
+    """Lets signals reach the programs that tests start.
 
-    A shell that runs the tests in the background has them ignore it, and they would pass that on.
+    nohup, and a shell that runs the tests in the background, have them ignore some, and programs
+    would be started with that.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
