@@ -1,4 +1,4 @@
-"""Verbs about what bindings hold: describe binding, release, renew.
+"""Verbs about what bindings hold: get reservations, describe binding, release, renew.
 
 Must not interpret what it shows.
 """
@@ -29,6 +29,48 @@ def describe_binding(name: str, output: Format) -> None:
         show.print_document(document_from_message(answer), output)
         return
     _print_binding(answer)
+
+
+@click.command("reservations", epilog="Example: fedctl get reservations --stuck")
+@click.option("--cluster", default="", help="Only in this cluster.")
+@click.option("--stuck", is_flag=True, help="Only what lost its room in the newest report.")
+@output_option
+def get_reservations(cluster: str, output: Format, *, stuck: bool) -> None:
+    """What is promised in each cluster and on no node yet.
+
+    STUCK replicas find no room in the newest report any more. Each keeps one node from new
+    promises until it has room again: free some, or release it.
+    """
+    clusters = connection().call(lambda api: api.list_clusters(include_packable=True))
+    held = [
+        (each.metadata.name, promise)
+        for each in clusters
+        if not cluster or each.metadata.name == cluster
+        for promise in each.status.packable.promises
+        if promise.stuck or not stuck
+    ]
+    if output.is_document:
+        rows = [{"cluster": name, **document_from_message(promise)} for name, promise in held]
+        show.print_document(rows, output)
+        return
+    show.print_table(
+        ["CLUSTER", "BINDING", "COMPONENT", "OUTSTANDING", "STUCK", "CERTIFICATE", "EACH ASKS FOR"],
+        [
+            (
+                name,
+                promise.binding,
+                promise.component or "-",
+                promise.replicas,
+                promise.stuck,
+                promise.certificate,
+                _request_text(promise.requirements),
+            )
+            for name, promise in held
+        ],
+        least=["COMPONENT", "CERTIFICATE"],
+        prose=["EACH ASKS FOR"],
+        empty="Nothing is stuck." if stuck else "Nothing is outstanding.",
+    )
 
 
 @click.command(epilog="Example: fedctl release shop/checkout-deployment --cluster member1")
@@ -84,6 +126,11 @@ def print_reservations(held: Iterable[scheduling_pb2.Reservation]) -> None:
         least=["DECISION", "CERTIFICATE", "FINISHED", "WAITING", "BOUND"],
         empty="Nothing was reserved.",
     )
+
+
+def _request_text(requirements: resource_pb2.ReplicaRequirements) -> str:
+    request = requirements.resource_request
+    return ", ".join(f"{name} {request[name]}" for name in sorted(request)) or "a pod slot"
 
 
 def _size(spec: resource_pb2.ResourceBindingSpec) -> tuple[str, object]:

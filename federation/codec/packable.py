@@ -5,6 +5,7 @@ Must not pack anything.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from federation.codec import ranges, texts
@@ -29,10 +30,14 @@ _ARRAYS: Final = (
 
 
 class Packable(NamedTuple):
-    """The pools of a report, and what is outstanding there in the order in which it is packed."""
+    """The pools of a report, and what is outstanding there in the order in which it is packed.
+
+    ``stuck`` is how much of each of those finds no room there, where that is known.
+    """
 
     pools: ReportedPools
     promised: tuple[Outstanding, ...]
+    stuck: tuple[int, ...] = ()
 
 
 def packable_to_message(packable: Packable) -> resource_pb2.PackableCapacity:
@@ -52,8 +57,9 @@ def packable_to_message(packable: Packable) -> resource_pb2.PackableCapacity:
                 without_pods=each.in_summary,
                 credited=each.credited,
                 certificate=each.certificate,
+                stuck=stuck,
             )
-            for each in packable.promised
+            for each, stuck in zip(packable.promised, packable.stuck or repeat(0), strict=False)
         ],
     )
 

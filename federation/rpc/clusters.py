@@ -171,7 +171,11 @@ class ClustersServicer(Servicer):
     def _message(self, view: ClusterView, *, packable: bool = False) -> ClusterMessage:
         packed_into = None
         if packable and (room := view.room) is not None:
-            packed_into = Packable(pools=reported_pools(room.pools), promised=room.outstanding)
+            packed_into = Packable(
+                pools=reported_pools(room.pools),
+                promised=room.outstanding,
+                stuck=tuple(each.unplaced if each.is_broken else 0 for each in room.holdings),
+            )
         return cluster_to_message(
             view.state,
             view.presence,

@@ -688,6 +688,7 @@ class OutstandingPromise(_message.Message):
     WITHOUT_PODS_FIELD_NUMBER: _builtins.int
     CREDITED_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
+    STUCK_FIELD_NUMBER: _builtins.int
     binding: _builtins.str
     """namespace/name, or the name alone."""
     component: _builtins.str
@@ -698,6 +699,8 @@ class OutstandingPromise(_message.Message):
     """These will take the place of older pods of their binding."""
     certificate: _builtins.str
     """planned, careful, strict or unproven."""
+    stuck: _builtins.int
+    """These find no room in the newest report any more. Not read: whoever packs finds out anew."""
     @_builtins.property
     def requirements(self) -> Global___ReplicaRequirements: ...
     def __init__(
@@ -710,10 +713,11 @@ class OutstandingPromise(_message.Message):
         without_pods: _builtins.int = ...,
         credited: _builtins.int = ...,
         certificate: _builtins.str = ...,
+        stuck: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["requirements", b"requirements"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "certificate", b"certificate", "component", b"component", "credited", b"credited", "replicas", b"replicas", "requirements", b"requirements", "without_pods", b"without_pods"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "certificate", b"certificate", "component", b"component", "credited", b"credited", "replicas", b"replicas", "requirements", b"requirements", "stuck", b"stuck", "without_pods", b"without_pods"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -65,6 +65,26 @@ async def answered(running: RunningControlPlane, *arguments: str) -> Any:
 SCHEDULE = ("schedule", "--node-timeout", "0")
 
 
+async def test_what_is_stuck_is_listed(database_url: str, tmp_path: Path, file: str) -> None:
+    async with (
+        running_control_plane(database_url, tmp_path) as running,
+        running.connected("member1", report=report()) as stream,
+    ):
+        assert "Nothing is outstanding." in (await run(running, "get", "reservations")).output
+        await shown(running, *SCHEDULE, "-f", file)
+        listed = await run(running, "get", "reservations", "--stuck")
+        assert "Nothing is stuck." in listed.output
+        await stream.hear("place_request")
+        # Of four nodes with 4 cores one is left.
+        await stream.say(report=report(sequence=2, nodes=1))
+        await stream.hear("ack")
+        (row,) = await answered(running, "get", "reservations", "--stuck")
+        assert (row["cluster"], row["binding"], row["stuck"]) == ("member1", "shop/web", 1)
+        assert await answered(running, "get", "reservations", "--cluster", "other") == []
+        table = await shown(running, "get", "reservations")
+        assert table.splitlines()[1].split()[:5] == ["member1", "shop/web", "-", "5", "1"]
+
+
 async def test_bindings_are_listed_with_what_of_them_is_placed(
     running: RunningControlPlane, tmp_path: Path
 ) -> None:
