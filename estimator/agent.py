@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -50,7 +50,7 @@ from federation.model.cluster import (
 from federation.model.echoes import InterestUpdate
 from federation.model.errors import Unavailable
 from federation.model.grades import ResourceModel
-from federation.model.node_plans import NodePlan, PlaceOrder
+from federation.model.node_plans import LostPlan, NodePlan, PlaceOrder
 from federation.model.pools.values import DEFAULT_BUDGET
 from federation.model.reported_pools import reported_pools
 from federation.model.shapes import Echo, ReservationKey
@@ -92,7 +92,11 @@ class MemberCluster(Protocol):
         ...
 
     def has_news(self) -> bool:
-        """Whether promises have more pods on nodes than the newest echoes say."""
+        """Whether promises have more pods on nodes than the newest echoes say, or lost a plan."""
+        ...
+
+    def lost_plans(self) -> Sequence[LostPlan]:
+        """Promises by plan that cannot be kept any more."""
         ...
 
     def place(self, order: PlaceOrder, now: float) -> NodePlan:
@@ -137,6 +141,7 @@ class WatchedCluster:
         self.cache = ClusterCache(on_bound=self._settle, on_change=self._follow)
         self._echoes = EchoCount(self.cache.pod)
         self._plans = Plans(self.claims, self._echoes, self.assumed)
+        self._told_lost: frozenset[ReservationKey] = frozenset()
         self.quotas = ResourceQuotas()
         self._totalled: tuple[Snapshot, Capacity] | None = None
         self._pooling = Pooling(DEFAULT_BUDGET)
@@ -195,7 +200,11 @@ class WatchedCluster:
         return self._echoes.version, echoes
 
     def has_news(self) -> bool:
-        return self._echoes.has_grown
+        return self._echoes.has_grown or not self._plans.lost.keys() <= self._told_lost
+
+    def lost_plans(self) -> Sequence[LostPlan]:
+        self._told_lost = frozenset(self._plans.lost)
+        return self._plans.lost_plans()
 
     def place(self, order: PlaceOrder, now: float) -> NodePlan:
         self.view().check()
@@ -209,10 +218,6 @@ class WatchedCluster:
         if order.planned and not plan.message:
             return replace(plan, message=NOT_FOLLOWED)
         return plan
-
-    def lost(self) -> Mapping[ReservationKey, str]:
-        """Promises by plan that nothing is left for, and why."""
-        return self._plans.lost
 
     def claimed_for(self, pod: IncomingPod, now: float) -> Claimed:
         """What is claimed for a pod, and what others have that are not on their nodes yet."""
@@ -288,6 +293,9 @@ class ScriptedCluster:
 
     def has_news(self) -> bool:
         return False
+
+    def lost_plans(self) -> Sequence[LostPlan]:
+        return ()
 
     def place(self, order: PlaceOrder, now: float) -> NodePlan:  # noqa: ARG002 - there are no nodes
         return NodePlan(
@@ -398,6 +406,10 @@ class Agent:
     def exact(self) -> ExactEstimates:
         """What fits now. Raises Unavailable when what is known may be out of date."""
         return self._member.exact()
+
+    def lost_plans(self) -> Sequence[LostPlan]:
+        """Promises by plan that cannot be kept any more."""
+        return self._member.lost_plans()
 
     def asked(self, claims: Iterable[NodeClaim | None]) -> None:
         """Requests with these node claims came in."""

@@ -158,7 +158,7 @@ class ControlPlane:
         self._binding_watches = Watches(
             self._store,
             self._following,
-            BindingSubject(self._store, binding_event),
+            BindingSubject(self._store, self._fleet, binding_event),
             watch_pace,
         )
         self._cluster_watches = Watches(
@@ -398,7 +398,9 @@ class ControlPlane:
         server, reporting = self._server, self._reporting
         interests = Interests(self._fleet)
         self._fleet.observe(interests.changed)
-        conversations = Conversations(self._sessions, reporting, interests)
+        conversations = Conversations(
+            self._sessions, reporting, interests, self._releases.lose_plans
+        )
         self._fleet.observe_models(conversations.welcome_again)
         self._look_after_streams(conversations, reporting)
         registration = Registration(self._store, self._fleet)

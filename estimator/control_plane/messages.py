@@ -12,6 +12,7 @@ from typing import Final
 
 from estimator.agent import Rhythm
 from estimator.sight import Visibility
+from federation.codec.echoes import put_lost_plans
 from federation.codec.models import read_model
 from federation.codec.reports import report_to_message
 from federation.codec.requirements import requirements_from_message
@@ -19,7 +20,7 @@ from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.cluster import CapacityReport
 from federation.model.grades import ResourceModel
-from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
+from federation.model.node_plans import LostPlan, NodePlan, PlaceOrder, ShareOrder
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     CredentialStored,
@@ -71,8 +72,11 @@ def sight_message(view: Visibility) -> Sight:
     )
 
 
-def report_message(cluster: str, report: CapacityReport, view: Visibility) -> ConnectRequest:
+def report_message(
+    cluster: str, report: CapacityReport, view: Visibility, lost: Iterable[LostPlan] = ()
+) -> ConnectRequest:
     message = report_to_message(report)
+    put_lost_plans(lost, message)
     message.sight.CopyFrom(sight_message(view))
     return ConnectRequest(cluster=cluster, report=message)
 

@@ -320,8 +320,9 @@ class Stream:
                 report = await self._agent.report()
             if report is not None:
                 # A report of thousands of echoes takes a while to write.
+                view, lost = self._agent.view(), self._agent.lost_plans()
                 message = await asyncio.to_thread(
-                    report_message, self._speaker.cluster, report, self._agent.view()
+                    report_message, self._speaker.cluster, report, view, lost
                 )
                 self._outbox.put_report(message)
 

@@ -31,7 +31,7 @@ from estimator.placing.place import (
 from estimator.snapshot import Snapshot
 from federation.model.arrays import BoolArray
 from federation.model.echoes import InterestUpdate, PodSighting, SightingState, SoughtShape
-from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder, ShareOrder
+from federation.model.node_plans import LostPlan, NodePlan, NodeShare, PlaceOrder, ShareOrder
 from federation.model.resources import PODS
 from federation.model.shapes import Echo, ReservationKey, request_shape
 from federation.model.workload import ReplicaRequirements
@@ -106,6 +106,22 @@ class Plans:
             strategy=placeable.strategy.name,
             claimed=not unplaced,
         )
+
+    def lost_plans(self) -> list[LostPlan]:
+        """What cannot be kept, as the control plane is told."""
+        found = []
+        for key, reason in self.lost.items():
+            sought = self._sought(key)
+            if sought is not None and sought.decisions:
+                found.append(
+                    LostPlan(
+                        binding=key.binding,
+                        component=key.component,
+                        decision=sought.decisions[-1],
+                        reason=reason,
+                    )
+                )
+        return found
 
     def give_up(self, binding: str) -> None:
         """Nothing of the binding is planned any more."""

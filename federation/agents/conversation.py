@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from federation.agents.interests import Interests
@@ -20,7 +20,7 @@ from federation.agents.messages import (
     welcome_to_message,
 )
 from federation.agents.sessions import Session, Sessions, Write, goodbye, resync
-from federation.codec.echoes import echo_bytes
+from federation.codec.echoes import echo_bytes, read_lost_plans
 from federation.codec.reports import report_from_message
 from federation.codec.violations import Violations
 from federation.model.cluster import CapacityReport
@@ -36,6 +36,7 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from federation.model.node_plans import LostPlan
 from federation.services.members.reports import Reporting
 from federation.services.pace import Pace
 from federation.services.threads import READING_REPORTS
@@ -50,6 +51,7 @@ from federation.v1.agents_pb2 import (
 )
 
 Requests = AsyncIterator[ConnectRequest]
+Lose = Callable[[str, Sequence[LostPlan]], Awaitable[None]]
 
 MAX_HASH_CHARACTERS = 128
 # Thousands of resource names; what is reported, but for echoes, is part of every list of clusters.
@@ -110,8 +112,12 @@ class Inbox:
 class Conversations:
     """The agents' streams of this process."""
 
-    def __init__(self, sessions: Sessions, reporting: Reporting, interests: Interests) -> None:
+    def __init__(
+        self, sessions: Sessions, reporting: Reporting, interests: Interests, lose: Lose
+    ) -> None:
+        """``lose`` is told of promises by plan that a cluster's agent cannot keep any more."""
         self._sessions = sessions
+        self._lose = lose
         self._reporting = reporting
         self._interests = interests
         self._streams: dict[str, Pace] = {}
@@ -275,6 +281,8 @@ class Conversations:
         while (message := await inbox.take()) is not None:
             try:
                 report = await _report(session, message)
+                # Before the report is stored: one that is not is asked for again.
+                await self._lose(session.cluster, read_lost_plans(message))
                 await self._reporting.accept(session.cluster, report)
             except InvalidRequest as error:
                 session.refuse("report", error)

@@ -155,6 +155,8 @@ def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
     ]
     if decision.reason:
         facts.append(("Reason", decision.reason))
+    notes = (f"{each.cluster}: {each.note}" for each in decision.promises if each.note)
+    facts += [("Note", note) for note in notes]
     if answer.HasField("lease_expire_time"):
         facts.append(("Held until", answer.lease_expire_time.ToJsonString()))
     show.print_facts(facts)

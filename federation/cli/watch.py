@@ -76,7 +76,9 @@ def _binding_line(event: scheduling_pb2.BindingEvent) -> str:
     name = binding_key(meta.namespace, meta.name)
     if event.type == resource_pb2.EVENT_TYPE_DELETED:
         return f"DELETED  {name}"
-    placed = ", ".join(f"{at.name}={at.replicas}" for at in spec.clusters) or "-"
+    worth = {each.cluster: f" {each.certificate}" for each in event.promises}
+    shares = (f"{at.name}={at.replicas}{worth.get(at.name, '')}" for at in spec.clusters)
+    placed = ", ".join(shares) or "-"
     return f"UPDATED  {name}  replicas {spec.replicas}  clusters {placed}  {event.decision_id}"
 
 

@@ -6,10 +6,12 @@ Must not know what was promised: the ledger does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from federation.codec import ranges
 from federation.codec.violations import Violations
+from federation.model.node_plans import LostPlan
 from federation.model.shapes import Echo, Shape, request_shape
 from federation.v1 import agents_pb2
 
@@ -17,6 +19,9 @@ from federation.v1 import agents_pb2
 MAX_ECHO_BYTES: Final = 3 * 1024 * 1024
 # More would only repeat what is wrong.
 MAX_FOUND: Final = 16
+# Each is written to the store; the others come with later reports.
+MAX_LOST_PLANS: Final = 100
+MAX_REASON_CHARACTERS: Final = 500
 # Numbers, tags and lengths of an echo, and a shape of its own: all but its texts.
 _ECHO_BYTES: Final = 48
 _SHAPE_BYTES: Final = 24
@@ -41,6 +46,42 @@ def read_echoes(message: agents_pb2.Report, most_bytes: int, found: Violations) 
             return ()
     _check_distinct(echoes, found)
     return tuple(echoes)
+
+
+def read_lost_plans(message: agents_pb2.Report) -> tuple[LostPlan, ...]:
+    """Those of a report. Raises InvalidRequest with every broken rule."""
+    found = Violations()
+    if len(message.lost_plans) > MAX_LOST_PLANS:
+        found.add("lostPlans", f"must be at most {MAX_LOST_PLANS}")
+        found.check()
+    lost = []
+    for position, each in enumerate(message.lost_plans):
+        path = f"lostPlans[{position}]"
+        for name, text in (("binding", each.binding), ("decision", each.decision)):
+            ranges.required(text, f"{path}.{name}", found)
+        if "\0" in each.reason:
+            found.add(f"{path}.reason", "must not contain NUL")
+        lost.append(
+            LostPlan(
+                binding=each.binding,
+                component=each.component,
+                decision=each.decision,
+                reason=each.reason[:MAX_REASON_CHARACTERS],
+            )
+        )
+    found.check()
+    return tuple(lost)
+
+
+def put_lost_plans(lost: Iterable[LostPlan], message: agents_pb2.Report) -> None:
+    """Write as many into a report as it may have."""
+    for each in islice(lost, MAX_LOST_PLANS):
+        message.lost_plans.add(
+            binding=each.binding,
+            component=each.component,
+            decision=each.decision,
+            reason=each.reason[:MAX_REASON_CHARACTERS],
+        )
 
 
 def echo_bytes(message: agents_pb2.Report) -> int:

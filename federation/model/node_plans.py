@@ -48,6 +48,19 @@ class NodeShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostPlan:
+    """A promise by plan that an agent cannot keep any more.
+
+    ``decision`` is the newest that it was told of.
+    """
+
+    binding: str
+    component: str = ""
+    decision: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
     """Where one cluster's shares go. ``message`` says why, when ``unplaced`` is not 0.
 

@@ -82,6 +82,10 @@ def binding_event(event: BindingEvent) -> scheduling_pb2.BindingEvent:
         type=resource_pb2.EVENT_TYPE_UPDATED,
         binding=binding_to_message(event.binding),
         decision_id=event.decision_id,
+        promises=[
+            scheduling_pb2.ClusterPromise(cluster=cluster, certificate=certificate)
+            for cluster, certificate in event.certificates.items()
+        ],
     )
 
 

@@ -5,6 +5,7 @@ Plain values. Must not hold secrets longer than their one answer, nor anything o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -258,6 +259,19 @@ class ClusterPromise(NamedTuple):
     report_epoch: int = 0
     report_sequence: int = 0
     note: str = ""
+
+
+def worth_now(
+    promises: Iterable[ClusterPromise], plans: Iterable[NodePlan]
+) -> tuple[ClusterPromise, ...]:
+    """What was promised; where no agent keeps the plan it is careful, and says why."""
+    unkept = {plan.cluster: plan.message for plan in plans if not plan.claimed}
+    return tuple(
+        each._replace(certificate=PromiseCertificate.CAREFUL, note=unkept[each.cluster])
+        if each.certificate is PromiseCertificate.PLANNED and each.cluster in unkept
+        else each
+        for each in promises
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ from federation.services.ports import (
     StoredBinding,
     StoredPreview,
 )
-from federation.services.values import DecisionRecord, ReportEvidence
+from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, groups_of, targets_of
 from federation.store.tables import binding, node_plan, unix_seconds
 from federation.store.tables import decision as table
@@ -318,7 +318,7 @@ def record_of(row: Row[Any], plans: tuple[NodePlan, ...]) -> DecisionRecord:
             trace=trace,
         ),
         evidence=evidence,
-        promises=promises,
+        promises=worth_now(promises, plans),
         node_plans=plans,
     )
 

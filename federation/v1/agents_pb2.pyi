@@ -336,6 +336,7 @@ class Report(_message.Message):
     ECHO_SHAPES_FIELD_NUMBER: _builtins.int
     ECHOES_FIELD_NUMBER: _builtins.int
     SIGHT_FIELD_NUMBER: _builtins.int
+    LOST_PLANS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     sequence: _builtins.int
     """Grows by at least one per report within an epoch; older and repeated ones are refused."""
@@ -375,6 +376,10 @@ class Report(_message.Message):
     def sight(self) -> Global___Sight:
         """Absent: the agent does not say."""
 
+    @_builtins.property
+    def lost_plans(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostPlan]:
+        """Promises by plan that it cannot keep any more, the first hundred."""
+
     def __init__(
         self,
         *,
@@ -395,14 +400,47 @@ class Report(_message.Message):
         echo_shapes: _abc.Iterable[Global___EchoShape] | None = ...,
         echoes: _abc.Iterable[Global___Echo] | None = ...,
         sight: Global___Sight | None = ...,
+        lost_plans: _abc.Iterable[Global___LostPlan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pools", b"pools", "sight", b"sight", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "allocated", b"allocated", "allocating", b"allocating", "content_hash", b"content_hash", "echo_shapes", b"echo_shapes", "echoes", b"echoes", "epoch", b"epoch", "grade_counts", b"grade_counts", "graded_nodes", b"graded_nodes", "interest_version", b"interest_version", "model_hash", b"model_hash", "pools", b"pools", "ready_nodes", b"ready_nodes", "sequence", b"sequence", "sight", b"sight", "snapshot_time", b"snapshot_time", "total_nodes", b"total_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "allocated", b"allocated", "allocating", b"allocating", "content_hash", b"content_hash", "echo_shapes", b"echo_shapes", "echoes", b"echoes", "epoch", b"epoch", "grade_counts", b"grade_counts", "graded_nodes", b"graded_nodes", "interest_version", b"interest_version", "lost_plans", b"lost_plans", "model_hash", b"model_hash", "pools", b"pools", "ready_nodes", b"ready_nodes", "sequence", b"sequence", "sight", b"sight", "snapshot_time", b"snapshot_time", "total_nodes", b"total_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Report: _TypeAlias = Report  # noqa: Y015
+
+@_typing.final
+class LostPlan(_message.Message):
+    """A node that was kept for a replica is gone, or has no room any more, and no other has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BINDING_FIELD_NUMBER: _builtins.int
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    binding: _builtins.str
+    """As in BindingInterest."""
+    component: _builtins.str
+    decision: _builtins.str
+    """The newest decision that the agent was told of."""
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        binding: _builtins.str = ...,
+        component: _builtins.str = ...,
+        decision: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "component", b"component", "decision", b"decision", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostPlan: _TypeAlias = LostPlan  # noqa: Y015
 
 @_typing.final
 class EchoShape(_message.Message):

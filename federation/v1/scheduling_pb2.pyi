@@ -382,7 +382,7 @@ class ClusterPromise(_message.Message):
     """The report whose cells the share was packed into, beside all that was promised before."""
     report_sequence: _builtins.int
     note: _builtins.str
-    """Why it is worth less than what was asked for; empty when it is not."""
+    """Why it is worth less than what was asked for, or than what was promised; empty when it is not."""
     def __init__(
         self,
         *,
@@ -903,6 +903,7 @@ class BindingEvent(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     BINDING_FIELD_NUMBER: _builtins.int
     DECISION_ID_FIELD_NUMBER: _builtins.int
+    PROMISES_FIELD_NUMBER: _builtins.int
     type: _resource_pb2.EventType.ValueType
     decision_id: _builtins.str
     """The newest decision about it."""
@@ -910,16 +911,23 @@ class BindingEvent(_message.Message):
     def binding(self) -> _resource_pb2.ResourceBinding:
         """As it is now; of a deleted one only its names and uid."""
 
+    @_builtins.property
+    def promises(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterPromise]:
+        """What its shares are worth now, by cluster: those whose plan was lost are careful. The decision
+        says why.
+        """
+
     def __init__(
         self,
         *,
         type: _resource_pb2.EventType.ValueType = ...,
         binding: _resource_pb2.ResourceBinding | None = ...,
         decision_id: _builtins.str = ...,
+        promises: _abc.Iterable[Global___ClusterPromise] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision_id", b"decision_id", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision_id", b"decision_id", "promises", b"promises", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

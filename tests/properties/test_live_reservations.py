@@ -295,7 +295,7 @@ class Federation:
             cluster.run(order)
             if cluster.follows_claims and binding.uid in cluster.unplanned:
                 await replica.releases.downgrade(
-                    binding.namespace, binding.name, decision, target.name
+                    binding.namespace, binding.name, decision, target.name, "no room"
                 )
 
     async def _report(self, name: str) -> None:

@@ -27,6 +27,7 @@ from federation.services.values import (
     DecisionRecord,
     ExactQuestion,
     Scheduled,
+    worth_now,
 )
 
 NOT_CONNECTED = "the agent is not connected"
@@ -99,7 +100,8 @@ class NodePlans:
             await self._weaken(record, plans)
         if answers and record.id:
             await self._batches.put(record.id, (record.id, answers))
-        return replace(record, node_plans=tuple(plans))
+        kept = worth_now(record.promises, plans) if record.id else record.promises
+        return replace(record, node_plans=tuple(plans), promises=kept)
 
     async def _weaken(self, record: DecisionRecord, plans: Collection[NodePlan]) -> None:
         """What was promised by plan is only careful where no agent keeps the plan."""
@@ -107,7 +109,7 @@ class NodePlans:
         for plan in plans:
             if plan.cluster in planned and not plan.claimed:
                 await self._releases.downgrade(
-                    record.namespace, record.name, record.id, plan.cluster
+                    record.namespace, record.name, record.id, plan.cluster, plan.message
                 )
 
     async def _ask(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:

@@ -6,9 +6,9 @@ Must not promise anything: whatever is done here leaves at least as much room as
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federation.capacity.ledger import ClusterLedger
 from federation.model.errors import (
@@ -18,6 +18,7 @@ from federation.model.errors import (
     PreconditionFailed,
     Violation,
 )
+from federation.model.node_plans import LostPlan, NodePlan
 from federation.model.placement import binding_key
 from federation.model.reservations import PromiseCertificate, Share
 from federation.services.duties import Begin
@@ -116,10 +117,24 @@ class ReleaseService:
 
         await self._amend(namespace, name, uid, forget, deletes=True)
 
-    async def downgrade(self, namespace: str, name: str, decision: str, cluster: str) -> None:
-        """A plan that the cluster's agent could not make: its promises are careful from now on.
+    async def lose_plans(self, cluster: str, lost: Iterable[LostPlan]) -> None:
+        """Plans that the cluster's agent cannot keep any more, by what it was told last."""
+        for each in lost:
+            if not self._fleet.has(cluster):
+                return
+            newest = self._fleet.ledger(cluster).newest(each.binding)
+            if any(one.certificate is PromiseCertificate.PLANNED for one in newest):
+                namespace, _, name = each.binding.rpartition("/")
+                with suppress(Conflict):
+                    await self.downgrade(namespace, name, each.decision, cluster, each.reason)
 
-        Nothing happens when the binding was decided again meanwhile, or is gone.
+    async def downgrade(
+        self, namespace: str, name: str, decision: str, cluster: str, why: str
+    ) -> None:
+        """A plan that the cluster's agent does not keep: its promises are careful from now on.
+
+        The decision's plan says why. Nothing happens when the binding was decided again meanwhile,
+        or is gone.
         """
         key = binding_key(namespace, name)
 
@@ -141,6 +156,11 @@ class ReleaseService:
                 )
                 for each in newest
             ]
+            record = await held.tx.decisions.get(decision)
+            plans = {plan.cluster: plan for plan in record.node_plans} if record else {}
+            nowhere = NodePlan(cluster=cluster, unplaced=sum(each.replicas for each in newest))
+            plan = replace(plans.get(cluster, nowhere), claimed=False, message=why)
+            await held.tx.decisions.put_node_plans({decision: [plan]})
             return {cluster: ledger.decided(key, decision, shares)}
 
         try:
@@ -148,7 +168,7 @@ class ReleaseService:
         except NotFound:
             return
         if is_weaker:
-            fields = {"binding": key, "cluster": cluster, "decision": decision}
+            fields = {"binding": key, "cluster": cluster, "decision": decision, "why": why}
             logger.warning("planned promise is careful now", extra={"fields": fields})
 
     async def expire_leases(self, begin: Begin) -> int:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
 
 from federation.model.placement import Binding, BindingName
+from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import Store, StoredBinding
@@ -26,13 +27,17 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingEvent:
-    """A binding as it is now, with the newest decision about it; no ``binding``: it was deleted."""
+    """A binding as it is now, with the newest decision about it; no ``binding``: it was deleted.
+
+    ``certificates`` are what its shares are worth now, by cluster.
+    """
 
     namespace: str
     name: str
     uid: str = ""
     decision_id: str = ""
     binding: Binding | None = None
+    certificates: Mapping[str, PromiseCertificate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +51,9 @@ class ClusterEvent:
 class BindingSubject(Generic[E]):
     """Implements ``watches.Subject``; a scope is a namespace."""
 
-    def __init__(self, store: Store, write: Callable[[BindingEvent], E]) -> None:
+    def __init__(self, store: Store, fleet: FleetOwner, write: Callable[[BindingEvent], E]) -> None:
         self._store = store
+        self._fleet = fleet
         self._write = write
 
     def key_of(self, change: Change) -> BindingName | None:
@@ -88,10 +94,22 @@ class BindingSubject(Generic[E]):
                     uid=found.binding.uid,
                     decision_id=found.decision_id,
                     binding=found.binding,
+                    certificates=self._certificates(found.binding.key, change),
                 )
             elif isinstance(change, BindingChanged):
                 events[key] = BindingEvent(namespace=namespace, name=name, uid=change.uid)
         return await _written(events, self._write)
+
+    def _certificates(self, key: str, change: Change | None) -> Mapping[str, PromiseCertificate]:
+        """By what is in memory, and by the change itself, which may not be applied there yet."""
+        shares: dict[str, Sequence[Share | Reservation]] = {
+            cluster: self._fleet.ledger(cluster).newest(key)
+            for cluster in self._fleet.holdings(key)
+            if self._fleet.has(cluster)
+        }
+        if isinstance(change, BindingChanged):
+            shares |= {name: each.shares for name, each in change.clusters.items()}
+        return {name: each[0].certificate for name, each in sorted(shares.items()) if each}
 
 
 class ClusterSubject(Generic[E]):

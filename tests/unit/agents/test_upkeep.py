@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from federation.agents.sessions import Session, Sessions
 from federation.agents.upkeep import OFFER_SECONDS, RENEWALS_PER_ROUND, Upkeep
 from federation.model.cluster import Cluster
 from federation.model.errors import Unauthenticated, Unavailable
+from federation.model.node_plans import LostPlan
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.renewal import Renewal
@@ -28,6 +30,10 @@ from tests.stores import engine, fresh_engine, store
 __all__ = ["engine", "fresh_engine", "store"]
 
 MAX_AGE_SECONDS = 100_000.0
+
+
+async def nothing_lost(cluster: str, lost: Sequence[LostPlan]) -> None:
+    assert not lost
 
 
 @dataclass
@@ -52,7 +58,7 @@ class Streams:
         self.sessions = Sessions()
         self.upkeep = Upkeep(
             self.sessions,
-            Conversations(self.sessions, self.reporting, Interests(self.fleet)),
+            Conversations(self.sessions, self.reporting, Interests(self.fleet), nothing_lost),
             self.reporting,
             Renewal(self.store, renew_seconds=86_400.0),
             self.clock,

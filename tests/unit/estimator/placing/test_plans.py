@@ -99,7 +99,7 @@ class World:
     def lost(self) -> str:
         """Why the promise is not kept by plan; empty: it is."""
         self.member.totals()
-        return self.member.lost().get(KEY, "")
+        return next((each.reason for each in self.member.lost_plans()), "")
 
     @property
     def echo(self) -> tuple[int, int]:

@@ -334,8 +334,8 @@ async def test_a_plan_that_was_made_again_meanwhile_is_not_weakened(
 ) -> None:
     await apply(scheduling, replace(LARGE, replicas=11))
     before = ledgers(fleet)
-    await releases.downgrade("shop", "web", planned.record.id, "a")
-    await releases.downgrade("shop", "nobody", planned.record.id, "a")
+    await releases.downgrade("shop", "web", planned.record.id, "a", "no room")
+    await releases.downgrade("shop", "nobody", planned.record.id, "a", "no room")
     assert (await certificates(scheduling, store))["a"] == "planned"
     assert ledgers(fleet) == before
 
@@ -346,11 +346,11 @@ async def test_what_was_careful_already_is_not_weakened(
     fleet: FleetOwner,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    await releases.downgrade("shop", "web", planned.record.id, "a")
+    await releases.downgrade("shop", "web", planned.record.id, "a", "no room")
     assert caplog.messages == ["planned promise is careful now"]
     caplog.clear()
     before = ledgers(fleet)
     for cluster in ("a", "c", "gone"):
-        await releases.downgrade("shop", "web", planned.record.id, cluster)
+        await releases.downgrade("shop", "web", planned.record.id, cluster, "no room")
     assert ledgers(fleet) == before
     assert caplog.messages == []

@@ -1,0 +1,118 @@
+"""A promise by plan that its agent cannot keep any more, as people and programs see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from federation.codec.echoes import MAX_LOST_PLANS, MAX_REASON_CHARACTERS
+from federation.v1.agents_pb2 import LostPlan, NodeShare, PlaceReply
+from federation.v1.scheduling_pb2 import WatchBindingsRequest
+from tests.control_planes import AgentStream, RunningControlPlane, hello, report
+from tests.patience import PATIENCE_SECONDS
+from tests.unit.rpc.test_scheduling import binding, decided, got, scheduled
+
+WHY = "1 of 3 replicas found no node among 4: 4 short of cpu"
+
+
+@asynccontextmanager
+async def promised(running: RunningControlPlane) -> AsyncIterator[tuple[AgentStream, str]]:
+    """The stream of an agent that keeps a plan, and the decision about it."""
+    async with AgentStream(await running.enrolled("member1"), "member1") as stream:
+        greeting = hello()
+        greeting.placer = "extender"
+        await stream.say(hello=greeting)
+        await stream.hear("welcome")
+        await stream.say(report=report())
+        await stream.hear("ack")
+        asking = asyncio.create_task(scheduled(running, binding(), node_timeout_seconds=10))
+        request = await stream.hear("place_request")
+        assert request.planned
+        await stream.say(
+            place_reply=PlaceReply(
+                request_id=request.request_id,
+                nodes=[NodeShare(node="node-1", replicas=3, score=71)],
+                claimed=True,
+            )
+        )
+        (promise,) = (await asking).decision.promises
+        assert (promise.certificate, promise.note) == ("planned", "")
+        yield stream, (await got(running)).decision.id
+
+
+async def lose(stream: AgentStream, decision: str, sequence: int, reason: str = WHY) -> None:
+    lost = LostPlan(binding="shop/cart", decision=decision, reason=reason)
+    await stream.say(report=report(sequence=sequence, lost_plans=[lost]))
+    await stream.hear("ack")
+
+
+async def worth(running: RunningControlPlane) -> tuple[str, str, str]:
+    """What is held, what the decision says of it, and why."""
+    found = await got(running)
+    (held,), (promise,) = found.reservations, found.decision.promises
+    (of_decision,) = (await decided(running, found.decision.id)).promises
+    assert of_decision == promise
+    return held.certificate, promise.certificate, promise.note
+
+
+async def test_a_lost_plan_makes_its_promise_careful_and_says_why(
+    running: RunningControlPlane,
+) -> None:
+    async with promised(running) as (stream, decision):
+        await lose(stream, "another", 2)
+        assert await worth(running) == ("planned", "planned", "")
+        await lose(stream, decision, 3)
+        assert await worth(running) == ("careful", "careful", WHY)
+        (placement,) = (await got(running)).decision.node_placements
+        assert (placement.nodes[0].node, placement.message) == ("node-1", WHY)
+        version = (await got(running)).binding.metadata.resource_version
+        await lose(stream, decision, 4)
+        assert (await got(running)).binding.metadata.resource_version == version
+
+
+async def test_a_lost_plan_is_told_to_watchers(running: RunningControlPlane) -> None:
+    async with promised(running) as (stream, decision):
+        admin = running.admin
+        call = admin.scheduling.WatchBindings(WatchBindingsRequest(), metadata=admin.metadata)
+        seen = watched(call)
+        assert await anext(seen) == [("member1", "planned")]
+        await lose(stream, decision, 2)
+        assert await anext(seen) == [("member1", "careful")]
+        call.cancel()
+
+
+async def watched(call: Any) -> AsyncIterator[list[tuple[str, str]]]:
+    """What the only binding's shares are worth, event after event."""
+    while True:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            message = await call.read()
+        for event in message.events:
+            if event.binding.metadata.name:
+                yield [(each.cluster, each.certificate) for each in event.promises]
+
+
+@pytest.mark.parametrize(
+    ("lost", "field"),
+    [
+        ([LostPlan(decision="d", reason=WHY)], "lostPlans[0].binding"),
+        ([LostPlan(binding="shop/cart", reason=WHY)], "lostPlans[0].decision"),
+        ([LostPlan(binding="b", decision="d")] * (MAX_LOST_PLANS + 1), "lostPlans"),
+    ],
+)
+async def test_a_wrong_one_is_refused_by_name(
+    running: RunningControlPlane, lost: list[LostPlan], field: str
+) -> None:
+    async with running.connected("member1") as stream:
+        await stream.say(report=report(lost_plans=lost))
+        refusal = await stream.hear("refusal")
+        assert f"{field}: " in refusal.reason
+
+
+async def test_a_long_reason_is_cut(running: RunningControlPlane) -> None:
+    async with promised(running) as (stream, decision):
+        await lose(stream, decision, 2, reason="x" * 10_000)
+        assert (await worth(running))[2] == "x" * MAX_REASON_CHARACTERS
