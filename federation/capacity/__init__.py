@@ -10,6 +10,8 @@
   packed into them
 - ``component_sets``: how many whole sets of a workload of several components can be promised in
   each cluster
+- ``contention``: all replicas that will come to the clusters of a fleet, by what they are told
+  apart by
 - ``deductions``: what is promised and not yet in any report, deducted where nodes cannot be seen
 - ``fleet_cells``: the cells of all clusters as flat arrays, in blocks of clusters small enough
   for the cache
@@ -28,6 +30,7 @@
 - ``pool_estimates``: the level ``pools``: what the cells of a whole fleet prove of one shape
 - ``pool_kinds``: the pools of a fleet, each kind once: which suit a claim is found out once for
   all clusters
+- ``prices``: what is to be taken of the nodes of cells before they hold so many replicas less
 - ``promised_bounds``: what promises that are on no node yet leave of the bounds of cells,
   wherever their pods land
 - ``reserve``: promises: each an explicit packing into one report's cells, with what it is worth

@@ -56,6 +56,13 @@ class Assignment(NamedTuple):
         return tuple(_steps(takes, amount_r, self.before, placed))
 
     @property
+    def contending(self) -> Outstanding:
+        """What strict promises have to reckon with; one that lost its room is strict no more."""
+        if self.is_broken:
+            return self.outstanding._replace(certificate=PromiseCertificate.CAREFUL)
+        return self.outstanding
+
+    @property
     def is_broken(self) -> bool:
         """Whether it was proven once and finds no room any more."""
         certificate = self.outstanding.certificate
@@ -80,11 +87,6 @@ class Held(NamedTuple):
             parts.append(held.more)
             held = held.before
         return tuple(chain.from_iterable(reversed(parts)))
-
-    @property
-    def is_special(self) -> bool:
-        """Whether there is more to look at than cells."""
-        return self.is_overcommitted or self.is_strict
 
     def with_more(self, more: Sequence[Assignment]) -> Held:
         """With these after the others."""

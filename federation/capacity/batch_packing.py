@@ -1,6 +1,6 @@
 """Promises in many clusters at once, where a binding is new: all are packed in the same steps.
 
-Pure. Must not look at clusters that are over-committed, hold strict promises, or cannot tell.
+Pure. Must not look at clusters that are over-committed, or cannot tell.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from federation.capacity.cells import VIEWS, View
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.layers import KnownRoom
 from federation.capacity.packing import Packing, pack, packed_in_place
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
-
-_SIMPLE = frozenset({PromiseCertificate.CAREFUL, PromiseCertificate.PLANNED})
-
 
 # What is wanted of one cluster, and those where the very same is.
 _Group: TypeAlias = tuple[tuple[Outstanding, ...], list[int]]
@@ -41,19 +39,22 @@ class _Round:
 def simple_asks(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]], own: Collection[int]
 ) -> dict[int, tuple[Outstanding, ...]]:
-    """What a binding wants of those clusters where nothing but the cells decides about it: it
-    holds nothing there (what it holds is at ``own``), and what others hold is not special.
+    """What a binding wants of those clusters where it holds nothing (what it holds is at ``own``),
+    nothing is over-committed, and all of it needs room of its own that cells prove.
     """
     plain = [
         position
         for position in asks
         if fleet.held[position] is not None
-        and not fleet.special_c[position]
+        and not fleet.overcommitted_c[position]
         and position not in own
     ]
     simple: dict[int, tuple[Outstanding, ...]] = {}
     for wanted, positions in _groups(plain, asks):
-        if wanted and all(each.certificate in _SIMPLE for each in wanted):
+        if wanted and all(
+            each.certificate is not PromiseCertificate.UNPROVEN and not each.credited
+            for each in wanted
+        ):
             telling = positions
             for each in wanted:
                 telling = fleet.telling(telling, each.requirements.node_claim)
@@ -105,14 +106,30 @@ def promised_together(
         known = None
         if packing.room_s is not None and verdict_p is None:
             known = each.requirements.request, packing.room_s.reshape(-1, VIEWS)
-        if (packing.placed_s < replicas_c.repeat(VIEWS)).any():
-            for position, text in _shortages(packing, each, place_by).items():
-                reasons.setdefault(position, text)
+        strict_c = _strict_c(fleet, each)
+        if (packing.placed_s < replicas_c.repeat(VIEWS)).any() or strict_c is not None:
+            most_c = _packed_c(packing, each, place_by, len(fleet))
+            if strict_c is not None:
+                more = {c: [one.contending for one in every] for c, every in promised.items()}
+                most_c = fleet.strict_most_c(each.requirements, strict_c, most_c, more)
+            for wanted, here in each.wanted:
+                for position in here:
+                    if most_c[position] < wanted.to_pack:
+                        text = shortage_text(int(most_c[position]), wanted)
+                        reasons.setdefault(position, text)
         for wanted, here in each.wanted:
             for c in here:
                 one = Assignment(wanted, packing.takes, place_by[c], fleet.resources(c))
                 promised[c] = (*promised[c], one) if c in promised else (one,)
-    return reasons or fleet.with_promise(positions, residues, promised, known)
+    if reasons:
+        return reasons
+    strict = [
+        c
+        for wanted, here in _groups(asks, asks)
+        for c in here
+        if any(each.certificate is PromiseCertificate.STRICT for each in wanted)
+    ]
+    return fleet.with_promise(positions, residues, promised, known, strict)
 
 
 def _rounds(groups: Iterable[_Group]) -> list[_Round]:
@@ -132,19 +149,31 @@ def _rounds(groups: Iterable[_Group]) -> list[_Round]:
     return rounds
 
 
-def _shortages(packing: Packing, one: _Round, place_by: Mapping[int, int]) -> dict[int, str]:
-    """Where not everything finds room, in both views if that is what was promised."""
-    filled_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
-    spread_c = packing.placed_s[View.SPREAD :: VIEWS].tolist()
-    texts = {}
+def _packed_c(packing: Packing, one: _Round, place_by: Mapping[int, int], size: int) -> IntArray:
+    """How many of what is wanted find room, by cluster of the fleet: in both views if that is what
+    was promised.
+    """
+    filled_c = packing.placed_s[View.FILLED :: VIEWS]
+    spread_c = packing.placed_s[View.SPREAD :: VIEWS]
+    most_c = np.zeros(size, dtype=np.int64)
     for wanted, positions in one.wanted:
-        for position in positions:
-            most = filled_c[place_by[position]]
-            if wanted.certificate is PromiseCertificate.CAREFUL:
-                most = min(most, spread_c[place_by[position]])
-            if most < wanted.to_pack:
-                texts[position] = shortage_text(most, wanted)
-    return texts
+        places = [place_by[position] for position in positions]
+        most_c[positions] = filled_c[places]
+        if wanted.certificate is PromiseCertificate.CAREFUL:
+            most_c[positions] = np.minimum(filled_c, spread_c)[places]
+    return most_c
+
+
+def _strict_c(fleet: FleetRooms, one: _Round) -> BoolArray | None:
+    """Where what is wanted is promised strictly; None where no strict promise is to be looked at,
+    theirs or another.
+    """
+    strict_c = np.zeros(len(fleet), dtype=np.bool_)
+    is_looked_at = False
+    for wanted, positions in one.wanted:
+        strict_c[positions] = wanted.certificate is PromiseCertificate.STRICT
+        is_looked_at |= bool((strict_c | fleet.strict_c)[positions].any())
+    return strict_c if is_looked_at else None
 
 
 def shortage_text(most: int, wanted: Outstanding) -> str:

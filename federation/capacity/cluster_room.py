@@ -16,13 +16,7 @@ from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.room_packing import PackedCells, pack_groups
-from federation.capacity.strict_bounds import (
-    Contender,
-    contender,
-    contenders,
-    strict_promises_hold,
-    with_contender,
-)
+from federation.capacity.strict_bounds import strict_most
 from federation.capacity.stuck import without_kept_nodes
 from federation.model.arrays import IntArray, LevelArray
 from federation.model.estimate import MAX_REPLICAS
@@ -187,18 +181,10 @@ class Room:
         """Whether something strict is outstanding, which later promises must leave its room."""
         return self.held.is_strict
 
-    def contenders(self) -> list[Contender]:
-        """All that is outstanding; a strict promise that lost its room is strict no more."""
-        weakened = PromiseCertificate.CAREFUL
-        return contenders(
-            self.pools,
-            [
-                each.outstanding._replace(certificate=weakened)
-                if each.is_broken
-                else each.outstanding
-                for each in self.held.every
-            ],
-        )
+    @property
+    def contending(self) -> list[Outstanding]:
+        """All that is outstanding, as strict promises have to reckon with it."""
+        return [each.contending for each in self.held.every]
 
     def can_tell(self, requirements: ReplicaRequirements) -> bool:
         """Whether the pools carry what the node claim names; else nothing can be packed."""
@@ -216,34 +202,9 @@ class Room:
         most: int = min(limit, filled, MAX_REPLICAS)
         if certificate is PromiseCertificate.CAREFUL:
             most = min(most, spread)
-        is_strict = certificate is PromiseCertificate.STRICT
-        if is_strict or self.holds_strict:
-            most = self._strict_most(requirements, certificate, most)
+        if certificate is PromiseCertificate.STRICT or self.holds_strict:
+            most = strict_most(self.pools, self.contending, requirements, certificate, most)
         return most
-
-    def _strict_most(
-        self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
-    ) -> int:
-        others = self.contenders()
-        more = contender(
-            self.pools,
-            Outstanding(binding="", requirements=requirements, certificate=certificate, in_cells=0),
-        )
-
-        def holds(replicas: int) -> bool:
-            every = with_contender(others, replace(more, replicas=replicas))
-            return strict_promises_hold(self.pools, every)
-
-        # Most clusters have either no room for one, or room for all.
-        if limit == 0 or not holds(1):
-            return 0
-        if holds(limit):
-            return limit
-        low, high = 1, limit - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if holds(middle) else (low, middle - 1)
-        return low
 
     def _with_groups(self, groups: Sequence[Sequence[Outstanding]]) -> Room:
         """With more outstanding, group after group; those of a group differ in nothing but whose

@@ -36,7 +36,7 @@ def packable_sets_c(
     if not parts:
         return sets_c
     told_c = np.logical_and.reduce([fleet.told(each.requirements)[0] for each in parts])
-    apart_c = fleet.special_c | (asked is Certificate.STRICT)
+    apart_c = fleet.overcommitted_c | fleet.strict_c | (asked is Certificate.STRICT)
     apart_c[list(own)] = True
     together = np.flatnonzero(told_c & ~apart_c)
     if len(together):

@@ -52,6 +52,16 @@ class CellBlock:
         """Whether pods without a claim may run on all of its nodes."""
         return not any(each.pool.taints for each in self.pools)
 
+    @property
+    def cells_c(self) -> IntArray:
+        """How many cells each cluster has."""
+        return np.diff(self.first_c, append=len(self.cells))
+
+    @property
+    def here(self) -> slice:
+        """Where its clusters stand in the fleet."""
+        return slice(self.start, self.start + len(self))
+
     def __len__(self) -> int:
         return len(self.first_c)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, NamedTuple, overload
 
 import numpy as np
@@ -21,10 +22,12 @@ from federation.capacity.cells import (
     with_kinds,
 )
 from federation.capacity.cluster_room import ReportId, Room, Site
+from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.layers import KnownRoom, Layers
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.room_packing import PackedCells, pack_groups
+from federation.capacity.strict_bounds import KnownHolds, strict_most_c
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.matching import Match, keys_not_carried
@@ -35,6 +38,7 @@ from federation.model.workload import NodeClaim, ReplicaRequirements
 
 # So many moves are made up for rather than cells made anew.
 _MOST_MOVES: Final = 32
+_NOTHING: Final[Mapping[int, Sequence[Outstanding]]] = MappingProxyType({})
 NOT_TOLD_APART: Final = "the cluster's pools do not tell nodes apart by {keys}"
 
 
@@ -94,12 +98,53 @@ class _KnownCells:
         return cells
 
 
+@dataclass(slots=True, eq=False)
+class _KnownContention:
+    """What is outstanding in all clusters by kind, made when somebody asks, out of what was known.
+
+    ``known`` has that of an earlier fleet, and the clusters that changed since: one value, as
+    several threads may read a fleet.
+    """
+
+    known: tuple[Contention, frozenset[int]] | None = None
+
+    def after(self, changed: Iterable[int]) -> _KnownContention:
+        if self.known is None:
+            return _KnownContention()
+        contention, stale = self.known
+        return _KnownContention((contention, stale.union(changed)))
+
+    def with_more(self, more: Mapping[int, Sequence[Assignment]]) -> _KnownContention:
+        if self.known is None:
+            return _KnownContention()
+        contention, stale = self.known
+        added = {position: [each.contending for each in every] for position, every in more.items()}
+        return _KnownContention((contention.with_more(added), stale))
+
+    def contention(self, held: Sequence[Held | None]) -> Contention:
+        """All that is outstanding in clusters that hold that."""
+        if self.known is None:
+            found, stale = Contention(size=len(held)), frozenset(range(len(held)))
+        else:
+            found, stale = self.known
+            found = found.without(stale) if stale else found
+        found = found.with_more(
+            {
+                c: [each.contending for each in here.every]
+                for c in sorted(stale)
+                if (here := held[c]) is not None
+            }
+        )
+        self.known = found, frozenset()
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FleetRooms:
     """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
 
-    ``special_c`` are clusters where more is to be looked at than cells: over-committed ones, and
-    ones that hold strict promises.
+    In clusters at ``overcommitted_c`` promises lost their room; in those at ``strict_c`` strict
+    ones are outstanding, which later ones must leave theirs.
     """
 
     sites: tuple[Site | None, ...]
@@ -107,9 +152,12 @@ class FleetRooms:
     layers: Layers
     kinds: PoolKinds
     planned_c: BoolArray
-    special_c: BoolArray
+    overcommitted_c: BoolArray
+    strict_c: BoolArray
     known_filled: _KnownCells
     known_reported: _KnownCells
+    known_contention: _KnownContention
+    known_holds: KnownHolds
 
     @classmethod
     def of(cls, rooms: Iterable[Room | UnpackedRoom | None]) -> FleetRooms:
@@ -125,9 +173,12 @@ class FleetRooms:
             layers=Layers.none(size),
             kinds=PoolKinds(),
             planned_c=np.zeros(size, dtype=np.bool_),
-            special_c=np.zeros(size, dtype=np.bool_),
+            overcommitted_c=np.zeros(size, dtype=np.bool_),
+            strict_c=np.zeros(size, dtype=np.bool_),
             known_filled=_KnownCells(),
             known_reported=_KnownCells(),
+            known_contention=_KnownContention(),
+            known_holds=KnownHolds(),
         )
 
     def after(self, moves: Moves) -> FleetRooms:
@@ -140,9 +191,12 @@ class FleetRooms:
             layers=self.layers.after(moves),
             kinds=self.kinds.with_pools((), gone),
             planned_c=moves.array(self.planned_c, newcomers=False),
-            special_c=moves.array(self.special_c, newcomers=False),
+            overcommitted_c=moves.array(self.overcommitted_c, newcomers=False),
+            strict_c=moves.array(self.strict_c, newcomers=False),
             known_filled=self.known_filled.moved(moves),
             known_reported=self.known_reported.moved(moves),
+            known_contention=_KnownContention(),
+            known_holds=self.known_holds,
         )
 
     def with_rooms(self, changes: Mapping[int, Room | UnpackedRoom | None]) -> FleetRooms:
@@ -182,7 +236,8 @@ class FleetRooms:
         self, taken: Mapping[int, tuple[Site, Held] | None], layers: Layers, kinds: PoolKinds
     ) -> FleetRooms:
         sites, held = list(self.sites), list(self.held)
-        planned_c, special_c = self.planned_c.copy(), self.special_c.copy()
+        planned_c, strict_c = self.planned_c.copy(), self.strict_c.copy()
+        overcommitted_c = self.overcommitted_c.copy()
         reported = []
         for position, found in taken.items():
             before = sites[position]
@@ -190,16 +245,20 @@ class FleetRooms:
             if before is None or found is None or before.pools is not found[0].pools:
                 reported.append(position)
             planned_c[position] = found is not None and found[0].follows_claims
-            special_c[position] = found is not None and found[1].is_special
+            overcommitted_c[position] = found is not None and found[1].is_overcommitted
+            strict_c[position] = found is not None and found[1].is_strict
         return FleetRooms(
             sites=tuple(sites),
             held=held,
             layers=layers,
             kinds=kinds,
             planned_c=planned_c,
-            special_c=special_c,
+            overcommitted_c=overcommitted_c,
+            strict_c=strict_c,
             known_filled=self.known_filled.after(taken),
             known_reported=self.known_reported.after(reported),
+            known_contention=self.known_contention.after(taken),
+            known_holds=self.known_holds,
         )
 
     def with_promise(
@@ -208,24 +267,33 @@ class FleetRooms:
         residues: Residues,
         promised: Mapping[int, tuple[Assignment, ...]],
         known: KnownRoom | None,
+        strict: Sequence[int],
     ) -> FleetRooms:
-        """The same fleet with more held in some clusters, none of it strict or without room.
+        """The same fleet with more held in some clusters, all of it with room, and some of it, at
+        ``strict``, promised strictly.
 
         What is left now is told of the clusters at ``positions``, which may be more; ``known`` is
         how much room that is for one request.
         """
-        held = list(self.held)
+        held, strict_c = list(self.held), self.strict_c
+        if strict:
+            strict_c = strict_c.copy()
+            strict_c[strict] = True
+        is_strict = strict_c.tolist()
         for position, more in promised.items():
-            held[position] = Held(held[position], more)
+            held[position] = Held(held[position], more, is_strict=is_strict[position])
         return FleetRooms(
             sites=self.sites,
             held=held,
             layers=self.layers.with_newest(positions, residues, known),
             kinds=self.kinds,
             planned_c=self.planned_c,
-            special_c=self.special_c,
+            overcommitted_c=self.overcommitted_c,
+            strict_c=strict_c,
             known_filled=self.known_filled.after(promised),
             known_reported=self.known_reported,
+            known_contention=self.known_contention.with_more(promised),
+            known_holds=self.known_holds,
         )
 
     def report(self, position: int) -> ReportId | None:
@@ -252,6 +320,26 @@ class FleetRooms:
         most_cv[self.layers.unknown_c] = 0
         np.minimum(most_cv, MAX_REPLICAS, out=most_cv)
         return most_cv[:, View.FILLED].copy(), most_cv[:, View.SPREAD].copy()
+
+    def strict_most_c(
+        self,
+        requirements: ReplicaRequirements,
+        is_strict_c: BoolArray,
+        limit_c: IntArray,
+        more: Mapping[int, Sequence[Outstanding]] = _NOTHING,
+    ) -> IntArray:
+        """The most replicas, up to ``limit_c``, beside which every strict promise is sure of its
+        room, theirs included where they are strict; with ``more`` outstanding.
+        """
+        others = self.known_contention.contention(self.held)
+        return strict_most_c(
+            self.reported,
+            self.known_holds,
+            others.with_more(more) if more else others,
+            requirements,
+            is_strict_c,
+            limit_c,
+        )
 
     def told(self, requirements: ReplicaRequirements) -> tuple[BoolArray, dict[int, str]]:
         """Which clusters' pools can tell where replicas may run, and why others cannot."""

@@ -14,13 +14,14 @@ import numpy as np
 
 from federation.capacity.fleet_cells import CellBlock, FleetCells
 from federation.capacity.pool_estimates import PoolBounds, block_verdicts
+from federation.capacity.prices import PriceLists
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_k, per_replica
 from federation.model.pools.matching import Match, pool_match
 from federation.model.reservations import Outstanding
 from federation.model.resources import PODS
-from federation.model.shapes import Shape
+from federation.model.shapes import Shape, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 # Sums of amounts stay below this, else they are not reckoned with: int64 holds twice as much.
@@ -31,11 +32,20 @@ _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class Kind:
     """What replicas are told apart by here."""
 
     shape: Shape
     claim: NodeClaim | None
+
+    @classmethod
+    def of(cls, requirements: ReplicaRequirements) -> Kind:
+        return cls(request_shape(requirements.request), requirements.node_claim)
+
+    @property
+    def demanded(self) -> dict[str, int]:
+        """What one replica takes."""
+        return per_replica(dict(self.shape))
 
     @property
     def key(self) -> Hashable:
@@ -61,7 +71,7 @@ class PromisedColumns:
     kind_i: IntArray
     replicas_i: IntArray
     to_pack_i: IntArray
-    kinds: tuple[_Kind, ...]
+    kinds: tuple[Kind, ...]
     _parts: Mapping[int, _Part]
     _places: Mapping[Hashable, int]
 
@@ -120,13 +130,13 @@ class PromisedColumns:
 
 
 def _rows(
-    promised: Sequence[Outstanding], kinds: list[_Kind], places: dict[Hashable, int]
+    promised: Sequence[Outstanding], kinds: list[Kind], places: dict[Hashable, int]
 ) -> IntArray:
     """What one cluster has outstanding: kind, replicas, and those to pack; adds new kinds."""
     rows = []
     for each in promised:
         if each.in_cells > 0:
-            kind = _Kind(each.shape, each.requirements.node_claim)
+            kind = Kind.of(each.requirements)
             place = places.setdefault(kind.key, len(kinds))
             if place == len(kinds):
                 kinds.append(kind)
@@ -154,10 +164,9 @@ def bounds_beside(
     lost_c = _lost_by_replica(len(cells), demanded, promised, rival_i)
     lower_c = np.maximum(bounds.lower_c - lost_c, 0)
     for block in cells.blocks:
-        here = slice(block.start, block.start + len(block))
-        if lost_c[here].any():
+        if lost_c[block.here].any():
             left_c = _left_by_amount(block, demanded, requirements.node_claim, promised, rival_i)
-            lower_c[here] = np.maximum(lower_c[here], left_c)
+            lower_c[block.here] = np.maximum(lower_c[block.here], left_c)
     like_i = _like(requirements, promised)
     like_c = np.zeros(len(cells), dtype=np.int64)
     np.add.at(like_c, promised.position_i[like_i], promised.to_pack_i[like_i])
@@ -171,19 +180,6 @@ def bounds_beside(
         upper_c=np.maximum(less_c, lower_c),
         beside_promises_c=beside_c,
     )
-
-
-def prices(free_j: IntArray, fit_j: IntArray, amount: int) -> tuple[IntArray, IntArray]:
-    """How much of a resource is to be taken of nodes that hold ``fit_j`` replicas, at least one,
-    before they hold one less: for the first, and for each of the others.
-
-    The first costs one more than what a node has beyond them, each further one a whole request.
-    Where the first is dearer than the others, none is had without it: all cost the mean.
-    """
-    first_j = free_j - fit_j * amount + 1
-    mean_j = (free_j - amount + 1) // fit_j
-    is_dear_j = first_j > amount
-    return np.where(is_dear_j, mean_j, first_j), np.where(is_dear_j, mean_j, amount)
 
 
 def _rivals(cells: FleetCells, claim: NodeClaim | None, promised: PromisedColumns) -> BoolArray:
@@ -255,13 +251,14 @@ def _left_by_amount(
     left_c: IntArray = np.add.reduceat(room_k, block.first_c)
     if not left_c.any():
         return left_c
-    for name, amount in demanded.items():
-        taken_c = _taken(block, promised.taken_g(name), promised, rival_i)
-        if taken_c is None:
-            return np.zeros(len(block), dtype=np.int64)
-        if taken_c.any():
-            free_k = block.cells.min_rk[block.cells.resources.index(name)]
-            left_c -= _bought(block, free_k, fits_k, amount, taken_c)
+    taken = {name: _taken(block, promised.taken_g(name), promised, rival_i) for name in demanded}
+    taken_rc = [taken_c for taken_c in taken.values() if taken_c is not None]
+    if len(taken_rc) < len(taken):
+        return np.zeros(len(block), dtype=np.int64)
+    budget_rc = np.array(taken_rc)
+    is_taken_c: BoolArray = np.logical_or.reduce(budget_rc > 0, axis=0)
+    prices = PriceLists.of(block, demanded, fits_k, is_taken_c)
+    left_c -= prices.bought(budget_rc, np.arange(len(block)))
     return np.clip(left_c, 0, MAX_REPLICAS)
 
 
@@ -277,37 +274,3 @@ def _taken(
     taken_c = np.zeros(len(block), dtype=np.int64)
     np.add.at(taken_c, promised.position_i[inside_i] - block.start, amount_i * replicas_i)
     return taken_c
-
-
-def _bought(
-    block: CellBlock, free_k: IntArray, fits_k: IntArray, amount: int, taken_c: IntArray
-) -> IntArray:
-    """How many replicas so much of one resource buys in each cluster, the cheapest first."""
-    sizes_c = np.diff(block.first_c, append=len(fits_k))
-    is_sold_k = (fits_k > 0) & (block.cells.count_k > 0) & np.repeat(taken_c > 0, sizes_c)
-    (j,) = np.nonzero(is_sold_k)
-    cluster_j = np.repeat(np.arange(len(block)), sizes_c)[j]
-    count_j = block.cells.count_k[j]
-    cluster_s = np.concatenate([cluster_j, cluster_j])
-    price_s = np.concatenate(prices(free_k[j], fits_k[j], amount))
-    count_s = np.concatenate([count_j, count_j * (fits_k[j] - 1)])
-    if float((price_s.astype(np.float64) * count_s).sum()) >= _SAFE:
-        return np.full(len(block), MAX_REPLICAS, dtype=np.int64)
-    # Twice as fast as a lexsort: small integers are sorted by their digits.
-    order = np.argsort(price_s)
-    order = order[np.argsort(cluster_s[order].astype(np.int16), kind="stable")]
-    cluster_s, price_s, count_s = cluster_s[order], price_s[order], count_s[order]
-    spent_s = np.cumsum(price_s * count_s)
-    had_s = np.cumsum(count_s)
-    first_c = np.searchsorted(cluster_s, np.arange(len(block)), side="left")
-    stop_c = np.searchsorted(cluster_s, np.arange(len(block)), side="right")
-    before_c = np.append(0, spent_s)[first_c]
-    whole_c = np.minimum(np.searchsorted(spent_s, before_c + taken_c, side="right"), stop_c)
-    # Cells of no count cost nothing and may stand before a cluster's first.
-    whole_c = np.maximum(whole_c, first_c)
-    bought_c = np.append(0, had_s)[whole_c] - np.append(0, had_s)[first_c]
-    left_c = before_c + taken_c - np.append(0, spent_s)[whole_c]
-    price_c = np.append(price_s, 1)[np.minimum(whole_c, len(price_s))]
-    bought_c += np.where(whole_c < stop_c, left_c // price_c, 0)
-    result_c: IntArray = np.where(taken_c > 0, bought_c, 0)
-    return result_c

@@ -52,12 +52,12 @@ def packable_c(
     if asked is not Certificate.STRICT:
         careful_c = ~fleet.planned_c | (asked is Certificate.CAREFUL)
         np.minimum(most_c, spread_c, out=most_c, where=careful_c)
-    looked_at_c = fleet.special_c | (asked is Certificate.STRICT)
-    for position in np.flatnonzero(looked_at_c & (most_c > 0)).tolist():
-        room = fleet.rooms[position]
-        if position not in own and room is not None:
-            certificate = certificate_for(asked, room, requirements)
-            most_c[position] = room.most(requirements, certificate, int(most_c[position]))
+    is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
+    looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)
+    looked_at_c[list(own)] = False
+    if looked_at_c.any():
+        strict_c = fleet.strict_most_c(requirements, is_strict_c, most_c * looked_at_c)
+        most_c = np.where(looked_at_c, strict_c, most_c)
     for position, (room, replicas) in own.items():
         certificate = certificate_for(asked, room, requirements)
         most = room.most(requirements, certificate, MAX_REPLICAS)
@@ -151,7 +151,7 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | s
                 return shortage_text(most, each)
         made = made.with_one(each)
     # What is credited needs no room of its own, but may come before its place is free.
-    if made.holds_strict and not strict_promises_hold(made.pools, made.contenders()):
+    if made.holds_strict and not strict_promises_hold(made.pools, made.contending):
         return "strict promises would no longer be sure of their room"
     return made
 

@@ -87,9 +87,9 @@ def promisable(
         most_c = packable_sets_c(rooms, binding.components, asked, without)
     else:
         most_c = packable_c(rooms, binding.requirements, asked, own)
-    for position in rooms.special_c.nonzero()[0].tolist():
+    for position in rooms.overcommitted_c.nonzero()[0].tolist():
         room = rooms.rooms[position]
-        if room is not None and room.overcommitted:
+        if room is not None:
             reasons[position] = stuck_text(room)
     return Estimates(
         replicas_c=most_c * told_c,

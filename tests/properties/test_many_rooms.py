@@ -57,7 +57,8 @@ def assert_same(found: Room | None, expected: Room) -> None:
     assert found.report == expected.report
     assert found.follows_claims == expected.follows_claims
     assert found.outstanding == expected.outstanding
-    assert found.held.is_special == expected.held.is_special
+    assert bool(found.overcommitted) == bool(expected.overcommitted)
+    assert found.holds_strict == expected.holds_strict
     assert [each.unplaced for each in found.holdings] == [
         each.unplaced for each in expected.holdings
     ]

@@ -123,7 +123,7 @@ def test_a_decision_is_promised_where_each_of_its_clusters_has_room_by_itself(
             shown = [(other.outstanding, other.steps) for other in now.holdings]
             assert (each.holding.outstanding, each.holding.steps) in shown
         assert_same(fleet, rooms)
-        if not any(room and room.held.is_special for room in rooms):
+        if not any(room and (room.overcommitted or room.holds_strict) for room in rooms):
             asked = decision.requirements
             assert packable_c(fleet, asked, Certificate.CAREFUL, {}).tolist() == [
                 room.most(asked, PromiseCertificate.CAREFUL, 999) if room else 0 for room in rooms
@@ -281,7 +281,7 @@ def assert_same(fleet: FleetRooms, rooms: list[Room | None]) -> None:
             assert packable_c(fleet, requirements, None, {}).tolist() == most
             filled = [
                 room.most(requirements, PromiseCertificate.PLANNED, 999)
-                if room and not room.held.is_special
+                if room and not room.overcommitted and not room.holds_strict
                 else None
                 for room in rooms
             ]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from federation.capacity.cells import View, cells_left
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.packing import pack
-from federation.capacity.strict_bounds import contenders, strict_promises_hold
+from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
@@ -149,7 +149,7 @@ def test_strict_promises_hold_whoever_comes_first_and_wherever_they_go(
     pools = table(drawn)
     every: list[Outstanding] = []
     for each in wanted:
-        if strict_promises_hold(pools, contenders(pools, [*every, each])):
+        if strict_promises_hold(pools, [*every, each]):
             every.append(each)
     chance = random.Random(seed)
     pods = [each for each in every for _ in range(each.in_cells)]
@@ -215,7 +215,7 @@ def test_the_most_that_is_promised_strictly_survives_rivals_that_mean_harm(
             in_cells=most + 1,
         )
         packs = fits_one_at_a_time(room.filled, strict) > most
-        assert not packs or not strict_promises_hold(pools, contenders(pools, [*every, too_many]))
+        assert not packs or not strict_promises_hold(pools, [*every, too_many])
     chance = random.Random(seed)
     nodes = list(nodes_of(pools).elements())
     pods = [other for other, replicas in rivals for _ in range(replicas)]

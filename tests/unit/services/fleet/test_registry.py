@@ -110,7 +110,8 @@ def test_a_fleet_brought_up_to_date_equals_one_built_anew(
     ):
         assert kept.tolist() == built.tolist()
     assert pooled(owner) == [each and int(each.cells.min_rk[0, 0]) for each in rooms.filled.pools]
-    assert snapshot.rooms.special_c.tolist() == rooms.special_c.tolist()
+    assert snapshot.rooms.overcommitted_c.tolist() == rooms.overcommitted_c.tolist()
+    assert snapshot.rooms.strict_c.tolist() == rooms.strict_c.tolist()
     for options in (EstimateOptions(), EstimateOptions(highest=Source.MODELS)):
         ours = answer(snapshot, owner.known_estimates, [asked], None, options, 9.0)
         (ours_c,) = ours.estimates

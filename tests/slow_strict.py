@@ -1,0 +1,113 @@
+"""What any placer leaves of strict promises, in the obvious loops: one cluster, kind after kind,
+one price after the other.
+
+Shares no code with the bounds that it checks but the meaning of labels and taints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from federation.model.pools.matching import Match, pool_match
+from federation.model.pools.values import Pools
+from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.workload import ReplicaRequirements
+
+
+def demanded_by(requirements: ReplicaRequirements) -> dict[str, int]:
+    asked = {name: amount for name, amount in requirements.request.items() if amount > 0}
+    return {**asked, "pods": 1}
+
+
+def strict_promises_hold(pools: Pools, every: Sequence[Outstanding]) -> bool:
+    """Whether each kind of which any is strict finds room when all others come first."""
+    kinds: list[list[Outstanding]] = []
+    for each in every:
+        alike = next((kind for kind in kinds if are_alike(kind[0], each)), None)
+        if alike is None:
+            kinds.append([each])
+        else:
+            alike.append(each)
+    return all(
+        fits_after_others(pools, kind, [other for other in kinds if other is not kind])
+        for kind in kinds
+        if any(each.certificate is PromiseCertificate.STRICT for each in kind)
+    )
+
+
+def are_alike(one: Outstanding, other: Outstanding) -> bool:
+    return (
+        demanded_by(one.requirements) == demanded_by(other.requirements)
+        and one.requirements.node_claim == other.requirements.node_claim
+    )
+
+
+def replicas(kind: Sequence[Outstanding]) -> int:
+    return sum(each.in_cells for each in kind)
+
+
+def fits_after_others(
+    pools: Pools, own: Sequence[Outstanding], others: Sequence[Sequence[Outstanding]]
+) -> bool:
+    demanded = demanded_by(own[0].requirements)
+    rivals = [each for each in others if may_meet(pools, own[0], each[0])]
+    nodes = nodes_that_suit(pools, own[0], demanded)
+    spare = sum(count * fits for count, fits, _ in nodes) - replicas(own)
+    if spare < 0:
+        return False
+    by_replica = 0
+    for rival in rivals:
+        taken = demanded_by(rival[0].requirements)
+        worth = max(-(-taken.get(name, 0) // amount) for name, amount in demanded.items())
+        by_replica += worth * replicas(rival)
+    by_amount = 0
+    for name, amount in demanded.items():
+        budget = sum(
+            replicas(rival) * demanded_by(rival[0].requirements).get(name, 0) for rival in rivals
+        )
+        by_amount += bought(
+            [(count, fits, free[name]) for count, fits, free in nodes], amount, budget
+        )
+    return min(by_replica, by_amount) <= spare
+
+
+def may_meet(pools: Pools, own: Outstanding, rival: Outstanding) -> bool:
+    return any(
+        pool_match(pool, pools.label_keys, own.requirements.node_claim) is Match.YES
+        and pool_match(pool, pools.label_keys, rival.requirements.node_claim) is not Match.NO
+        for place, pool in enumerate(pools.pools)
+        if place in pools.cells.pool_k
+    )
+
+
+def nodes_that_suit(
+    pools: Pools, own: Outstanding, demanded: dict[str, int]
+) -> list[tuple[int, int, dict[str, int]]]:
+    """Of each cell that holds any: its nodes, how many each holds, and what is free on them."""
+    found = []
+    for k in range(len(pools.cells)):
+        pool = pools.pools[int(pools.cells.pool_k[k])]
+        if pool_match(pool, pools.label_keys, own.requirements.node_claim) is Match.YES:
+            amounts = pools.cells.min_rk[:, k].tolist()
+            free = dict(zip(pools.cells.resources, amounts, strict=True))
+            fits = min(free.get(name, 0) // amount for name, amount in demanded.items())
+            if fits:
+                found.append((int(pools.cells.count_k[k]), fits, free))
+    return found
+
+
+def bought(cells: Sequence[tuple[int, int, int]], amount: int, budget: int) -> int:
+    """How many replicas of nodes so much buys: the cheapest first, one after the other."""
+    prices: list[int] = []
+    for count, fits, free in cells:
+        first = free - fits * amount + 1
+        mean = (free - amount + 1) // fits
+        of_one = [mean] * fits if first > amount else [first] + [amount] * (fits - 1)
+        prices += of_one * count
+    number = 0
+    for price in sorted(prices):
+        budget -= price
+        if budget < 0:
+            break
+        number += 1
+    return number
