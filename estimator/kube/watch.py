@@ -189,6 +189,9 @@ class Watcher(Generic[Value]):
                 self._sink.apply(changes)
                 self._backoff.reset()
                 self._version = changes[-1].version
+            elif not self._is_current:
+                # Servers open watches, too, that they never say a word on.
+                self._check_history(version)
             self._find()
         self._find()
         if self._version == version:

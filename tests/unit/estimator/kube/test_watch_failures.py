@@ -195,3 +195,19 @@ async def test_the_back_off_starts_anew_when_the_server_answers_again(
             await seen.until_lost()
     assert ceilings[:7] == [1.0, 2.0, 4.0, 8.0, CAP_SECONDS, CAP_SECONDS, 1.0]
     assert [forbidden for _, forbidden in seen.losses] == [False] * 6 + [True]
+
+
+async def test_a_watch_that_opens_does_not_show_that_the_server_lives(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    """Once lost, the server is believed when it answers: a watch may stay silent for ever."""
+    async with following(server, tmp_path) as seen:
+        assert await seen.next() == ("replace", [])
+        server.wait_for_watches("pods")
+        server.faults.add(bad_gateway(), verb="watch", times=1)
+        server.faults.add(bad_gateway(), verb="list", times=3)
+        server.end_watches()
+        await seen.until_lost()
+        while await seen.next(contact=True) != ("contact", "made"):
+            pass
+    assert len(seen.losses) == 4
