@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.truth.judging import Found
 from tests.truth.plans import Line, Plan
+from tests.truth.real_members import VARIABLE, programs_there
 from tests.truth.streams import Stream
 from tests.truth.study import found_by
 
@@ -37,7 +38,14 @@ def main() -> int:
     parser.add_argument("--burst", action="store_true", help="ask for everything at once")
     parser.add_argument("--shuffled", action="store_true", help="make pods in any order")
     parser.add_argument("--pods", type=int, default=0, help="so many pending ones are named")
+    parser.add_argument(
+        "--simulated",
+        action="store_true",
+        help=f"though {VARIABLE} names a folder with a real kube-scheduler",
+    )
     given = parser.parse_args()
+    programs = None if given.simulated else programs_there()
+    print(f"kube-scheduler: {programs or 'simulated'}", flush=True)
     print(HEADER, flush=True)
     broken = 0
     for line in given.lines:
@@ -53,6 +61,7 @@ def main() -> int:
                 kills=given.kills,
                 burst=given.burst,
                 shuffled=given.shuffled,
+                programs=programs,
             )
             founds.append(_shown(plan, given.pods))
         if len(founds) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from federation.model.placement import Certificate
 from tests.truth.streams import Stream
@@ -39,6 +40,7 @@ class Plan:
     ``kills`` is how often an agent is killed, and with it its extender or binder. With ``burst``
     all is asked for at once; ``shuffled`` pods are made in any order. Pods are left pending when
     for ``quiet_seconds`` none has found a node: kube-scheduler tries again within ten.
+    ``programs`` is the folder with a real kube-scheduler, None: the simulated one.
     """
 
     line: Line
@@ -51,3 +53,4 @@ class Plan:
     burst: bool = False
     shuffled: bool = False
     quiet_seconds: float = 15.0
+    programs: Path | None = None

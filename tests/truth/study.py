@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from estimator.binder.binder import SCHEDULER_NAME
 from federation.client.api import Client, Target
@@ -26,16 +27,32 @@ from tests.truth.deciding import Decider, Reserving, Unreserved
 from tests.truth.judging import Answered, Found, fitted, pods_of
 from tests.truth.members import Node, nodes_of
 from tests.truth.plans import Line, Plan
+from tests.truth.real_members import RealMember
 from tests.truth.simulated_members import STOCK_SCHEDULER, SimulatedMember
 from tests.truth.streams import Wanted, foreign_pods, stream
 
 POLL_SECONDS = 0.1
-# Callers ask for a few workloads at once, then pause; pods follow their decision so much later.
+# Callers ask for a few workloads at once, then pause.
 AT_ONCE = (1, 20)
 PAUSE_SECONDS = 0.5
-MAKING_SECONDS = 5.0
+# How much later than its decision a pod is made; shuffled ones at any time until then.
+MAKING_SECONDS = 2.0
 SHUFFLED_SECONDS = 15.0
 FOREIGN_SECONDS = (2.0, 10.0)
+
+
+class Kubernetes(Protocol):
+    """A member's API server and scheduler, simulated or real."""
+
+    def kubeconfig(self, path: Path) -> Path: ...
+
+    def start_scheduler(self, seed: int, extender_url: str = "") -> None: ...
+
+    def create(self, pod: Document) -> None: ...
+
+    def delete(self, pod: Document) -> None: ...
+
+    def nodes_of_pods(self) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +61,7 @@ class _Member:
 
     name: str
     nodes: Sequence[Node]
-    kubernetes: SimulatedMember
+    kubernetes: Kubernetes
     agent: AgentProcess
 
 
@@ -97,7 +114,11 @@ async def _joined(
     running: ExitStack,
 ) -> _Member:
     """A member with its scheduler and its agent, which has reported."""
-    kubernetes = running.enter_context(SimulatedMember(nodes))
+    kubernetes: Kubernetes
+    if plan.programs is None:
+        kubernetes = running.enter_context(SimulatedMember(nodes))
+    else:
+        kubernetes = running.enter_context(RealMember(plan.programs, folder / name, nodes))
     kubeconfig = kubernetes.kubeconfig(folder / f"{name}.kubeconfig")
     token = (await client.create_join_token(name)).token
     placer, extender = _placer(plan.line)
@@ -172,7 +193,7 @@ class _Study:
                 seconds = self._choices.uniform(0, SHUFFLED_SECONDS)
                 group.create_task(self._make([pod], seconds))
         else:
-            group.create_task(self._make(pods, self._choices.uniform(0, MAKING_SECONDS)))
+            group.create_task(self._make(pods, MAKING_SECONDS))
 
     async def _make(self, pods: Sequence[tuple[str, Document]], seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -204,7 +225,7 @@ class _Study:
     async def _until_quiet(self) -> None:
         """Until all pods have a node, or none has got one for long."""
         before, since = -1, time.monotonic()
-        while waiting := len(self._pending()):
+        while waiting := len(await asyncio.to_thread(self._pending)):
             if time.monotonic() - since > self._plan.quiet_seconds:
                 return
             if waiting != before:

@@ -5,13 +5,20 @@ Deadlines are bounds on hanging only.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from tests.kubeapi.resources import NODES
+from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
+from tests.kubeapi.state import Cluster
 from tests.patience import PATIENCE_SECONDS
 from tests.truth.judging import Answered, fitted, pods_of
 from tests.truth.members import CPU, MEMORY, Node, free_rn, nodes_of
 from tests.truth.plans import Line, Plan
+from tests.truth.real_members import PROGRAMS, VARIABLE, ApiMember, programs_there
 from tests.truth.streams import SCHEDULINGS, Stream, Wanted, stream
 from tests.truth.study import found_by
 
@@ -68,3 +75,35 @@ def test_pods_are_numbered_over_all_members() -> None:
 def workload(name: str, replicas: int) -> Wanted:
     request = {CPU: 500, MEMORY: 100}
     return Wanted(name=name, replicas=replicas, request=request, scheduling=SCHEDULINGS[0])
+
+
+def test_a_member_is_filled_and_read_by_its_api_alone() -> None:
+    """As a real API server is, on one that is not."""
+    nodes = nodes_of("member1", 3, seed=1)
+    with KubeApiServer(Cluster(version=10)) as server:
+        member = ApiMember(server.url, ADMIN_TOKEN)
+        member.fill(nodes)
+        pod = workload("w", 1).pod(0, "decision", "default-scheduler")
+        member.create(pod)
+        on_nodes = member.nodes_of_pods()
+        assert on_nodes.pop("w-0") == ""
+        assert Counter(on_nodes.values()) == {node.name: len(node.running) for node in nodes}
+        taints = {each["metadata"]["name"]: each["spec"] for each in server.cluster.all(NODES)}
+        assert [bool(taints[node.name].get("taints")) for node in nodes] == [
+            bool(node.taint) for node in nodes
+        ]
+        member.delete(pod)
+        assert "w-0" not in member.nodes_of_pods()
+        member.close()
+
+
+def test_a_real_scheduler_is_used_where_all_its_programs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert programs_there() is None
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    for program in PROGRAMS:
+        assert programs_there() is None
+        (tmp_path / program).touch(mode=0o755)
+    assert programs_there() == tmp_path
