@@ -18,6 +18,7 @@ from federation.model.errors import Unavailable
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
+from federation.model.reservations import Reservation
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.fleet.journal_reader import Following
@@ -243,3 +244,10 @@ def decided(scheduled: Scheduled) -> dict[str, int]:
 
 async def apply(scheduling: Scheduling, binding: Binding) -> Scheduled:
     return await scheduling.schedule(binding, adopt=False, wait=True)
+
+
+def reservations_of(fleet: FleetOwner, binding: str) -> tuple[Reservation, ...]:
+    """All that a binding holds, by ascending cluster."""
+    return tuple(
+        each for name in fleet.holdings(binding) for each in fleet.ledger(name).of_binding(binding)
+    )

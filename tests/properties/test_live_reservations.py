@@ -47,7 +47,7 @@ from tests.chaos.records import open_database
 from tests.chaos.slow_ledger import SeenReport, SlowLedger
 from tests.echoes import interests_of
 from tests.fleets import RESOURCES
-from tests.services import join
+from tests.services import join, reservations_of
 from tests.simulator_cluster import ZONE_LABEL, Order, SimulatedCluster
 from tests.simulator_cluster import Placer as Places
 from tests.slow_packer import broken_promise
@@ -378,7 +378,7 @@ class Federation:
         """Not after a release, nor when its lease ran out."""
         held = {
             each.cluster: each.replicas
-            for each in self.replicas[0].fleet.reservations_of(owned.binding.key)
+            for each in reservations_of(self.replicas[0].fleet, owned.binding.key)
         }
         return held == {each.name: each.replicas for each in owned.clusters}
 

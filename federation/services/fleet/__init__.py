@@ -18,6 +18,8 @@
 - ``registry``: the fleet in memory: one mutable owner, and the immutable snapshots everybody
   reads
 - ``report_requests``: asking agents for fresh reports once much was promised since their last one
+- ``rooms_ahead``: rooms of reports that will soon be known: packed in a thread, before anybody
+  asks for them
 - ``snapshot``: the fleet at one instant, as arrays by position; made anew, or from the one before
 """
 

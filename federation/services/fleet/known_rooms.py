@@ -5,21 +5,13 @@ Must not pack: a room that has to be packed anew is told apart from one that is 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.fleet_rooms import UnpackedRoom
 from federation.capacity.ledger import ClusterLedger
-from federation.model.cluster import CapacityReport, ReportedPools
+from federation.model.cluster import CapacityReport
 from federation.model.pools.values import Pools
 from federation.model.reported_pools import pools_of
-
-
-class _Roomed(NamedTuple):
-    """A room, and the ledger whose outstanding it holds."""
-
-    ledger: ClusterLedger
-    room: Room
+from federation.services.fleet.rooms_ahead import Roomed, RoomsAhead
 
 
 class KnownRooms:
@@ -29,16 +21,22 @@ class KnownRooms:
 
     def __init__(self) -> None:
         self.changed: set[str] = set()
+        self.ahead = RoomsAhead()
         self._pools: dict[str, Pools] = {}
-        self._rooms: dict[str, _Roomed] = {}
+        self._rooms: dict[str, Roomed] = {}
         self._emptied: set[str] = set()
 
-    def put_pools(self, name: str, pools: ReportedPools | None) -> None:
-        """What a cluster's newest report says, None where it says nothing."""
-        if pools is not None:
-            self._pools[name] = pools_of(pools)
-        else:
-            self._pools.pop(name, None)
+    def put_report(self, name: str, report: CapacityReport, *, follows_claims: bool) -> None:
+        """A cluster's newest report."""
+        ahead = self.ahead.take(name, report, follows_claims=follows_claims)
+        self.forget_report(name)
+        if ahead is not None:
+            self._rooms[name], self._pools[name] = ahead, ahead.room.pools
+        elif report.pools is not None:
+            self._pools[name] = pools_of(report.pools)
+
+    def forget_report(self, name: str) -> None:
+        self._pools.pop(name, None)
         self.empty(name)
 
     def empty(self, name: str) -> None:
@@ -49,10 +47,11 @@ class KnownRooms:
 
     def put(self, name: str, ledger: ClusterLedger, room: Room) -> None:
         """A room that holds what is outstanding by the ledger."""
-        self._rooms[name] = _Roomed(ledger, room)
+        self._rooms[name] = Roomed(ledger, room)
 
     def remove(self, name: str) -> None:
         """The cluster is gone."""
+        self.ahead.forget(name)
         self._pools.pop(name, None)
         self._rooms.pop(name, None)
 

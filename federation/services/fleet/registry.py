@@ -18,7 +18,6 @@ from federation.model.cluster import CapacityReport, Cluster, ClusterState
 from federation.model.echoes import Owner
 from federation.model.errors import NotFound
 from federation.model.grades import ResourceModel
-from federation.model.reservations import Reservation
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.known_rooms import KnownRooms
 from federation.services.fleet.ledgers import (
@@ -30,6 +29,7 @@ from federation.services.fleet.ledgers import (
     Reported,
     by_cluster,
 )
+from federation.services.fleet.rooms_ahead import ComingReport
 from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot
 from federation.services.journal import (
     BindingChanged,
@@ -182,12 +182,6 @@ class FleetOwner:
         """The clusters where a binding holds something, ascending."""
         return self._ledgers.holdings(key)
 
-    def reservations_of(self, key: str) -> tuple[Reservation, ...]:
-        """All that a binding holds, by ascending cluster."""
-        return tuple(
-            each for name in self.holdings(key) for each in self.ledger(name).of_binding(key)
-        )
-
     @property
     def owners(self) -> Mapping[str, Owner]:
         """The workloads of the bindings that hold something, where known."""
@@ -258,6 +252,17 @@ class FleetOwner:
             self._rooms.remove(name)
             self._holders.forget(self._ledgers.remove(name))
             self._changed.add(name)
+
+    async def pack_ahead(self, reports: Iterable[tuple[str, CapacityReport]]) -> None:
+        """To be called before newer reports are put: it would hold up the event loop then."""
+        coming = {
+            name: ComingReport(
+                report=report, ledger=self.ledger(name), follows_claims=self._follows_claims(name)
+            )
+            for name, report in reports
+            if self.has(name)
+        }
+        await self._rooms.ahead.pack(coming)
 
     def put_report(
         self,
@@ -404,7 +409,7 @@ class FleetOwner:
 
     def _take_report(self, name: str, report: CapacityReport, received_at: float) -> None:
         """Its pools are kept as arrays, beside the report, and its echoes in the ledger."""
-        self._rooms.put_pools(name, report.pools)
+        self._rooms.put_report(name, report, follows_claims=self._follows_claims(name))
         self._changed.add(name)
         bare = replace(report, pools=None, echoes=())
         as_of = received_at - report.picture_age_seconds
@@ -414,7 +419,7 @@ class FleetOwner:
         self._states[name] = state
         self._changed.add(name)
         if state.report is None:
-            self._rooms.put_pools(name, None)
+            self._rooms.forget_report(name)
 
     def _empty_room(self, name: str) -> None:
         """Everything outstanding there is to be packed again."""
@@ -435,10 +440,13 @@ class FleetOwner:
             return None
         position = self._snapshot.positions.get(name)
         shown = None if position is None else self._snapshot.rooms.rooms[position]
-        follows_claims = self._presences[name].placer is not Placer.NONE
+        follows_claims = self._follows_claims(name)
         return self._rooms.room(
             name, report, self.ledger(name), shown, follows_claims=follows_claims
         )
+
+    def _follows_claims(self, name: str) -> bool:
+        return self._presences[name].placer is not Placer.NONE
 
     def _bring_up_to_date(self) -> None:
         self._snapshot = self._brought_up_to_date()

@@ -289,6 +289,7 @@ class Reporting:
 
     async def _write(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
         """Commit reports of different clusters, and apply to the fleet which were newer."""
+        await self._fleet.pack_ahead((each.cluster, each.report) for each in reports)
         async with self._store.transaction() as tx:
             verdict_of = {verdict.cluster: verdict for verdict in await tx.reports.advance(reports)}
         verdicts = [verdict_of[named.cluster] for named in reports]

@@ -21,7 +21,7 @@ from federation.services.values import AgentPresence
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from tests.reports import echo, nodes
-from tests.services import make_report
+from tests.services import make_report, reservations_of
 
 SMALL = {"cpu": 100}
 
@@ -133,7 +133,7 @@ async def stored(store: PostgresStore) -> tuple[FleetOwner, Finishing]:
     await join(Registration(store, owner), "a")
     change = promised(owner, "job", 3)
     owner.apply(change)
-    row = StoredReservations(namespace="", name="job", reservations=owner.reservations_of("job"))
+    row = StoredReservations(namespace="", name="job", reservations=reservations_of(owner, "job"))
     async with store.transaction() as tx:
         await tx.journal.lock(["a"])
         await tx.journal.advance({"a": owner.ledger("a").version}, {"a": change.nonce})

@@ -21,7 +21,7 @@ from federation.services.ports import Transaction
 from federation.store.postgres import PostgresStore
 from tests.patience import PATIENCE_SECONDS
 from tests.reports import echo, kept
-from tests.services import UnsteadyStore, join, make_report
+from tests.services import UnsteadyStore, join, make_report, reservations_of
 from tests.unit.services.fleet.planes import (
     OWNER,
     SMALL,
@@ -37,7 +37,7 @@ async def test_what_one_commits_the_other_knows(planes: tuple[Plane, Plane]) -> 
     await settle(other)
     assert_equal(one, other)
     assert other.fleet.holdings("shop/web") == ("a", "b")
-    assert [each.replicas for each in other.fleet.reservations_of("shop/web")] == [3, 2]
+    assert [each.replicas for each in reservations_of(other.fleet, "shop/web")] == [3, 2]
     assert (other.fleet.owners, other.fleet.uids) == (
         {"shop/web": OWNER},
         {"shop/web": "uid-web"},
