@@ -6,7 +6,7 @@ Must not decide anything. Belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -28,6 +28,7 @@ BATCH_SECONDS = 0.1
 # After an attempt that was alone so many batches are small while somebody asks for many at once:
 # the next one has little to wait for.
 SMALL_BATCHES = 20
+LEAST_SMALL_BATCH, SMALL_BATCH_SECONDS = 4, 0.02
 # After so many tries a request takes all locks first: then nobody can win against it.
 TRIES_WITHOUT_LOCKS = 3
 MAX_TRIES = 6
@@ -193,24 +194,21 @@ class DecisionQueue:
         One that others kept winning against goes alone.
         """
         waiting = [attempt for attempt in self._attempts if not attempt.answer.done()]
-        waiting.sort(key=lambda attempt: (-attempt.binding.priority, attempt.turn))
+        waiting.sort(key=lambda each: (-each.binding.priority, each.turn, each.place > 0))
         self._attempts = waiting
         for attempt in waiting:
             if attempt.is_hindered and attempt.marks.isdisjoint(on_their_way):
                 waiting.remove(attempt)
                 return [attempt]
-        in_time = int(BATCH_SECONDS / self._seconds_each)
-        wanted = len(waiting) if every or on_their_way else len(waiting) // 2
-        if self._batches_since_one_was_alone < SMALL_BATCHES and any(
-            each.place for each in waiting
-        ):
-            wanted = LEAST_BATCH
-        self._batches_since_one_was_alone += 1
-        room = min(MAX_BATCH, max(LEAST_BATCH, min(in_time, wanted)))
+        is_shared = self._is_shared(waiting)
+        room = self._room(waiting, is_all=every or bool(on_their_way), is_shared=is_shared)
         batch: list[Attempt] = []
         left = []
         taken = set(on_their_way)
         for attempt in waiting:
+            if is_shared and batch and bool(batch[0].place) != bool(attempt.place):
+                # One that is alone does not wait until part of something large is decided with it.
+                room = 0
             if len(batch) < room and attempt.marks.isdisjoint(taken):
                 batch.append(attempt)
             else:
@@ -221,3 +219,18 @@ class DecisionQueue:
         # One that came later is before the rest of what asks for much, and never before all of it.
         self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])
         return batch
+
+    def _is_shared(self, waiting: Sequence[Attempt]) -> bool:
+        """Whether some wait that are part of something large, and others lately were alone."""
+        lately = self._batches_since_one_was_alone < SMALL_BATCHES
+        self._batches_since_one_was_alone += 1
+        return lately and any(attempt.place for attempt in waiting)
+
+    def _room(self, waiting: Sequence[Attempt], *, is_all: bool, is_shared: bool) -> int:
+        """How many attempts the next batch takes."""
+        if is_shared:
+            in_time = int(SMALL_BATCH_SECONDS / self._seconds_each)
+            return min(LEAST_BATCH, max(LEAST_SMALL_BATCH, in_time))
+        in_time = int(BATCH_SECONDS / self._seconds_each)
+        wanted = len(waiting) if is_all else len(waiting) // 2
+        return min(MAX_BATCH, max(LEAST_BATCH, min(in_time, wanted)))
