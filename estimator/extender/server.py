@@ -11,7 +11,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -21,6 +21,7 @@ from estimator.extender.extender import Extender
 from estimator.extender.wire import error_answer
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
 from federation.model.printable import printable
+from federation.runtime.connections import Connections
 
 CALLERS_FAULTS: Final = (HttpProcessingError, RequestPayloadError, ConnectionError)
 PERIOD_SECONDS: Final = 10.0
@@ -31,6 +32,14 @@ SHOWN_CHARACTERS: Final = 200
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 MAX_CONCURRENT: Final = 8
 READ_SECONDS: Final = 5.0
+# Bodies on their way at once; a slow one must not take the place of an answer.
+MAX_READS: Final = 32
+# Whoever says nothing, or not the whole of a request's headers, keeps its connection no longer.
+IDLE_SECONDS: Final = 30.0
+HANDSHAKE_SECONDS: Final = 10.0
+# A few kube-schedulers keep a few each.
+MOST_CONNECTIONS: Final = 200
+CONNECTIONS_PER_ADDRESS: Final = 50
 # The verbs whose answer has a field for an error; the others can only fail as a whole.
 ERROR_VERBS: Final = frozenset({"filter", "bind"})
 
@@ -52,29 +61,50 @@ class ExtenderServer:
         }
         self._tls = tls
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
+        self._reads = asyncio.Semaphore(MAX_READS)
+        self._connections = Connections(
+            per_address=CONNECTIONS_PER_ADDRESS, in_all=MOST_CONNECTIONS
+        )
+        self._listener: asyncio.Server | None = None
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_get("/healthz", _healthz)
         application.router.add_post("/{path:.*}", self._serve)
         self._log = HttpLog(logger, time.monotonic)
-        # A compressed body would be read whole before anybody could say that it is too large.
-        self._runner = web.AppRunner(
-            application, access_log=None, logger=self._log, auto_decompress=False
-        )
+        self._runner = web.AppRunner(application, access_log=None, logger=self._log)
 
     async def start(self) -> None:
         """Raises Unavailable when the port cannot be had."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls)
+        loop = asyncio.get_running_loop()
         try:
-            await site.start()
+            self._listener = await loop.create_server(
+                self._conversation,
+                self.host,
+                self.port,
+                ssl=self._tls,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
+            )
         except OSError as error:
             raise Unavailable(
                 f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
             ) from error
-        self.port = self._runner.addresses[0][1]
+        self.port = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
+
+    def _conversation(self) -> web.RequestHandler:
+        return _Conversation(
+            cast("web.Server", self._runner.server),
+            self._connections,
+            access_log=None,
+            logger=self._log,
+            # A compressed body would be read whole before anybody could say that it is too large.
+            auto_decompress=False,
+            keepalive_timeout=IDLE_SECONDS,
+        )
 
     async def _serve(self, request: web.Request) -> web.Response:
         verb = request.path.rpartition("/")[2]
@@ -83,14 +113,37 @@ class ExtenderServer:
             known = ", ".join(self._verbs)
             return _json(error_answer(f"no such verb: use one of {known}"), status=404)
         try:
+            async with self._reads:
+                body = await _body(request)
             async with self._slots:
-                return _json(await answer(await _body(request)))
+                return _json(await answer(body))
         except TimeoutError:
             return _json(error_answer("the body took too long to come"), status=408)
         except FederationError as error:
             self._log.refused(f"{verb}: {error.message}")
             status = 200 if verb in ERROR_VERBS else 400
             return _json(error_answer(error.message), status=status)
+
+
+class _Conversation(web.RequestHandler):
+    """One connection, counted while it is open."""
+
+    __slots__ = ("_address", "_connection", "_open")
+
+    def __init__(self, server: web.Server, connections: Connections, **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self._open = connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self._address = str(peer[0]) if peer else ""
+        self._connection = cast("asyncio.Transport", transport)
+        self._open.opened(self._address, self._connection)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._open.closed(self._address, self._connection)
+        super().connection_lost(exc)
 
 
 def server_tls(certificate: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:

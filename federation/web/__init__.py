@@ -2,7 +2,7 @@
 
 Must not answer anything that needs a credential.
 
-- ``connections``: hTTP connections that do not last, and of which no address has many
+- ``connections``: HTTP connections that do not last
 - ``server``: an HTTP server as a guest on a loop that belongs to somebody else
 - ``site``: the pages of the plain HTTP side: /ca.pem, /healthz and /readyz
 """

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 import uvicorn
 from starlette.types import ASGIApp
 
-from federation.web.connections import Connections, protocol_of
+from federation.runtime.connections import Connections
+from federation.web.connections import IN_ALL, PER_ADDRESS, protocol_of
 
 STOP_SECONDS = 2
 KEEP_ALIVE_SECONDS = 5
@@ -43,7 +44,7 @@ class WebServer:
                 timeout_graceful_shutdown=STOP_SECONDS,
                 # What strangers send that is no HTTP is their affair.
                 log_level="error",
-                http=protocol_of(Connections()),
+                http=protocol_of(Connections(per_address=PER_ADDRESS, in_all=IN_ALL)),
             )
         )
         self._serving: asyncio.Task[None] | None = None

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from federation.runtime.connections import Connections
 from federation.web import connections as module
-from federation.web.connections import Connections
 from federation.web.server import WebServer
 from federation.web.site import make_probe_site
 from tests.unit.web.test_site import Readiness, http_get

@@ -8,6 +8,7 @@ import io
 import logging
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from estimator.agent import WatchedCluster
 from estimator.cluster.claims import Claim
+from estimator.extender import server as module
 from estimator.extender.extender import Extender
 from estimator.extender.server import (
     LINES_A_PERIOD,
@@ -35,12 +37,15 @@ from estimator.sight import TOLERATED_SECONDS, Loss, Sight
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed, Unavailable
 from tests.extenders import RecordingBinding, extender_of, pod, two_nodes
+from tests.patience import PATIENCE_SECONDS
 
 POD = {
     "metadata": {"name": "p", "namespace": "d", "uid": "p-uid"},
     "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]},
 }
 FULL = "n0"
+
+Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
 
 
 async def served(extender: Extender, tls: ssl.SSLContext | None = None) -> ExtenderServer:
@@ -227,6 +232,53 @@ async def test_our_own_fault_keeps_its_traceback(caplog: pytest.LogCaptureFixtur
     log.error("Error handling request from %s", "me", exc_info=KeyError("ours"))
     (record,) = caplog.records
     assert record.exc_info is not None
+
+
+async def held(server: ExtenderServer, said: bytes) -> tuple[Reader, Writer]:
+    """A connection on which a request begins and never ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(said)
+    await writer.drain()
+    return reader, writer
+
+
+async def ended(reader: Reader) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with suppress(ConnectionResetError):
+            await reader.read()
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"POST /filter HT", POST, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nPOST /fil"]
+)
+async def test_a_connection_without_a_whole_request_does_not_last(
+    server: ExtenderServer, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.05)
+    reader, writer = await held(server, said)
+    await ended(reader)
+    writer.close()
+
+
+async def test_held_connections_keep_nobody_out(server: ExtenderServer) -> None:
+    connections = [await held(server, POST) for _ in range(module.CONNECTIONS_PER_ADDRESS + 5)]
+    assert await is_well(server)
+    # The oldest had to go.
+    await ended(connections[0][0])
+    for _, writer in connections:
+        writer.close()
+
+
+async def test_slow_bodies_keep_nobody_from_being_answered(
+    server: ExtenderServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_SECONDS", 2 * PATIENCE_SECONDS)
+    slow = POST + b"Content-Length: 100\r\n\r\n{"
+    connections = [await held(server, slow) for _ in range(2 * module.MAX_CONCURRENT)]
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await is_well(server)
+    for _, writer in connections:
+        writer.close()
 
 
 async def test_body_that_is_too_large_is_refused(server: ExtenderServer) -> None:
