@@ -14,7 +14,7 @@ from federation.model.cluster import (
     ReportedPools,
     ResourceSummary,
 )
-from federation.model.errors import Unavailable
+from federation.model.errors import DeadlineMissed, Unavailable
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
@@ -215,7 +215,8 @@ class Agents:
     async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
         self.orders[cluster] = order
         if cluster in self.silent:
-            await asyncio.Event().wait()
+            await asyncio.sleep(timeout_seconds)
+            raise DeadlineMissed
         if cluster in self.errors:
             raise self.errors[cluster]
         nodes = tuple(

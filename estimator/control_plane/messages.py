@@ -131,27 +131,24 @@ def enablement_messages(pairs: Iterable[tuple[str, str]]) -> list[ApiEnablement]
     ]
 
 
-def reply_message(cluster: str, request_id: str, plan: NodePlan) -> ConnectRequest:
-    return ConnectRequest(
-        cluster=cluster,
-        place_reply=PlaceReply(
-            request_id=request_id,
-            nodes=[
-                NodeShare(
-                    node=share.node,
-                    component=share.component,
-                    replicas=share.replicas,
-                    score=round(100 * max(0.0, share.score) / share.scale) if share.scale else 0,
-                    total=share.score,
-                    total_scale=share.scale,
-                )
-                for share in plan.nodes
-            ],
-            unplaced=plan.unplaced,
-            message=plan.message,
-            strategy=plan.strategy,
-            claimed=plan.claimed,
-        ),
+def place_reply(request_id: str, plan: NodePlan) -> PlaceReply:
+    return PlaceReply(
+        request_id=request_id,
+        nodes=[
+            NodeShare(
+                node=share.node,
+                component=share.component,
+                replicas=share.replicas,
+                score=round(100 * max(0.0, share.score) / share.scale) if share.scale else 0,
+                total=share.score,
+                total_scale=share.scale,
+            )
+            for share in plan.nodes
+        ],
+        unplaced=plan.unplaced,
+        message=plan.message,
+        strategy=plan.strategy,
+        claimed=plan.claimed,
     )
 
 

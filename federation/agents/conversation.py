@@ -15,11 +15,13 @@ from contextlib import suppress
 from federation.agents.interests import Interests
 from federation.agents.messages import (
     beat_from_message,
+    goodbye,
     hello_from_message,
+    resync,
     sight_of,
     welcome_to_message,
 )
-from federation.agents.sessions import Session, Sessions, Write, goodbye, resync
+from federation.agents.sessions import Session, Sessions, Write
 from federation.codec.echoes import echo_bytes, read_lost_plans
 from federation.codec.reports import report_from_message
 from federation.codec.violations import Violations
@@ -147,6 +149,7 @@ class Conversations:
                 credential_id=agent.credential_id,
                 opened_at=facts.server_time,
                 heartbeat_seconds=facts.heartbeat_seconds,
+                takes_place_requests=hello.takes_place_requests,
             )
             self._sessions.open(session)
         except LASTING as error:
@@ -250,6 +253,8 @@ class Conversations:
                 self._beat(session, inbox, request.heartbeat)
             case "place_reply":
                 return session.answer(request.place_reply)
+            case "place_replies":
+                return session.answer_all(request.place_replies.replies)
             case "estimate_reply":
                 return session.answer(request.estimate_reply)
             case "credential_stored":

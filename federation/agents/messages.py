@@ -30,13 +30,16 @@ from federation.v1.agents_pb2 import (
     ConnectResponse,
     EstimateReply,
     EstimateRequest,
+    Goodbye,
     Heartbeat,
     Hello,
     NewCredential,
     PlaceReply,
     PlaceRequest,
+    Reconnect,
     Refusal,
     Report,
+    Resync,
     Share,
     Sight,
     Welcome,
@@ -82,6 +85,7 @@ def hello_from_message(message: Hello) -> AgentHello:
         api_enablements=enablements_from_messages(message.api_enablements),
         agent_time=agent_time,
         sight=sight,
+        takes_place_requests=message.takes_place_requests,
     )
 
 
@@ -278,3 +282,32 @@ def _check_shares(order: PlaceOrder, message: PlaceReply, found: Violations) -> 
         if replicas > wanted.get(component, 0):
             rule = f"places {replicas} of component {component!r}, {wanted.get(component, 0)} asked"
             found.add("placeReply.nodes", rule)
+
+
+def numbered_estimate(question: EstimateRequest, request_id: str) -> ConnectResponse:
+    asked = EstimateRequest()
+    asked.CopyFrom(question)
+    asked.request_id = request_id
+    return ConnectResponse(estimate_request=asked)
+
+
+def numbered_place(question: PlaceRequest, request_id: str) -> ConnectResponse:
+    asked = PlaceRequest()
+    asked.CopyFrom(question)
+    asked.request_id = request_id
+    return ConnectResponse(place_request=asked)
+
+
+def resync(reason: str) -> ConnectResponse:
+    """The agent is to send a whole report now."""
+    return ConnectResponse(resync=Resync(reason=reason))
+
+
+def goodbye(error: FederationError) -> ConnectResponse:
+    """The stream ends, and dialling again is of no use."""
+    return ConnectResponse(goodbye=Goodbye(reason=error.message))
+
+
+def reconnect(error: Unavailable, after_seconds: float) -> ConnectResponse:
+    """The stream ends; the agent is to dial again after a time of its choice up to that."""
+    return ConnectResponse(reconnect=Reconnect(after_seconds=after_seconds, reason=error.message))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -16,10 +17,15 @@ from typing import Any, Generic, TypeVar
 from federation.agents.messages import (
     estimate_request_to_message,
     estimates_from_message,
+    goodbye,
     new_credential_to_message,
     node_plan_from_message,
+    numbered_estimate,
+    numbered_place,
     place_request_to_message,
+    reconnect,
     refusal_to_message,
+    resync,
 )
 from federation.model.errors import (
     Conflict,
@@ -35,15 +41,15 @@ from federation.v1.agents_pb2 import (
     ConnectResponse,
     EstimateReply,
     EstimateRequest,
-    Goodbye,
     PlaceReply,
     PlaceRequest,
-    Reconnect,
-    Resync,
+    PlaceRequests,
 )
 
 MAX_OUTGOING = 256
 MAX_ASKED = 128
+# Of orders that travel together; agents take messages of 4 MiB.
+TOGETHER_BYTES = 1024 * 1024
 LEAST_SPREAD_SECONDS = 1.0
 DIALS_PER_SECOND = 50.0
 # Why Unavailable: what tells a peer that asks that another control plane may have the agent.
@@ -77,7 +83,8 @@ class Session:
     """One agent's open stream: what is to be sent to it and what it still has to answer.
 
     ``credential_id`` names the credential that the agent would dial again with; ``opened_at`` is
-    in Unix seconds, ``heartbeat_seconds`` what the agent was told.
+    in Unix seconds, ``heartbeat_seconds`` what the agent was told. An agent that
+    ``takes_place_requests`` gets the orders that wait for it together.
     """
 
     def __init__(
@@ -88,6 +95,7 @@ class Session:
         credential_id: str = "",
         opened_at: float = 0.0,
         heartbeat_seconds: float = 0.0,
+        takes_place_requests: bool = False,
     ) -> None:
         self.cluster = cluster
         self.epoch = epoch
@@ -96,7 +104,10 @@ class Session:
         self.heartbeat_seconds = heartbeat_seconds
         self.offered: Offer | None = None
         self.error: FederationError | None = None
-        self._outgoing: asyncio.Queue[ConnectResponse | None] = asyncio.Queue()
+        self._takes_place_requests = takes_place_requests
+        # After None nothing is sent.
+        self._outgoing: deque[ConnectResponse | None] = deque()
+        self._is_filled = asyncio.Event()
         self._asked: dict[str, Ask[Any, Any]] = {}
         self._refused: set[str] = set()
         self._ids = itertools.count(1)
@@ -106,10 +117,10 @@ class Session:
         """Queue a message; an agent that does not read loses its stream."""
         if self.ended.is_set():
             return
-        if self._outgoing.qsize() >= MAX_OUTGOING:
+        if len(self._outgoing) >= MAX_OUTGOING:
             self.end(LimitExceeded(f"the agent of cluster {self.cluster} does not read its stream"))
             return
-        self._outgoing.put_nowait(message)
+        self._put(message)
 
     async def place(self, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
         """Raises Unavailable (gone, too busy, or talks nonsense) and DeadlineMissed."""
@@ -134,13 +145,13 @@ class Session:
     ) -> EstimateReply:
         """The agent's words for a peer, who reads them; raises Unavailable and DeadlineMissed."""
         return await self._ask(
-            partial(_numbered_estimate, question), EstimateReply, _unread, timeout_seconds
+            partial(numbered_estimate, question), EstimateReply, _unread, timeout_seconds
         )
 
     async def relay_place(self, question: PlaceRequest, timeout_seconds: float) -> PlaceReply:
         """The agent's words for a peer, who reads them; raises Unavailable and DeadlineMissed."""
         return await self._ask(
-            partial(_numbered_place, question), PlaceReply, _unread, timeout_seconds
+            partial(numbered_place, question), PlaceReply, _unread, timeout_seconds
         )
 
     async def _ask(
@@ -156,19 +167,21 @@ class Session:
             )
             raise Unavailable(f"the agent of cluster {self.cluster} {state}")
         request_id = f"{self.epoch}-{next(self._ids)}"
-        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        ask = Ask(kind=kind, read=read, answer=waiting)
-        self._asked[request_id] = ask
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Answer] = loop.create_future()
+        self._asked[request_id] = Ask(kind=kind, read=read, answer=waiting)
+        ending = loop.call_later(timeout_seconds, self._miss, waiting, timeout_seconds)
         try:
             self.send(message(request_id))
-            async with asyncio.timeout(timeout_seconds):
-                return await ask.answer
-        except TimeoutError:
-            raise DeadlineMissed(
-                f"the agent of cluster {self.cluster} did not answer within {timeout_seconds:g} s"
-            ) from None
+            return await waiting
         finally:
+            ending.cancel()
             self._asked.pop(request_id, None)
+
+    def _miss(self, waiting: asyncio.Future[Any], timeout_seconds: float) -> None:
+        if not waiting.done():
+            what = f"the agent of cluster {self.cluster} did not answer"
+            waiting.set_exception(DeadlineMissed(f"{what} within {timeout_seconds:g} s"))
 
     def answer(self, reply: PlaceReply | EstimateReply) -> bool:
         """Hand an answer to who asked; whether somebody waited for it.
@@ -195,6 +208,20 @@ class Session:
         if is_first:
             ask.answer.set_result(answer)
         return is_first
+
+    def answer_all(self, replies: Collection[PlaceReply]) -> bool:
+        """Hand on answers that came together; whether somebody waited for each of them.
+
+        The agent is told of a wrong one, and the others count.
+        """
+        are_asked_for = bool(replies)
+        for reply in replies:
+            try:
+                are_asked_for &= self.answer(reply)
+            except InvalidRequest as error:
+                are_asked_for = False
+                self.refuse("place_reply", error)
+        return are_asked_for
 
     def refuse(self, kind: str, error: FederationError) -> None:
         """Tell the agent that a message of this kind was passed over, and why."""
@@ -227,8 +254,8 @@ class Session:
         self.ended.set()
         self.error = error
         if farewell is not None:
-            self._outgoing.put_nowait(farewell)
-        self._outgoing.put_nowait(None)
+            self._put(farewell)
+        self._put(None)
         gone = Unavailable(f"the agent of cluster {self.cluster} went away before it answered")
         for ask in self._asked.values():
             if not ask.answer.done():
@@ -236,8 +263,36 @@ class Session:
 
     async def write_all(self, write: Write) -> None:
         """Send what is queued until the end."""
-        while (message := await self._outgoing.get()) is not None:
+        while True:
+            while not self._outgoing:
+                self._is_filled.clear()
+                await self._is_filled.wait()
+            message = self._outgoing.popleft()
+            if message is None:
+                return
+            if self._takes_place_requests and message.HasField("place_request"):
+                message = self._together(message)
             await write(message)
+
+    def _put(self, message: ConnectResponse | None) -> None:
+        self._outgoing.append(message)
+        self._is_filled.set()
+
+    def _together(self, first: ConnectResponse) -> ConnectResponse:
+        """An order and those right behind it as one message, as far as they fit."""
+        orders, size_bytes = [first.place_request], first.ByteSize()
+        while self._outgoing:
+            following = self._outgoing[0]
+            if following is None or not following.HasField("place_request"):
+                break
+            size_bytes += following.ByteSize()
+            if size_bytes > TOGETHER_BYTES:
+                break
+            orders.append(following.place_request)
+            self._outgoing.popleft()
+        if len(orders) == 1:
+            return first
+        return ConnectResponse(place_requests=PlaceRequests(requests=orders))
 
 
 class Sessions:
@@ -350,37 +405,8 @@ class Sessions:
             session.end(error, farewell=reconnect(error, after_seconds))
 
 
-def _numbered_estimate(question: EstimateRequest, request_id: str) -> ConnectResponse:
-    asked = EstimateRequest()
-    asked.CopyFrom(question)
-    asked.request_id = request_id
-    return ConnectResponse(estimate_request=asked)
-
-
-def _numbered_place(question: PlaceRequest, request_id: str) -> ConnectResponse:
-    asked = PlaceRequest()
-    asked.CopyFrom(question)
-    asked.request_id = request_id
-    return ConnectResponse(place_request=asked)
-
-
 def _unread(reply: Reply) -> Reply:
     return reply
-
-
-def resync(reason: str) -> ConnectResponse:
-    """The agent is to send a whole report now."""
-    return ConnectResponse(resync=Resync(reason=reason))
-
-
-def goodbye(error: FederationError) -> ConnectResponse:
-    """The stream ends, and dialling again is of no use."""
-    return ConnectResponse(goodbye=Goodbye(reason=error.message))
-
-
-def reconnect(error: Unavailable, after_seconds: float) -> ConnectResponse:
-    """The stream ends; the agent is to dial again after a time of its choice up to that."""
-    return ConnectResponse(reconnect=Reconnect(after_seconds=after_seconds, reason=error.message))
 
 
 def _taken_over(loser: Session, winner: Session) -> Conflict:

@@ -109,7 +109,8 @@ class AgentHello:
 
     ``acknowledged_sequence`` is the newest report of this epoch that it knows to be stored, 0:
     none. ``api_enablements`` holds (groupVersion, kind) pairs; None when the agent does not say, as
-    with ``agent_time``, its clock in Unix seconds, and ``sight``.
+    with ``agent_time``, its clock in Unix seconds, and ``sight``. ``takes_place_requests``: several
+    orders in one message.
     """
 
     epoch: int
@@ -120,6 +121,7 @@ class AgentHello:
     api_enablements: frozenset[tuple[str, str]] | None = None
     agent_time: float | None = None
     sight: AgentSight | None = None
+    takes_place_requests: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

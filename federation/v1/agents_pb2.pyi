@@ -33,6 +33,7 @@ class ConnectRequest(_message.Message):
     PLACE_REPLY_FIELD_NUMBER: _builtins.int
     CREDENTIAL_STORED_FIELD_NUMBER: _builtins.int
     ESTIMATE_REPLY_FIELD_NUMBER: _builtins.int
+    PLACE_REPLIES_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     @_builtins.property
     def hello(self) -> Global___Hello: ...
@@ -46,6 +47,8 @@ class ConnectRequest(_message.Message):
     def credential_stored(self) -> Global___CredentialStored: ...
     @_builtins.property
     def estimate_reply(self) -> Global___EstimateReply: ...
+    @_builtins.property
+    def place_replies(self) -> Global___PlaceReplies: ...
     def __init__(
         self,
         *,
@@ -56,12 +59,13 @@ class ConnectRequest(_message.Message):
         place_reply: Global___PlaceReply | None = ...,
         credential_stored: Global___CredentialStored | None = ...,
         estimate_reply: Global___EstimateReply | None = ...,
+        place_replies: Global___PlaceReplies | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["credential_stored", b"credential_stored", "estimate_reply", b"estimate_reply", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "place_reply", b"place_reply", "report", b"report"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credential_stored", b"credential_stored", "estimate_reply", b"estimate_reply", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "place_replies", b"place_replies", "place_reply", b"place_reply", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "credential_stored", b"credential_stored", "estimate_reply", b"estimate_reply", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "place_reply", b"place_reply", "report", b"report"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "credential_stored", b"credential_stored", "estimate_reply", b"estimate_reply", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "place_replies", b"place_replies", "place_reply", b"place_reply", "report", b"report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "report", "heartbeat", "place_reply", "credential_stored", "estimate_reply"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "report", "heartbeat", "place_reply", "credential_stored", "estimate_reply", "place_replies"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -83,6 +87,7 @@ class ConnectResponse(_message.Message):
     ESTIMATE_REQUEST_FIELD_NUMBER: _builtins.int
     INTEREST_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    PLACE_REQUESTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -103,6 +108,8 @@ class ConnectResponse(_message.Message):
     def interest(self) -> Global___InterestUpdate: ...
     @_builtins.property
     def refusal(self) -> Global___Refusal: ...
+    @_builtins.property
+    def place_requests(self) -> Global___PlaceRequests: ...
     def __init__(
         self,
         *,
@@ -116,12 +123,13 @@ class ConnectResponse(_message.Message):
         estimate_request: Global___EstimateRequest | None = ...,
         interest: Global___InterestUpdate | None = ...,
         refusal: Global___Refusal | None = ...,
+        place_requests: Global___PlaceRequests | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "refusal", b"refusal", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "place_requests", b"place_requests", "reconnect", b"reconnect", "refusal", b"refusal", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "reconnect", b"reconnect", "refusal", b"refusal", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "estimate_request", b"estimate_request", "goodbye", b"goodbye", "interest", b"interest", "message", b"message", "new_credential", b"new_credential", "place_request", b"place_request", "place_requests", b"place_requests", "reconnect", b"reconnect", "refusal", b"refusal", "resync", b"resync", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "place_request", "resync", "goodbye", "new_credential", "reconnect", "estimate_request", "interest", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "ack", "place_request", "resync", "goodbye", "new_credential", "reconnect", "estimate_request", "interest", "refusal", "place_requests"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -141,6 +149,7 @@ class Hello(_message.Message):
     API_ENABLEMENTS_FIELD_NUMBER: _builtins.int
     AGENT_TIME_FIELD_NUMBER: _builtins.int
     SIGHT_FIELD_NUMBER: _builtins.int
+    TAKES_PLACE_REQUESTS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Grows with every start of the agent (Unix milliseconds at start)."""
     acknowledged_sequence: _builtins.int
@@ -149,6 +158,8 @@ class Hello(_message.Message):
     kubernetes_version: _builtins.str
     placer: _builtins.str
     """none, extender or binder."""
+    takes_place_requests: _builtins.bool
+    """It takes place_requests; else every order comes by itself."""
     @_builtins.property
     def api_enablements(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.ApiEnablement]: ...
     @_builtins.property
@@ -170,10 +181,11 @@ class Hello(_message.Message):
         api_enablements: _abc.Iterable[_resource_pb2.ApiEnablement] | None = ...,
         agent_time: _timestamp_pb2.Timestamp | None = ...,
         sight: Global___Sight | None = ...,
+        takes_place_requests: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "sight", b"sight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "agent_time", b"agent_time", "agent_version", b"agent_version", "api_enablements", b"api_enablements", "epoch", b"epoch", "kubernetes_version", b"kubernetes_version", "placer", b"placer", "sight", b"sight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "agent_time", b"agent_time", "agent_version", b"agent_version", "api_enablements", b"api_enablements", "epoch", b"epoch", "kubernetes_version", b"kubernetes_version", "placer", b"placer", "sight", b"sight", "takes_place_requests", b"takes_place_requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1097,6 +1109,28 @@ class PlaceRequest(_message.Message):
 Global___PlaceRequest: _TypeAlias = PlaceRequest  # noqa: Y015
 
 @_typing.final
+class PlaceRequests(_message.Message):
+    """Several orders that were made at about the same time, each to be answered: together or not."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlaceRequest]: ...
+    def __init__(
+        self,
+        *,
+        requests: _abc.Iterable[Global___PlaceRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlaceRequests: _TypeAlias = PlaceRequests  # noqa: Y015
+
+@_typing.final
 class Share(_message.Message):
     """Replicas of one component; the component is empty for single-template workloads."""
 
@@ -1161,6 +1195,26 @@ class PlaceReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlaceReply: _TypeAlias = PlaceReply  # noqa: Y015
+
+@_typing.final
+class PlaceReplies(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def replies(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlaceReply]: ...
+    def __init__(
+        self,
+        *,
+        replies: _abc.Iterable[Global___PlaceReply] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replies", b"replies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlaceReplies: _TypeAlias = PlaceReplies  # noqa: Y015
 
 @_typing.final
 class NodeShare(_message.Message):

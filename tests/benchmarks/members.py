@@ -33,6 +33,7 @@ from federation.v1.agents_pb2 import (
     Heartbeat,
     Hello,
     NodeShare,
+    PlaceReplies,
     PlaceReply,
     PlaceRequest,
 )
@@ -58,6 +59,9 @@ CALL_SECONDS = 120.0
 
 def cluster_name(number: int) -> str:
     return f"member{number:03}"
+
+
+HELLO = Hello(epoch=1, agent_version="bench", placer="none", takes_place_requests=True)
 
 
 @cache
@@ -127,7 +131,7 @@ class Agent:
         async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
             stub: Any = AgentsStub(channel)
             call = stub.Connect(metadata=self._metadata)
-            await self._say(call, hello=Hello(epoch=1, agent_version="bench", placer="none"))
+            await self._say(call, hello=HELLO)
             await asyncio.gather(self._listen(call), self._speak(call))
 
     async def report_once(self, is_known: asyncio.Event) -> None:
@@ -135,7 +139,7 @@ class Agent:
         async with grpc.aio.insecure_channel(self._endpoint, CONNECTION_OF_ITS_OWN) as channel:
             stub: Any = AgentsStub(channel)
             call = stub.Connect(metadata=self._metadata)
-            await self._say(call, hello=Hello(epoch=1, agent_version="bench", placer="none"))
+            await self._say(call, hello=HELLO)
             report = report_to_message(capacity_report(self._number))
             await self._say(call, report=report)
             while (await call.read()).WhichOneof("message") != "ack":
@@ -152,6 +156,9 @@ class Agent:
             kind = message.WhichOneof("message")
             if kind == "place_request":
                 await self._say(call, place_reply=self._placed(message.place_request))
+            elif kind == "place_requests":
+                replies = map(self._placed, message.place_requests.requests)
+                await self._say(call, place_replies=PlaceReplies(replies=replies))
             elif kind == "interest":
                 self._look_for(message.interest)
             elif kind == "resync":

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from federation.agents.sessions import MAX_ASKED, MAX_OUTGOING, Session, Sessions, goodbye
+from federation.agents import sessions
+from federation.agents.messages import goodbye, place_request_to_message
+from federation.agents.sessions import MAX_ASKED, MAX_OUTGOING, Session, Sessions
 from federation.model.errors import (
     Conflict,
     DeadlineMissed,
@@ -44,6 +46,53 @@ async def turn() -> None:
     """Let every task that can run do so until it waits."""
     for _ in range(3):
         await asyncio.sleep(0)
+
+
+async def test_orders_that_wait_travel_together_to_an_agent_that_takes_them() -> None:
+    session = Session("member1", 1, takes_place_requests=True)
+    session.send(ConnectResponse(ack=Ack(sequence=1)))
+    waiting = asked(session, 3)
+    await turn()
+    session.send(ConnectResponse(ack=Ack(sequence=2)))
+    waiting += asked(session)
+    await turn()
+    first, together, second, single = await sent(session)
+    assert (first.ack.sequence, second.ack.sequence) == (1, 2)
+    orders = together.place_requests.requests
+    assert [order.request_id for order in orders] == ["1-1", "1-2", "1-3"]
+    assert single.place_request.request_id == "1-4"
+    for task in waiting:
+        with pytest.raises(Unavailable):
+            await task
+
+
+async def test_orders_travel_together_only_as_far_as_they_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session("member1", 1, takes_place_requests=True)
+    waiting = asked(session, 3)
+    await turn()
+    size_bytes = place_request_to_message("1-1", ORDER).ByteSize()
+    monkeypatch.setattr(sessions, "TOGETHER_BYTES", 2 * size_bytes)
+    together, single = await sent(session)
+    assert len(together.place_requests.requests) == 2
+    assert single.HasField("place_request")
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_of_answers_that_come_together_a_wrong_one_harms_itself_only() -> None:
+    session = Session("member1", 1)
+    first, second = asked(session, 2)
+    await turn()
+    good = PlaceReply(request_id="1-1", unplaced=3)
+    assert session.answer_all([good, PlaceReply(request_id="1-2", unplaced=7)]) is False
+    assert (await first).unplaced == 3
+    with pytest.raises(Unavailable, match="is wrong"):
+        await second
+    *_, refusal = await sent(session)
+    assert refusal.refusal.kind == "place_reply"
+    assert not session.answer_all([])
+    assert not session.answer_all([good])
 
 
 async def test_answers_find_who_asked_in_any_order() -> None:

@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from estimator.agent import Agent, WatchedCluster
+from estimator.control_plane import stream
 from estimator.control_plane.channel import Dialler, open_channel
 from estimator.control_plane.stream import Speaker, keep_connected
 from estimator.estimation.capacity import NodeSet
@@ -31,6 +32,7 @@ from federation.v1.agents_pb2 import (
     InterestUpdate,
     NewCredential,
     PlaceRequest,
+    PlaceRequests,
     Reconnect,
     Resync,
     Share,
@@ -142,6 +144,7 @@ async def test_it_says_who_it_is_and_reports_once_welcomed() -> None:
         message = await line.receive()
         assert message is not None
         assert message.cluster == "member1"
+        assert message.hello.takes_place_requests
         hello = message.hello
         assert (hello.epoch, hello.acknowledged_sequence, hello.placer) == (EPOCH, 0, "none")
         assert (hello.agent_version, hello.kubernetes_version) == ("1.2.3", "v1.36.2")
@@ -422,6 +425,21 @@ async def test_replicas_are_placed_and_their_room_is_held() -> None:
         assert [(each.node, each.replicas) for each in reply.nodes] == [("a", 1)]
         assert reply.unplaced == 1
         assert "short of cpu" in reply.message
+
+
+async def test_orders_that_come_together_are_answered_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream, "REPLIES_TOGETHER", 2)
+    async with exchange() as server, speaking(server, member()):
+        line, _ = await welcomed(server)
+        orders = [place_request(str(n), f"shop/web-{n}", replicas=1) for n in range(1, 4)]
+        orders[1] = place_request("2", "shop/web-2", replicas=1, cpu="many")
+        await line.send(place_requests=PlaceRequests(requests=orders))
+        first, wrong = (await line.receive_next("place_replies")).place_replies.replies
+        single = (await line.receive_next("place_reply")).place_reply
+        assert [each.request_id for each in (first, wrong, single)] == ["1", "2", "3"]
+        assert [each.unplaced for each in (first, wrong, single)] == [0, 1, 0]
 
 
 async def test_a_question_that_breaks_a_rule_is_answered_with_the_rule() -> None:
