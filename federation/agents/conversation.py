@@ -209,6 +209,8 @@ class Conversations:
         request = await self._next(cluster, requests)
         if request is None or request.WhichOneof("message") != "hello":
             raise InvalidRequest.of("message", "the first message of a stream must be hello")
+        if request.hello.ByteSize() > THREAD_BYTES:
+            return await READING_REPORTS.run(hello_from_message, request.hello)
         return hello_from_message(request.hello)
 
     async def _next(self, cluster: str, requests: Requests) -> ConnectRequest | None:

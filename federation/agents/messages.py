@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from federation.codec import ranges, texts
 from federation.codec.clusters import enablements_from_messages
+from federation.codec.counts import refuse_too_many
 from federation.codec.models import model_to_messages
 from federation.codec.requirements import component_messages, requirements_to_message
 from federation.codec.strict import refuse_nul
@@ -49,6 +50,8 @@ MAX_VERSION_CHARACTERS = 128
 # What an agent says is part of every list of clusters, and an answer holds 4 MiB.
 MAX_HELLO_BYTES = 1024 * 1024
 MAX_TEXT_CHARACTERS = 1000
+# The largest clusters have 5,000 nodes; a workload may have several components on each.
+MAX_NODE_SHARES = 20_000
 MAX_SCORE = 100
 MAX_TOTAL = 1e15
 MAX_AGE_SECONDS = 100 * 365 * 86_400.0
@@ -57,8 +60,10 @@ MAX_AGE_SECONDS = 100 * 365 * 86_400.0
 def hello_from_message(message: Hello) -> AgentHello:
     """Raises InvalidRequest."""
     found = Violations()
-    refuse_nul(message, "hello", found)
     ranges.size(message, "hello", found, most_bytes=MAX_HELLO_BYTES)
+    refuse_too_many(message, "hello", found)
+    found.check()
+    refuse_nul(message, "hello", found)
     if message.epoch < 1:
         found.add("hello.epoch", "must be at least 1")
     if message.acknowledged_sequence < 0:
@@ -230,6 +235,10 @@ def estimates_from_message(
 def node_plan_from_message(cluster: str, order: PlaceOrder, message: PlaceReply) -> NodePlan:
     """The plan for what was asked. Raises InvalidRequest, also for answers to something else."""
     found = Violations()
+    if len(message.nodes) > MAX_NODE_SHARES:
+        rule = f"holds {len(message.nodes)}: at most {MAX_NODE_SHARES} are looked at"
+        found.add("placeReply.nodes", rule)
+    found.check()
     refuse_nul(message, "placeReply", found)
     _check_shares(order, message, found)
     wanted = sum(share.replicas for share in order.shares)

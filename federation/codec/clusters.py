@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.codec import ranges, selectors, texts
+from federation.codec.counts import refuse_too_many
 from federation.codec.models import (
     grade_count_messages,
     model_to_messages,
@@ -68,6 +69,9 @@ def cluster_from_message(message: resource_pb2.Cluster, path: str = "") -> Clust
     Raises InvalidRequest with every broken rule.
     """
     found = Violations()
+    refuse_too_many(message.metadata, joined(path, "metadata"), found)
+    refuse_too_many(message.spec, joined(path, "spec"), found)
+    found.check()
     cluster = _read_cluster(message, path, found)
     found.check()
     return cluster

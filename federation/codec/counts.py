@@ -5,6 +5,7 @@ Must not read values. A request that passes is read, checked and decided in a bo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -41,6 +42,15 @@ def refuse_too_many(message: Message, path: str, found: Violations) -> None:
     parts = _parts(message, path, found)
     if parts > MOST_PARTS:
         found.add(path, f"holds {parts} parts: at most {MOST_PARTS} are looked at")
+
+
+def refuse_long(message: Any, names: Iterable[str], found: Violations) -> None:
+    """Finds those of a message's own lists and maps that hold more than MOST."""
+    for name in names:
+        count = len(getattr(message, name))
+        if count > MOST:
+            here = message.DESCRIPTOR.fields_by_name[name].json_name
+            found.add(here, f"holds {count}: at most {MOST} are looked at")
 
 
 def _parts(message: Message, path: str, found: Violations) -> int:

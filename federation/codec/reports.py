@@ -10,6 +10,7 @@ import hashlib
 import json
 
 from federation.codec import ranges
+from federation.codec.counts import refuse_long
 from federation.codec.echoes import MAX_ECHO_BYTES, put_echoes, read_echoes
 from federation.codec.models import grade_count_messages, read_grade_counts
 from federation.codec.pools import pools_to_message, read_pools
@@ -23,6 +24,8 @@ from federation.v1 import agents_pb2
 def report_from_message(message: agents_pb2.Report) -> CapacityReport:
     """The report; raises InvalidRequest with every broken rule."""
     found = Violations()
+    refuse_long(message, ("allocatable", "allocated", "allocating", "grade_counts"), found)
+    found.check()
     refuse_nul(message, "", found)
     for name, number in (("epoch", message.epoch), ("sequence", message.sequence)):
         ranges.whole(number, name, found, least=1, most=ranges.MAX_INT64)

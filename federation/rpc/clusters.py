@@ -14,7 +14,9 @@ from federation.codec.ranges import required, size
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
+from federation.model.cluster import Cluster
 from federation.model.reported_pools import reported_pools
+from federation.rpc.bindings import read_off_loop
 from federation.rpc.interceptors import Context
 from federation.rpc.joining import Advertised, join_command
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
@@ -131,10 +133,7 @@ class ClustersServicer(Servicer):
     async def UpdateCluster(
         self, request: messages.UpdateClusterRequest, context: Context
     ) -> messages.UpdateClusterResponse:
-        found = Violations()
-        size(request.cluster, "cluster", found, most_bytes=MAX_CLUSTER_BYTES)
-        found.check()
-        cluster = cluster_from_message(request.cluster)
+        cluster = await read_off_loop(request.cluster, _read_cluster)
         expected = cluster.resource_version if request.cluster.metadata.resource_version else None
         view = await self._registration.update_cluster(cluster, expected)
         return messages.UpdateClusterResponse(cluster=self._message(view))
@@ -183,6 +182,14 @@ class ClustersServicer(Servicer):
             overcommitted=view.overcommitted,
             packable=packed_into,
         )
+
+
+def _read_cluster(message: ClusterMessage) -> Cluster:
+    """Raises InvalidRequest with every broken rule."""
+    found = Violations()
+    size(message, "cluster", found, most_bytes=MAX_CLUSTER_BYTES)
+    found.check()
+    return cluster_from_message(message)
 
 
 def _name(name: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.agents.messages import (
+    MAX_NODE_SHARES,
     beat_from_message,
     hello_from_message,
     node_plan_from_message,
@@ -187,3 +188,12 @@ def test_a_reply_that_does_not_answer_the_order_is_refused(reply: PlaceReply, fi
     with pytest.raises(InvalidRequest) as caught:
         node_plan_from_message("member1", order(**{"": 3}), reply)
     assert field in fields_of(caught.value)
+
+
+def test_a_reply_with_more_nodes_than_there_are_anywhere_is_not_read() -> None:
+    reply = PlaceReply(request_id="r1")
+    for number in range(MAX_NODE_SHARES + 1):
+        reply.nodes.add(node=f"n{number}", replicas=1)
+    with pytest.raises(InvalidRequest, match=f"at most {MAX_NODE_SHARES} are looked at") as caught:
+        node_plan_from_message("member1", order(web=1), reply)
+    assert fields_of(caught.value) == {"placeReply.nodes"}

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from federation.agents.messages import hello_from_message
+from federation.codec.clusters import cluster_from_message
 from federation.codec.counts import MOST_PARTS, refuse_too_many
 from federation.codec.estimates import components_from_message, shapes_from_message
+from federation.codec.reports import report_from_message
 from federation.codec.violations import Violations
 from federation.model.errors import InvalidRequest
 from federation.rpc.bindings import read_binding
+from federation.v1.agents_pb2 import Hello, Report
 from federation.v1.estimates_pb2 import EstimateComponentSetsRequest, EstimateReplicasRequest
-from federation.v1.resource_pb2 import ResourceBinding, Toleration
+from federation.v1.resource_pb2 import (
+    AllocatableModeling,
+    ApiEnablement,
+    Cluster,
+    ResourceBinding,
+    Toleration,
+)
 
 
 def binding() -> ResourceBinding:
@@ -53,6 +63,41 @@ def test_all_lists_together_have_one_too() -> None:
     refuse_too_many(made, "", found)
     with pytest.raises(InvalidRequest, match=f"at most {MOST_PARTS} are looked at"):
         found.check()
+
+
+def test_clusters_have_limits_too_but_for_what_is_not_read() -> None:
+    made = Cluster()
+    made.metadata.name = "member1"
+    made.metadata.labels.update({f"label{number}": "" for number in range(1001)})
+    made.spec.zones.extend(f"zone{number}" for number in range(1001))
+    with pytest.raises(InvalidRequest) as caught:
+        cluster_from_message(made)
+    assert fields(caught) == {
+        "metadata.labels": "holds 1001: at most 1000 are looked at",
+        "spec.zones": "holds 1001: at most 1000 are looked at",
+    }
+    described = Cluster()
+    described.metadata.name = "member1"
+    summary = described.status.resource_summary
+    summary.allocatable.update({f"example.com/r{number}": "1" for number in range(2000)})
+    assert cluster_from_message(described).name == "member1"
+
+
+def test_what_agents_send_has_limits_too() -> None:
+    report = Report(epoch=1, sequence=1)
+    report.allocated.update({f"example.com/r{number}": 1 for number in range(1001)})
+    report.grade_counts.extend(AllocatableModeling(grade=number) for number in range(1001))
+    with pytest.raises(InvalidRequest) as caught:
+        report_from_message(report)
+    assert fields(caught) == {
+        "allocated": "holds 1001: at most 1000 are looked at",
+        "gradeCounts": "holds 1001: at most 1000 are looked at",
+    }
+    hello = Hello(epoch=1)
+    hello.api_enablements.extend(ApiEnablement(group_version=f"g{n}/v1") for n in range(1001))
+    with pytest.raises(InvalidRequest) as caught:
+        hello_from_message(hello)
+    assert fields(caught) == {"hello.apiEnablements": "holds 1001: at most 1000 are looked at"}
 
 
 def test_estimates_of_many_resources_are_refused_before_they_are_read() -> None:
