@@ -35,6 +35,12 @@ class _Round:
     def is_for(self, requirements: ReplicaRequirements) -> bool:
         return self.requirements is requirements or self.requirements == requirements
 
+    @property
+    def strict(self) -> list[int]:
+        """Where what is wanted is promised strictly."""
+        strict = PromiseCertificate.STRICT
+        return [c for each, here in self.wanted if each.certificate is strict for c in here]
+
 
 def simple_asks(
     fleet: FleetRooms, asks: Mapping[int, tuple[Outstanding, ...]], own: Collection[int]
@@ -45,8 +51,8 @@ def simple_asks(
     plain = [
         position
         for position in asks
-        if fleet.held[position] is not None
-        and not fleet.overcommitted_c[position]
+        if (held := fleet.held[position]) is not None
+        and not held.is_overcommitted
         and position not in own
     ]
     simple: dict[int, tuple[Outstanding, ...]] = {}
@@ -92,10 +98,13 @@ def promised_together(
     promised: dict[int, tuple[Assignment, ...]] = {}
     reasons: dict[int, str] = {}
     known: KnownRoom | None = None
+    strict: list[int] = []
     for turn, each in enumerate(_rounds(_groups((c for c in positions if c in asks), asks))):
-        replicas_c = np.zeros(len(positions), dtype=np.int64)
+        replicas = [0] * len(positions)
         for wanted, here in each.wanted:
-            replicas_c[[place_by[position] for position in here]] = wanted.to_pack
+            for position in here:
+                replicas[place_by[position]] = wanted.to_pack
+        replicas_c = np.array(replicas, dtype=np.int64)
         verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
         # A gathered table has room for the pieces of one packing: the next ones gather it anew.
@@ -106,6 +115,7 @@ def promised_together(
         known = None
         if packing.room_s is not None and verdict_p is None:
             known = each.requirements.request, packing.room_s.reshape(-1, VIEWS)
+        strict += each.strict
         strict_c = _strict_c(fleet, each)
         if (packing.placed_s < replicas_c.repeat(VIEWS)).any() or strict_c is not None:
             most_c = _packed_c(packing, each, place_by, len(fleet))
@@ -123,12 +133,6 @@ def promised_together(
                 promised[c] = (*promised[c], one) if c in promised else (one,)
     if reasons:
         return reasons
-    strict = [
-        c
-        for wanted, here in _groups(asks, asks)
-        for c in here
-        if any(each.certificate is PromiseCertificate.STRICT for each in wanted)
-    ]
     return fleet.with_promise(positions, residues, promised, known, strict)
 
 
@@ -168,12 +172,13 @@ def _strict_c(fleet: FleetRooms, one: _Round) -> BoolArray | None:
     """Where what is wanted is promised strictly; None where no strict promise is to be looked at,
     theirs or another.
     """
+    strict = one.strict
+    asked = [position for _, positions in one.wanted for position in positions]
+    if not strict and not fleet.strict_c[asked].any():
+        return None
     strict_c = np.zeros(len(fleet), dtype=np.bool_)
-    is_looked_at = False
-    for wanted, positions in one.wanted:
-        strict_c[positions] = wanted.certificate is PromiseCertificate.STRICT
-        is_looked_at |= bool((strict_c | fleet.strict_c)[positions].any())
-    return strict_c if is_looked_at else None
+    strict_c[strict] = True
+    return strict_c
 
 
 def shortage_text(most: int, wanted: Outstanding) -> str:
