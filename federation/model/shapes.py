@@ -7,33 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 from federation.model.resources import PODS
 
 # What one replica asks for, in the order of the names: pod slots aside, as every pod takes one.
 Shape: TypeAlias = tuple[tuple[str, int], ...]
 
-# By the identity of requests, which are kept with their shapes so that no other takes it.
-_SHAPES: Final[dict[int, tuple[Mapping[str, int], Shape]]] = {}
-_MAX_SHAPES: Final = 4096
-
 
 def request_shape(request: Mapping[str, int]) -> Shape:
-    """The shape of a request; asking for nothing of a resource is not asking for it.
+    """The shape of a request; asking for nothing of a resource is not asking for it."""
+    return _shape_of(tuple(request.items()))
 
-    The shares of a decision have one request among them, which is not changed any more.
-    """
-    known = _SHAPES.get(id(request))
-    if known is not None and known[0] is request:
-        return known[1]
-    shape = tuple(
-        sorted((name, amount) for name, amount in request.items() if amount > 0 and name != PODS)
-    )
-    if len(_SHAPES) >= _MAX_SHAPES:
-        _SHAPES.clear()
-    _SHAPES[id(request)] = request, shape
-    return shape
+
+@lru_cache(maxsize=4096)
+def _shape_of(items: tuple[tuple[str, int], ...]) -> Shape:
+    return tuple(sorted((name, amount) for name, amount in items if amount > 0 and name != PODS))
 
 
 class ReservationKey(NamedTuple):
