@@ -38,7 +38,14 @@ from estimator.scoring_config.choice import strategy_for
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
 from estimator.settings import ExtenderSettings, RunSettings
 from estimator.sources import ClusterSource, DumpSource, ScriptSource
-from federation.model.errors import InvalidRequest, PreconditionFailed, Unauthenticated, Unavailable
+from federation.model.errors import (
+    EPOCH_AHEAD,
+    InvalidRequest,
+    PermissionRefused,
+    PreconditionFailed,
+    Unauthenticated,
+    Unavailable,
+)
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import Backoff, uniform
 
@@ -380,7 +387,13 @@ async def _keep_speaking(
         placer=settings.scoring.placer,
     )
     agent = Agent(source.member, epoch=epoch, clock=time.time)
-    await keep_connected(lambda: dialler.open(ca_pem), agent, speaker, stopping, Backoff())
+    try:
+        await keep_connected(lambda: dialler.open(ca_pem), agent, speaker, stopping, Backoff())
+    except PermissionRefused as error:
+        if error.reason == EPOCH_AHEAD:
+            # The next start must not go on from a session that never was.
+            await _patiently(lambda: kept.forget_session(time.time()))
+        raise
 
 
 def _joining(settings: RunSettings) -> Joining:

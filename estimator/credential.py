@@ -97,6 +97,8 @@ class KeptCredential:
     def __init__(self, store: CredentialStore, current: Credential) -> None:
         self._store = store
         self._current = current
+        # The newest session before that of this process.
+        self._before = current.epoch
 
     @property
     def credential(self) -> str:
@@ -117,11 +119,20 @@ class KeptCredential:
 
         A clock that went back while the agent was away does not make its reports old.
         """
-        epoch = max(int(now * 1000), self._current.epoch + 1)
+        self._before = self._current.epoch
+        epoch = max(int(now * 1000), self._before + 1)
         await self._keep(
             msgspec.structs.replace(self._current, epoch=epoch, endpoints=tuple(endpoints))
         )
         return epoch
+
+    async def forget_session(self, now: float) -> None:
+        """The session that was begun last was refused as one of the future: it was none.
+
+        Where it was the clock that said so, the one before it counts again; else that is wrong too.
+        """
+        before = self._before if self._before < int(now * 1000) else 0
+        await self._keep(msgspec.structs.replace(self._current, epoch=before))
 
     async def _keep(self, credential: Credential) -> None:
         await asyncio.to_thread(store_credential, self._store, credential)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.rpc.error_details_pb2 import ErrorInfo
+from grpc_status import rpc_status
 
 from estimator.nodes import Node
 from federation.codec.timestamps import seconds_from_timestamp
@@ -113,6 +115,14 @@ async def enrol(
         expires_at=seconds_from_timestamp(answer.expire_time) or 0.0,
         last_epoch=answer.last_epoch,
     )
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str | None:
+    """Why a call was refused, for programs; None where the status does not say."""
+    told: Any = error
+    status, info = rpc_status.from_call(told), ErrorInfo()
+    details = status.details if status is not None else ()
+    return next((info.reason for detail in details if detail.Unpack(info)), None)
 
 
 def refusal(

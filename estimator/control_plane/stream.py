@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from estimator.agent import Agent
-from estimator.control_plane.enrolment import refusal
+from estimator.control_plane.enrolment import reason_of, refusal
 from estimator.control_plane.estimating import Estimating
 from estimator.control_plane.messages import (
     enablement_messages,
@@ -297,6 +297,7 @@ class Stream:
         except grpc.aio.AioRpcError as error:
             if isinstance(refusal(error, message), Unauthenticated):
                 return Unauthenticated(message)
+            return PermissionRefused(message, reason=reason_of(error))
         except (TimeoutError, Unavailable):
             logger.debug("no status came after the goodbye")
         return PermissionRefused(message)

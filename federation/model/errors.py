@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+# The reason why a session that begins in the future is refused: agents go back behind it.
+EPOCH_AHEAD: Final = "EPOCH_AHEAD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

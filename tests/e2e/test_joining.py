@@ -244,6 +244,27 @@ async def test_a_clock_that_went_back_does_not_keep_an_agent_out(
         await cluster_where(plane, "member1", partial(is_of_epoch, ahead + 3))
 
 
+async def test_an_agent_that_was_ahead_comes_back_when_its_clock_is_right(
+    plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
+    token = (await join_token(plane, "member1")).token
+    async with estimator("join", *arguments[1:], "--join-token", token) as agent:
+        assert (await agent.end())[0] == 0
+    path = tmp_path / "member1.json"
+    kept = json.loads(path.read_text())
+    # What a clock of next year left behind.
+    ahead = int(1000 * (time.time() + 365 * 86_400))
+    path.write_text(json.dumps(kept | {"epoch": ahead}))
+    async with estimator(*arguments) as agent:
+        code, said = await agent.end()
+        assert code == 1
+        assert "clock is off" in said
+    async with estimator(*arguments):
+        await cluster_where(plane, "member1", is_connected)
+    assert 0 < json.loads(path.read_text())["epoch"] < ahead
+
+
 async def test_one_of_several_endpoints_is_enough(
     plane: RunningControlPlane, tmp_path: Path
 ) -> None:

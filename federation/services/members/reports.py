@@ -16,6 +16,7 @@ from federation.model.cluster import (
     Cluster,
 )
 from federation.model.errors import (
+    EPOCH_AHEAD,
     Conflict,
     InvalidRequest,
     LimitExceeded,
@@ -269,9 +270,9 @@ class Reporting:
             raise PreconditionFailed(
                 f"The agent's clock is off: epoch {hello.epoch} of cluster {cluster!r} is "
                 f"{ahead_seconds:.0f} s ahead of this control plane's clock, and "
-                f"{MOST_AHEAD_SECONDS:.0f} s are tolerated. Set the clock, and let the agent join "
-                "with another token.",
-                reason="EPOCH_AHEAD",
+                f"{MOST_AHEAD_SECONDS:.0f} s are tolerated. Set the clock, and start the agent "
+                "again.",
+                reason=EPOCH_AHEAD,
             )
 
     def _refuse_outdated(self, cluster: Cluster, hello: AgentHello) -> None:

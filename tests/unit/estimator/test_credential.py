@@ -97,3 +97,26 @@ async def test_sessions_only_go_forward_whatever_the_clock_says(tmp_path: Path) 
     after_a_restart = KeptCredential(CredentialFile(path), stored)
     assert await after_a_restart.begin_session(0.0, ["cp:7443"]) == 1_000_002
     assert await after_a_restart.begin_session(2_000.0, ["cp:7443"]) == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("kept", "clock", "then"),
+    [
+        # The clock was wrong, and what was kept before is right.
+        (1_000_000, 9_000.0, 1_000_000),
+        # What was kept is wrong: nothing of it holds.
+        (9_000_000, 1_000.0, 0),
+    ],
+)
+async def test_a_session_that_was_refused_as_one_of_the_future_is_forgotten(
+    tmp_path: Path, kept: int, clock: float, then: int
+) -> None:
+    path = tmp_path / "credential"
+    credential = KeptCredential(
+        CredentialFile(path), msgspec.structs.replace(CREDENTIAL, epoch=kept)
+    )
+    await credential.begin_session(clock, ["cp:7443"])
+    await credential.forget_session(clock)
+    stored = load(path)
+    assert stored is not None
+    assert stored.epoch == then
