@@ -19,8 +19,8 @@ from federation.services.journal import BindingChanged, Change, ClusterChanged, 
 from federation.services.threads import TELLING_AGENTS
 from federation.v1.agents_pb2 import ConnectResponse
 
-# At most ten updates a second for each agent.
-PAUSE_SECONDS = 0.1
+# At most four updates a second for each agent: its reports come more seldom.
+PAUSE_SECONDS = 0.25
 # More bindings than this take longer to write than the loop may stand still.
 THREAD_BINDINGS = 100
 

@@ -1,6 +1,6 @@
-"""The array types that both programs reckon with.
+"""The array types that both programs reckon with, and what is done with arrays of any kind.
 
-Must not hold anything else. Arrays are named by their axes: ``_c`` clusters of the fleet, ``_k``
+Arrays are named by their axes: ``_c`` clusters of the fleet, ``_k``
 candidates in the order chosen, ``_g`` groups of clusters.
 """
 
@@ -20,6 +20,9 @@ FloatArray = npt.NDArray[np.float64]
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
+# Quotas are shown to people; the seats they led to are recorded exactly.
+_DECIMALS = 3
+
 
 @lru_cache(maxsize=32)
 def filled(count: int, value: int) -> IntArray:
@@ -37,3 +40,10 @@ def read_only(array: Array) -> Array:
     """The same array, which from now on refuses to be written to."""
     array.flags.writeable = False
     return array
+
+
+def plain_column(array: np.ndarray) -> list[Any]:
+    """An array as a list; floats are rounded for reading."""
+    rounded = array.round(_DECIMALS) if array.dtype.kind == "f" else array
+    plain: list[Any] = rounded.tolist()
+    return plain

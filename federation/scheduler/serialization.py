@@ -13,9 +13,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-Value = TypeVar("Value")
+from federation.model.arrays import plain_column
 
-_DECIMALS = 3  # quotas are shown to people; the seats they led to are recorded exactly
+Value = TypeVar("Value")
 
 
 def to_plain(value: object) -> Any:
@@ -34,13 +34,6 @@ def to_plain(value: object) -> Any:
             return list(value)
         return [to_plain(item) for item in value]
     return value
-
-
-def plain_column(array: np.ndarray) -> list[Any]:
-    """An array as a list; floats are rounded for reading."""
-    rounded = array.round(_DECIMALS) if array.dtype.kind == "f" else array
-    plain: list[Any] = rounded.tolist()
-    return plain
 
 
 def from_plain(kind: type[Value], plain: Any) -> Value:

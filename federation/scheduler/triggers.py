@@ -39,6 +39,8 @@ def evicting_taints(binding: Binding, fleet: Fleet, now: float) -> dict[str, str
     A toleration with seconds tolerates until they have passed since the taint was added.
     """
     found: dict[str, str] = {}
+    if not binding.clusters:
+        return found
     covering = Tolerations(binding.placement.tolerations)
     for target in binding.clusters:
         position = fleet.index.get(target.name)

@@ -1,6 +1,7 @@
 """Use cases: transactions, deadlines, and the fleet in memory.
 
-Must not see protobuf or SQL: what is needed from below is named in ``ports``.
+Must not see protobuf or SQL: what is needed from below is named in ``ports``,
+``journal_ports`` and ``member_ports``.
 
 - ``bodies``: what the database keeps as a whole: versions, and fields by their names
 - ``duties``: background work that one control plane at a time does for the whole fleet, under a
@@ -11,6 +12,8 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``.
   order
 - ``journal_ports``: what use cases need from the store for promises: the journal, reservations,
   keys, duties, peers
+- ``member_ports``: what use cases need from the store for members: clusters, their credentials and
+  their reports
 - ``members``: member clusters and who speaks for them: joining, credentials, reports, presence
 - ``pace``: how much may come from somebody: so much at once, and then so much a second
 - ``packed_previews``: a preview's binding and decision as one small body, and back

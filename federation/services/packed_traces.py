@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from federation.model.arrays import plain_column
 from federation.model.reservations import PromiseCertificate
-from federation.scheduler.serialization import plain_column
 from federation.scheduler.trace import Trace
 from federation.services.bodies import Body, read_body
 from federation.services.threads import PACKING, Threads

@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from federation.model.cluster import CapacityReport, Cluster
 from federation.model.errors import FederationError
 from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.placement import Binding
@@ -23,11 +22,10 @@ from federation.services.journal_ports import (
     StoredPresences,
     StoredReplicas,
 )
+from federation.services.member_ports import Clusters, Credentials, Reports
 from federation.services.values import (
-    AgentFacts,
     DecisionRecord,
     ExactQuestion,
-    PrincipalKind,
     Verdict,
 )
 
@@ -81,35 +79,6 @@ class AgentReports(Protocol):
 
 # Told, after the commit, of a cluster whose resource model in force changed.
 ModelObserver = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCluster:
-    """A cluster as committed, with its newest report; ``id`` never changes.
-
-    ``ledger_version`` counts what happened to its promises and reports, and ``history`` names it.
-    ``reported`` are epoch and sequence of the newest report, None without one.
-    """
-
-    id: int
-    cluster: Cluster
-    facts: AgentFacts
-    ledger_version: int = 0
-    history: int = 0
-    reported: tuple[int, int] | None = None
-    report: CapacityReport | None = None
-    received_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCredential:
-    """A credential without its secret. ``cluster`` is empty for all but agents."""
-
-    id: str
-    kind: PrincipalKind
-    cluster: str
-    secret_hash: bytes
-    expires_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,152 +154,6 @@ class Peers:
 
     affinity: tuple[frozenset[str], ...] = ()
     anti_affinity: tuple[frozenset[str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedReport:
-    """A report and the cluster it is about; one with another uid is another cluster.
-
-    ``nonce`` is that of the version of the ledger that it makes.
-    """
-
-    cluster: str
-    cluster_uid: str
-    report: CapacityReport
-    nonce: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportVerdict:
-    """What became of a report: ``received_at`` is None when it was not newer than the stored one.
-
-    Unknown clusters have ``known`` False. ``ledger_version`` is the one that the report made.
-    """
-
-    cluster: str
-    known: bool
-    received_at: float | None
-    ledger_version: int = 0
-
-
-class Credentials(Protocol):
-    """Secrets, as hashes. Times are the store's own."""
-
-    async def add_join_token(
-        self, *, token_id: str, secret_hash: bytes, cluster: str, ttl_seconds: int
-    ) -> float:
-        """Keeps a token; when it expires, in Unix seconds."""
-        ...
-
-    async def spend_join_token(self, token_id: str, cluster: str) -> bytes | None:
-        """The hash of an unused, unexpired token of that cluster, which is used from now on."""
-        ...
-
-    async def add(
-        self,
-        *,
-        credential_id: str,
-        secret_hash: bytes,
-        kind: PrincipalKind,
-        cluster_id: int | None,
-        ttl_seconds: int | None,
-    ) -> float | None:
-        """Keeps a credential; when it expires, in Unix seconds (None: never)."""
-        ...
-
-    async def find(self, credential_id: str) -> StoredCredential | None:
-        """A credential that is neither expired nor revoked."""
-        ...
-
-    async def settle(self, cluster_id: int, credential_id: str) -> bool:
-        """A cluster uses this one: those that it replaced end. False when it is not valid."""
-        ...
-
-    async def ages(self, credential_ids: Sequence[str]) -> Mapping[str, float]:
-        """How old those are that are valid, in seconds by id."""
-        ...
-
-    async def keep_only(self, cluster_id: int, credential_id: str) -> None:
-        """Revokes all other credentials of a cluster."""
-        ...
-
-    async def revoke_all(self, cluster: str) -> int:
-        """Revokes all credentials of a cluster; how many there were."""
-        ...
-
-    async def cancel_join_tokens(self, cluster: str) -> None:
-        """Join tokens made for a cluster until now cannot be used any more."""
-        ...
-
-    async def keep_newest(self, cluster_id: int, count: int) -> None:
-        """Revokes all but the newest ``count`` credentials of a cluster."""
-        ...
-
-    async def discard(self, credential_ids: Sequence[str]) -> None:
-        """Forgets credentials, valid or not."""
-        ...
-
-    async def prune(self, limit: int) -> int:
-        """Forgets credentials of agents and replicas that ended a while ago; how many."""
-        ...
-
-    async def prune_join_tokens(self, limit: int) -> int:
-        """Forgets those that were used, cancelled or expired a while ago; how many."""
-        ...
-
-    async def lock_admin(self) -> bool:
-        """Whether an admin credential exists; no other caller can add one until the end."""
-        ...
-
-
-class Clusters(Protocol):
-    """Member clusters and what their agents say of themselves."""
-
-    async def all(self) -> Sequence[StoredCluster]: ...
-
-    async def find(self, names: Collection[str]) -> Mapping[str, StoredCluster]:
-        """Those of the names that exist, without their reports."""
-        ...
-
-    async def lock(self, name: str) -> StoredCluster | None:
-        """The cluster, without its report, held until the end of the transaction."""
-        ...
-
-    async def add(self, cluster: Cluster, facts: AgentFacts) -> StoredCluster | None:
-        """A new cluster; None when the name was taken meanwhile."""
-        ...
-
-    async def put(self, cluster_id: int, cluster: Cluster) -> Cluster:
-        """Replaces the spec; the cluster with its new ``resource_version``."""
-        ...
-
-    async def put_facts(self, cluster_id: int, facts: AgentFacts) -> None: ...
-
-    async def put_uid(self, cluster_id: int, uid: str, nonce: int = 0) -> Cluster:
-        """Makes the row another Kubernetes cluster's, without a report or facts.
-
-        The history of its ledger begins with the nonce.
-        """
-        ...
-
-    async def delete(self, cluster_id: int) -> None:
-        """With its report and its credentials."""
-        ...
-
-
-class Reports(Protocol):
-    """The newest report of each cluster."""
-
-    async def advance(self, reports: Sequence[NamedReport]) -> Sequence[ReportVerdict]:
-        """Stores those that are newer by (epoch, sequence); at most one report per cluster.
-
-        The journal tells of those that were.
-        """
-        ...
-
-    async def get(self, names: Collection[str]) -> Mapping[str, tuple[CapacityReport, float]]:
-        """The newest report of each that has one, and when it was received, in Unix seconds."""
-        ...
 
 
 class Bindings(Protocol):

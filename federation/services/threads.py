@@ -54,6 +54,8 @@ class Threads:
 PREVIEWING: Final = Threads("previewing", workers=1, most_waiting=200)
 # Before a transaction begins: what is to be written may be large.
 PACKING: Final = Threads("packing", workers=2, most_waiting=1000)
+# Decisions that are read, with their traces.
+UNPACKING: Final = Threads("unpacking", workers=2, most_waiting=1000)
 # What is outstanding, into newer reports: all that came together at once.
 PACKING_ROOMS: Final = Threads("packing of rooms", workers=1, most_waiting=1000)
 # What has to be decided under locks: nobody else's work is in its way.

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.cluster import Cluster
 from federation.model.grades import DEFAULT_MODEL
-from federation.services.ports import StoredCluster
+from federation.services.member_ports import StoredCluster
 from federation.services.values import AgentFacts
 from federation.store.reports import BODY, ReportReader
 from federation.store.tables import cluster as table

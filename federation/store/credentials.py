@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.services.ports import StoredCredential
+from federation.services.member_ports import StoredCredential
 from federation.services.values import PrincipalKind
 from federation.store.tables import cluster as cluster_table
 from federation.store.tables import credential, join_token, unix_seconds

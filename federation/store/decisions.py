@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -45,6 +45,7 @@ from federation.services.ports import (
     StoredBinding,
     StoredPreview,
 )
+from federation.services.threads import UNPACKING
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, groups_of, targets_of
 from federation.store.tables import binding, node_plan, unix_seconds
@@ -156,7 +157,7 @@ class DecisionStatements:
             .where(node_plan.c.decision_id == known_id)
             .order_by(node_plan.c.cluster_name)
         )
-        return record_of(row, tuple(map(_node_plan_of, plans)))
+        return await UNPACKING.run(record_of, row, tuple(map(_node_plan_of, plans)))
 
     async def find(self, decision_ids: Collection[str]) -> Mapping[str, DecisionRecord]:
         known = list(filter(None, map(_uuid, decision_ids)))
@@ -171,7 +172,7 @@ class DecisionStatements:
         by_decision = defaultdict[UUID, list[NodePlan]](list)
         for row in plans:
             by_decision[row.decision_id].append(_node_plan_of(row.body))
-        return {str(row.id): record_of(row, tuple(by_decision[row.id])) for row in rows}
+        return await UNPACKING.run(_records_of, rows, by_decision)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         is_newest = select(binding.c.id).where(binding.c.decision_id == table.c.id).exists()
@@ -296,6 +297,12 @@ def _uuid(decision_id: str) -> UUID | None:
         return UUID(decision_id)
     except ValueError:
         return None
+
+
+def _records_of(
+    rows: Iterable[Row[Any]], plans: Mapping[UUID, Sequence[NodePlan]]
+) -> dict[str, DecisionRecord]:
+    return {str(row.id): record_of(row, tuple(plans.get(row.id, ()))) for row in rows}
 
 
 def record_of(row: Row[Any], plans: tuple[NodePlan, ...]) -> DecisionRecord:

@@ -17,7 +17,7 @@ from federation.model.cluster import CapacityReport
 from federation.model.shapes import Shape
 from federation.services.bodies import Body, read_body
 from federation.services.journal import ReportAdvanced
-from federation.services.ports import NamedReport, ReportVerdict
+from federation.services.member_ports import NamedReport, ReportVerdict
 from federation.store.journal import JournalStatements
 from federation.store.tables import cluster, cluster_capacity, cluster_report, unix_seconds
 

@@ -30,8 +30,9 @@ from federation.model.shapes import Echo
 from federation.model.workload import ObjectReference, ReplicaRequirements, TargetCluster
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import StoredReservations
+from federation.services.member_ports import NamedReport
 from federation.services.packed_traces import packed_traces
-from federation.services.ports import NamedReport, NewDecision, Transaction
+from federation.services.ports import NewDecision, Transaction
 from federation.services.values import AgentFacts, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from federation.model.quantity import divide_up
 from federation.model.reservations import Share
 from federation.model.shapes import request_shape
 from federation.services.fleet.registry import FleetOwner
@@ -81,7 +80,7 @@ class Refreshing:
             return False
         allocatable = report.summary.allocatable
         return any(
-            amount >= divide_up(max(allocatable.get(name, 0), 1), PART)
+            amount * PART >= max(allocatable.get(name, 0), 1)
             for name, amount in since.amounts.items()
         )
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from federation.model.errors import Unauthenticated, Unavailable
-from federation.services.ports import Clock, Store, StoredCredential
+from federation.services.member_ports import StoredCredential
+from federation.services.ports import Clock, Store
 from federation.services.secrets import Secret, make_secret, parse_secret
 from federation.services.values import Principal, PrincipalKind
 

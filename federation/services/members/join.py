@@ -20,7 +20,8 @@ from federation.model.errors import (
 from federation.model.grades import validate_model
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
-from federation.services.ports import Store, StoredCluster, Transaction
+from federation.services.member_ports import StoredCluster
+from federation.services.ports import Store, Transaction
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.values import (
     AgentFacts,

@@ -19,7 +19,8 @@ from federation.model.errors import (
 from federation.model.placement import binding_key
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged, new_nonce
-from federation.services.ports import AgentStreams, Store, StoredCluster, Transaction
+from federation.services.member_ports import StoredCluster
+from federation.services.ports import AgentStreams, Store, Transaction
 from federation.services.values import ClusterView
 
 BINDINGS_NAMED = 3

@@ -32,8 +32,9 @@ from federation.services.fleet.histories import WENT_BACK
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged, new_nonce
+from federation.services.member_ports import NamedReport, ReportVerdict
 from federation.services.members.finished_jobs import Finishing
-from federation.services.ports import Clock, NamedReport, ReportVerdict, Store
+from federation.services.ports import Clock, Store
 from federation.services.values import AgentFacts, AgentHello, AgentSight, WelcomeFacts
 
 MAX_WAITING = 20_000

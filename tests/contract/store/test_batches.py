@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.services.ports import StoredBinding
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
+from federation.store import decisions
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision
 from tests.stores import new_decision, until_waiting
@@ -100,6 +102,26 @@ async def test_added_bindings_are_answered_as_they_are_stored(store: PostgresSto
     }
     assert await find(store, *map(key_of, given), ("shop", "nobody")) == added
     assert await find(store) == {}
+
+
+async def test_traces_are_unpacked_off_the_event_loop(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    unpack = decisions.unpacked_trace
+
+    def watched(packed: bytes) -> object:
+        threads.append(threading.current_thread())
+        return unpack(packed)
+
+    monkeypatch.setattr(decisions, "unpacked_trace", watched)
+    added = await add(store, binding("a"), binding("b"))
+    ids = [each.decision_id for each in added.values()]
+    async with store.reading() as read:
+        assert (await read.decisions.find(ids)).keys() == set(ids)
+        assert await read.decisions.get(ids[0]) is not None
+    assert len(threads) == 3
+    assert threading.current_thread() not in threads
 
 
 async def test_taken_names_are_left_out_and_stay(store: PostgresStore) -> None:
