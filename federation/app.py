@@ -30,8 +30,9 @@ from federation.database import Database, keep_running
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
+from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.rpc.estimates import EstimatesServicer
-from federation.rpc.interceptors import MAX_REQUEST_BYTES, Gate
+from federation.rpc.interceptors import Gate
 from federation.rpc.joining import Advertised
 from federation.rpc.peers import PeersServicer
 from federation.rpc.placing import NodePlacing

@@ -7,6 +7,8 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``bindings``: bindings out of requests: of a size that is kept, and sound by themselves; large
   ones are read in a thread
 - ``clusters``: clusters: joining, reading, changing what people say about them
+- ``decoding``: from the bytes of a request to its message: how many there may be, and which have to
+  wait
 - ``estimates``: estimates: how many replicas of each shape fit in each cluster, packed
 - ``interceptors``: what every call passes first: who calls, whether that is allowed, its
   deadline, its errors

@@ -42,7 +42,8 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
-from federation.rpc.large_requests import LARGE_BYTES, LargeRequests, Undecoded
+from federation.rpc.decoding import bounded, decoded, request_bytes
+from federation.rpc.large_requests import LargeRequests, Undecoded
 from federation.rpc.status import log_plugin_failure, status_of
 from federation.rpc.strangers import Strangers
 from federation.services.members.identity import Identity
@@ -60,24 +61,11 @@ OPEN_METHODS = frozenset(
 )
 AGENT_METHODS = frozenset({"/federation.v1.Agents/Connect"})
 PEER_METHODS = frozenset({"/federation.v1.Peers/AskAgent"})
-MEBIBYTE = 1024 * 1024
-MAX_REQUEST_BYTES = 4 * MEBIBYTE
-SMALL_REQUEST_BYTES = 64 * 1024
-# What people and programs write at length; everything else names things.
-BIG_METHODS = {
-    "/federation.v1.Agents/Connect": MAX_REQUEST_BYTES,
-    "/federation.v1.Clusters/UpdateCluster": 2 * MEBIBYTE,
-    "/federation.v1.Estimates/EstimateComponentSets": MEBIBYTE,
-    "/federation.v1.Estimates/EstimateReplicas": MEBIBYTE,
-    "/federation.v1.Peers/AskAgent": MAX_REQUEST_BYTES,
-    "/federation.v1.Scheduling/Schedule": 2 * MEBIBYTE,
-    "/federation.v1.Scheduling/ScheduleBatch": MAX_REQUEST_BYTES,
-    "/federation.v1.Scoring/ScoreNodes": MAX_REQUEST_BYTES,
-    "/federation.v1.Simulation/Simulate": MAX_REQUEST_BYTES,
-}
 LOOKUPS_AT_ONCE = 4
 # One in use, and others that end just now or broke unnoticed.
 STREAMS_PER_AGENT = 4
+# Of callers that are no agents, watches included: each call is kept in memory while it is served.
+CALLS_PER_CONNECTION, CALLS_IN_ALL = 1_000, 4_000
 # gRPC says of a deadline that has passed that up to a millisecond of it is left.
 ROUNDED_UP_SECONDS = 0.001
 # How often the caller of a stream is looked at again; mostly that is remembered.
@@ -104,13 +92,6 @@ def seconds_left(context: Context) -> float | None:
     return left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
-    """Stands in for a request whose bytes are too many, or not the message they should be."""
-
-    error: FederationError
-
-
 class Gate(grpc.aio.ServerInterceptor):
     """Admits a call by its credential before its request is read, and answers for its errors.
 
@@ -131,6 +112,7 @@ class Gate(grpc.aio.ServerInterceptor):
         self._open = {method: strangers() for method in OPEN_METHODS}
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         self._streams: Counter[str] = Counter()
+        self._calls: Counter[str] = Counter()
         self._large = LargeRequests()
 
     async def intercept_service(
@@ -170,7 +152,7 @@ class Gate(grpc.aio.ServerInterceptor):
             async with self._unproven.call(peer), self._lookups:
                 principal = await self._admit(details)
         _caller.set(principal)
-        with self._counted(principal):
+        with self._counted(principal, peer):
             yield partial(self._large.reading, peer)
 
     async def _admit(self, details: grpc.HandlerCallDetails) -> Principal:
@@ -188,23 +170,33 @@ class Gate(grpc.aio.ServerInterceptor):
             await self._admit(details)
 
     @contextmanager
-    def _counted(self, principal: Principal) -> Iterator[None]:
-        """What an agent sends is kept in memory while it is read: it has few streams at once."""
-        if principal.kind is not PrincipalKind.AGENT:
-            yield
+    def _counted(self, principal: Principal, peer: str) -> Iterator[None]:
+        """What is served is kept in memory: nobody has much of it at once."""
+        if principal.kind is PrincipalKind.AGENT:
+            cluster = principal.cluster
+            text = f"the agent of cluster {cluster} has {STREAMS_PER_AGENT} streams already"
+            with counted(self._streams, cluster, STREAMS_PER_AGENT, text):
+                yield
             return
-        cluster = principal.cluster
-        if self._streams[cluster] >= STREAMS_PER_AGENT:
-            raise LimitExceeded(
-                f"the agent of cluster {cluster} has {STREAMS_PER_AGENT} streams already"
-            )
-        self._streams[cluster] += 1
-        try:
+        if self._calls.total() >= CALLS_IN_ALL:
+            raise LimitExceeded(f"{CALLS_IN_ALL} calls are served already; try again later")
+        text = f"{CALLS_PER_CONNECTION} calls of this connection are served already"
+        with counted(self._calls, peer, CALLS_PER_CONNECTION, text):
             yield
-        finally:
-            self._streams[cluster] -= 1
-            if not self._streams[cluster]:
-                del self._streams[cluster]
+
+
+@contextmanager
+def counted(counts: Counter[str], key: str, most: int, text: str) -> Iterator[None]:
+    """One more of a key meanwhile. Raises LimitExceeded with the text."""
+    if counts[key] >= most:
+        raise LimitExceeded(text)
+    counts[key] += 1
+    try:
+        yield
+    finally:
+        counts[key] -= 1
+        if not counts[key]:
+            del counts[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,47 +341,6 @@ def bearer_of(details: grpc.HandlerCallDetails) -> str:
     if len(values) > 1 or scheme.lower() != SCHEME or not credential.strip():
         raise Unauthenticated("authorization must be given once, as `Bearer TOKEN`")
     return credential.strip()
-
-
-def request_bytes(method: str) -> int:
-    """How many a request of a method may have."""
-    return BIG_METHODS.get(method, SMALL_REQUEST_BYTES)
-
-
-def bounded(
-    deserialize: Callable[[bytes], Any] | None, most_bytes: int, *, waits: bool
-) -> Callable[[bytes], Any] | None:
-    """The deserializer, with what it refuses as a value: gRPC would answer UNKNOWN for it.
-
-    More bytes than these are not looked at; a large request that ``waits`` is left undecoded.
-    """
-    if deserialize is None:
-        return None
-    decode_now = partial(deserialized, deserialize)
-
-    def decode(payload: bytes) -> Any:
-        if len(payload) > most_bytes:
-            text = f"the request has {len(payload)} bytes: this method takes at most {most_bytes}"
-            return Unread(error=LimitExceeded(text))
-        if waits and len(payload) > LARGE_BYTES:
-            return Undecoded(payload=payload, decode=decode_now)
-        return decode_now(payload)
-
-    return decode
-
-
-def deserialized(deserialize: Callable[[bytes], Any], payload: bytes) -> Any:
-    try:
-        return deserialize(payload)
-    except Exception:  # noqa: BLE001 - whatever is wrong with the bytes, the caller sent them
-        rule = "the request is not a valid protobuf message of this method"
-        return Unread(error=InvalidRequest.of("", rule, reason="UNDECODABLE"))
-
-
-def decoded(request: Any) -> Any:
-    if isinstance(request, Unread):
-        raise request.error
-    return request
 
 
 async def each_decoded(requests: AsyncIterable[Any]) -> AsyncGenerator[Any]:

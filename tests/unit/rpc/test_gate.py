@@ -12,15 +12,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from federation.app import SERVICES, SystemClock
+from federation.rpc import interceptors
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
+from federation.rpc.decoding import BIG_METHODS, SMALL_REQUEST_BYTES
 from federation.rpc.estimates import EstimatesServicer
 from federation.rpc.interceptors import (
     AGENT_METHODS,
-    BIG_METHODS,
     OPEN_METHODS,
     PEER_METHODS,
-    SMALL_REQUEST_BYTES,
     STREAMS_PER_AGENT,
     Gate,
     Guard,
@@ -417,3 +417,35 @@ async def test_an_agent_has_few_streams_at_once(running: RunningControlPlane) ->
     for call in calls:
         call.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@pytest.mark.parametrize("limit", ["CALLS_PER_CONNECTION", "CALLS_IN_ALL"])
+async def test_callers_have_so_many_calls_at_once(
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    most = 3
+    monkeypatch.setattr(interceptors, limit, most)
+    watch = running.admin.clusters.WatchClusters
+
+    def begin() -> Any:
+        return watch(clusters_pb2.WatchClustersRequest(), metadata=running.admin.metadata)
+
+    calls = [begin() for _ in range(most)]
+    for call in calls:
+        assert await call.read() is not grpc.aio.EOF
+    refusal = await refused(begin().read())
+    assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(most) in refusal.message
+    for call in calls:
+        call.cancel()
+    # Those that ended leave their places; that they did is heard of soon.
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (code := await code_of_a_list(running)) is not grpc.StatusCode.OK:
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def code_of_a_list(running: RunningControlPlane) -> grpc.StatusCode:
+    request = clusters_pb2.ListClustersRequest()
+    call = running.admin.clusters.ListClusters(request, metadata=running.admin.metadata)
+    code: grpc.StatusCode = await call.code()
+    return code

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from federation.model.errors import LimitExceeded
-from federation.rpc.interceptors import bounded
+from federation.rpc.decoding import bounded
 from federation.rpc.large_requests import (
     LARGE_BYTES,
     MOST_WAITING,
