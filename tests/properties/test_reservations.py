@@ -106,7 +106,13 @@ class Reservations(RuleBasedStateMachine):
         self.serial += 1
         name = f"b{self.serial}"
         binding = divided(name, request, replicas, certificate, scheduling, claim)
-        self.decide(self.control.submit(binding), before=())
+        stuck = {
+            each: room.stuck() for each in self.control.names if (room := self.control.room(each))
+        }
+        decided = self.control.submit(binding)
+        self.decide(decided, before=())
+        for cluster, room in decided.rooms.items() if decided else ():
+            assert room.stuck() == stuck[cluster]
 
     @precondition(lambda self: self.control.bindings)
     @rule(place=places, replicas=st.integers(0, 15))
@@ -267,7 +273,7 @@ class Reservations(RuleBasedStateMachine):
             assert promise.holding in room.holdings
             assert broken_promise(room.pools, room.holdings) == ""
             if promise.cluster not in had:
-                assert not room.overcommitted
+                assert promise.holding.unplaced == 0
         for target in decided.binding.clusters:
             self.order(decided, target)
             if target.replicas < had.pop(target.name, 0) or before:
