@@ -7,13 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from estimator.nodes import Node
-from federation.model.resources import CPU, MEMORY, PODS
-from tests.truth.extended_cluster import ExtendedCluster, Loop, pod, promised_pod
-from tests.truth.kube_scheduler import Delays
-
-BINDING = "shop/web"
-DELAYS = Delays(cycle=0.003, bind=0.2)
+from federation.model.resources import CPU
+from tests.truth.extended_cluster import Loop, pod, promised_pod
+from tests.truth.race import BINDING, cluster, run_once
 
 
 @pytest.fixture(scope="module")
@@ -22,30 +18,12 @@ def loop() -> Iterator[Loop]:
         yield running
 
 
-def node(name: str, cores: int = 8) -> Node:
-    return Node(name=name, allocatable={CPU: cores * 1000, MEMORY: 64 << 30, PODS: 110})
-
-
-def cluster(loop: Loop, nodes: int, seed: int) -> ExtendedCluster:
-    members = [node(f"n{number}") for number in range(nodes)]
-    return ExtendedCluster(loop, members, seed=seed, late=0.15, delays=DELAYS)
-
-
 @pytest.mark.parametrize("spacing", [0.0, 0.05, 0.1, 0.2, 0.5])
 def test_foreign_pods_that_are_on_their_way_do_not_take_promised_room(
     loop: Loop, spacing: float
 ) -> None:
-    """Eight cores, four of them promised to one pod, and eight pods of one core at once."""
     for seed in range(4):
-        with cluster(loop, 1, seed) as race:
-            assert race.promise(BINDING, {CPU: 4000}, 1).claimed
-            for number in range(8):
-                race.create(pod(f"f{number}", "1"))
-            race.timeline.run(spacing)
-            race.create(promised_pod("p", BINDING, "4"))
-            race.timeline.run(60.0)
-            assert race.bound["uid-p"] == "n0"
-            assert len(race.bound) == 5
+        assert run_once(loop, seed, spacing) == (True, 4)
 
 
 def test_every_node_that_has_room_beside_promises_is_used(loop: Loop) -> None:
