@@ -48,7 +48,7 @@ class _ClaimsUntil:
 class Claims:
     """All claims on the nodes of one cluster: by binding, and by promise where planned.
 
-    ``version`` grows with every change of what is planned.
+    ``version`` grows with every change.
     """
 
     def __init__(self) -> None:
@@ -58,12 +58,14 @@ class Claims:
 
     def hold(self, binding: str, claims: Iterable[Claim], now: float) -> None:
         """Replace what the binding holds; ``binding`` is namespace/name, or the name alone."""
+        self.version += 1
         self._by_binding[binding] = _ClaimsUntil(
             claims=tuple(claims), expires_at=now + EXPIRY_SECONDS
         )
 
     def release(self, binding: str) -> None:
-        self._by_binding.pop(binding, None)
+        if self._by_binding.pop(binding, None) is not None:
+            self.version += 1
 
     def plan(
         self, key: ReservationKey, claims: Iterable[Claim], expires_at: float = math.inf
@@ -100,7 +102,7 @@ class Claims:
     def expire(self, now: float) -> None:
         """Drop what nobody's pods have come for."""
         for binding in [name for name, held in self._by_binding.items() if held.expires_at <= now]:
-            del self._by_binding[binding]
+            self.release(binding)
         for key in [key for key, held in self._planned.items() if held.expires_at <= now]:
             self.plan(key, ())
 
@@ -151,6 +153,7 @@ class Claims:
         return own, others
 
     def _take_one(self, binding: str, position: int) -> None:
+        self.version += 1
         held = self._by_binding[binding]
         claims = _without_one(held.claims, position)
         if claims:

@@ -7,11 +7,9 @@ or writing leaves for a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol, TypeVar
-
-import numpy as np
 
 from estimator.agent import WatchedCluster
 from estimator.binpack.strategy import Strategy
@@ -28,6 +26,7 @@ from estimator.extender.wire import (
 from estimator.nodes import PodState
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import Judgement, Positions
+from federation.model.arrays import BoolArray
 from federation.model.errors import InvalidRequest, PermissionRefused, Unavailable
 
 # Reading more than this takes longer than the loop may stand still.
@@ -83,7 +82,7 @@ class Extender:
                 f"{found.awaited} nodes have room only if pods that were let on them just now are "
                 "on others: ask again"
             )
-        self._assume(judgement, [positions[name] for name in found.kept])
+        self._assume(judgement, found.kept_n)
         return await _aside(
             len(body),
             partial(filter_answer, offered, found.kept, found.failed, found.unresolvable),
@@ -131,14 +130,12 @@ class Extender:
         except ValueError as error:
             raise InvalidRequest.of("Pod", str(error)) from error
 
-    def _assume(self, judgement: Judgement, kept: Sequence[int]) -> None:
+    def _assume(self, judgement: Judgement, kept_n: BoolArray) -> None:
         """Count the pod on the nodes that it may get now."""
         pod, cache = judgement.pod, self._cluster.cache
         known = cache.pod(pod.uid)
         if known is not None and known.state is PodState.BOUND:
             return
-        kept_n = np.zeros(judgement.arrays.size, dtype=np.bool_)
-        kept_n[list(kept)] = True
         is_planned = bool((judgement.planned_n | ~kept_n).all())
         self._cluster.assumed.assume(
             pod.uid,

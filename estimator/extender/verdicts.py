@@ -33,32 +33,36 @@ AMPLE_PODS: Final = 8
 class Verdicts:
     """What becomes of the nodes that were asked about, each name in one of the three.
 
-    ``awaited`` of them will do once pods that were let on them turn out to be elsewhere.
+    ``kept_n`` are the rows of those that are kept; ``awaited`` will do once pods that were let on
+    them turn out to be elsewhere.
     """
 
+    kept_n: BoolArray
     kept: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     unresolvable: dict[str, str] = field(default_factory=dict)
     awaited: int = 0
 
 
-def verdicts(judgement: Judgement, positions: Mapping[str, int], names: Iterable[str]) -> Verdicts:
+def verdicts(judgement: Judgement, positions: Mapping[str, int], names: Sequence[str]) -> Verdicts:
     """Which of the named nodes the pod may have.
 
     Unresolvable is what no leaving pod can change; there preemption need not look.
     """
+    row_m = np.array([positions.get(name, -1) for name in names], dtype=np.int64)
+    offered_n = np.zeros(judgement.arrays.size, dtype=np.bool_)
+    offered_n[row_m[row_m >= 0]] = True
+    withheld_n, why_withheld = withheld(judgement, offered_n)
     reasons, nevers = judgement.reasons(), judgement.never_n.tolist()
-    offered = [(name, positions.get(name)) for name in names]
-    rows = [row for _, row in offered if row is not None]
-    withheld_n, why_withheld = withheld(judgement, rows)
-    is_withheld = withheld_n.tolist()
-    awaited = int(judgement.awaited_n[rows].sum())
-    answer = Verdicts(awaited=awaited)
-    for name, row in offered:
-        if row is None:
+    for row in withheld_n.nonzero()[0].tolist():
+        reasons[row] = why_withheld
+    answer = Verdicts(
+        kept_n=offered_n & judgement.fits_n & ~withheld_n,
+        awaited=int((judgement.awaited_n & offered_n).sum()),
+    )
+    for name, row in zip(names, row_m.tolist(), strict=True):
+        if row < 0:
             answer.failed[name] = UNKNOWN_NODE
-        elif is_withheld[row]:
-            answer.failed[name] = why_withheld
         elif not reasons[row]:
             answer.kept.append(name)
         elif nevers[row]:
@@ -68,15 +72,13 @@ def verdicts(judgement: Judgement, positions: Mapping[str, int], names: Iterable
     return answer
 
 
-def withheld(judgement: Judgement, offered: Sequence[int]) -> tuple[BoolArray, str]:
-    """Offered rows that the pod would fit and is not let on all the same, and why.
+def withheld(judgement: Judgement, offered_n: BoolArray) -> tuple[BoolArray, str]:
+    """Offered nodes that the pod would fit and is not let on all the same, and why.
 
     A promise's pod goes to one node where its room is kept, so that it counts there alone. Others
     leave nodes alone where claims leave little room, as long as there is another node; if there is
     none they get one of these.
     """
-    offered_n = np.zeros(judgement.arrays.size, dtype=np.bool_)
-    offered_n[list(offered)] = True
     fits_n = judgement.fits_n & offered_n
     planned_n = fits_n & judgement.planned_n
     if planned_n.any():

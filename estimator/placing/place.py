@@ -5,7 +5,7 @@ Must not decide how many replicas the cluster gets: the control plane has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -128,36 +128,54 @@ def arrays_beside(
 
 def fitting(
     snapshot: Snapshot,
-    claims: Iterable[Claim],
+    claims: Sequence[Claim],
     rows: Mapping[str, int],
     counted_n: BoolArray | None = None,
-) -> list[Claim]:
-    """Of claim after claim the replicas that pods and the claims before it leave room for.
+) -> list[int]:
+    """Of claim after claim how many replicas pods and the claims before it leave room for.
 
     On all nodes, or on ``counted_n`` alone.
     """
+    crowded = set(_crowded(snapshot, claims, rows, counted_n).nonzero()[0].tolist())
     left: dict[tuple[int, str], int] = {}
+    fits = []
+    for claim in claims:
+        row = rows.get(claim.node)
+        if row is None or (row in crowded and counted_n is not None and not counted_n[row]):
+            fits.append(0)
+        elif row not in crowded:
+            fits.append(claim.replicas)
+        else:
+            fits.append(_take(snapshot, row, claim, left))
+    return fits
 
-    def left_of(row: int, name: str) -> int:
+
+def _crowded(
+    snapshot: Snapshot,
+    claims: Sequence[Claim],
+    rows: Mapping[str, int],
+    counted_n: BoolArray | None,
+) -> BoolArray:
+    """Nodes that do not hold all of their claims, or are not counted: few."""
+    arrays = arrays_beside(claims, snapshot, rows)
+    crowded_n = np.zeros(len(snapshot), np.bool_) if counted_n is None else ~counted_n
+    for name, requested_n in arrays.requested.items():
+        crowded_n |= requested_n > arrays.allocatable_n(name)
+    return crowded_n
+
+
+def _take(snapshot: Snapshot, row: int, claim: Claim, left: dict[tuple[int, str], int]) -> int:
+    """As many of the claim's replicas as what is ``left`` of the node has room for."""
+    asked = {**claim.request, PODS: 1}
+    for name in asked:
         if (row, name) not in left:
             free = int(snapshot.allocatable_n(name)[row]) - int(snapshot.requested_n(name)[row])
             left[row, name] = free
-        return left[row, name]
-
-    standing = []
-    for claim in claims:
-        row = rows.get(claim.node)
-        if row is None or (counted_n is not None and not counted_n[row]):
-            continue
-        asked = {**claim.request, PODS: 1}
-        fits = min(left_of(row, name) // amount for name, amount in asked.items())
-        replicas = max(0, min(fits, claim.replicas))
-        if not replicas:
-            continue
-        for name, amount in asked.items():
-            left[row, name] -= replicas * amount
-        standing.append(replace(claim, replicas=replicas))
-    return standing
+    replicas = min(left[row, name] // amount for name, amount in asked.items())
+    replicas = max(0, min(replicas, claim.replicas))
+    for name, amount in asked.items():
+        left[row, name] -= replicas * amount
+    return replicas
 
 
 _Columns = TypeVar("_Columns", NodeArrays, Snapshot)

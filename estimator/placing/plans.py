@@ -11,15 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from estimator.binpack.strategy import Strategy
 from estimator.cluster.assumed import AssumedPods
 from estimator.cluster.claims import EXPIRY_SECONDS, Claim, Claims, first_replicas
 from estimator.cluster.echoes import EchoCount
 from estimator.nodes import PodState
 from estimator.placing.incoming import IncomingPod
-from estimator.placing.judgement import Claimed
+from estimator.placing.judgement import Claimed, Positions
 from estimator.placing.place import (
     Seating,
     arrays_beside,
@@ -68,9 +66,11 @@ class Plans:
         self._claims = claims
         self._echoes = echoes
         self._assumed = assumed
+        self._positions = Positions()
         self._told: set[str] = set()
         self._loosened: set[ReservationKey] = set()
         self._kept: tuple[Snapshot, int] | None = None
+        self._shortened: tuple[Snapshot, int, Mapping[int, Claim]] | None = None
         self._standing: tuple[Snapshot, int, ClaimedSnapshot] | None = None
 
     def order(self, placeable: PlaceableNodes, order: PlaceOrder, now: float) -> NodePlan:
@@ -157,14 +157,29 @@ class Plans:
         sighting = PodSighting(state=SightingState.UNBOUND, request=pod.amounts, origin=pod.origin)
         promise = self._echoes.key_for(sighting)
         own, others = self._claims.split(pod.namespace, pod.amounts, promise)
-        loose = [claim for claim in others if claim.promise is None]
-        if loose:
-            planned = [claim for claim in self._claims.all() if claim.promise is not None]
-            rows = {node.name: row for row, node in enumerate(placeable.snapshot.table.nodes)}
-            others = [claim for claim in others if claim.promise is not None]
-            others += fitting(beside(placeable.snapshot, planned), loose, rows)
+        gone = self._without_room(placeable.snapshot)
+        others = [gone.get(id(claim), claim) for claim in others]
         assumed = self._assumed.beside(others, placeable.snapshot.table)
         return Claimed(own=own, others=others, promise=promise, assumed=assumed)
+
+    def _without_room(self, snapshot: Snapshot) -> Mapping[int, Claim]:
+        """Claims of no promise that pods have left less room for, by identity, as far as they fit.
+
+        Those of promises are moved.
+        """
+        known = self._shortened
+        if known is None or known[0] is not snapshot or known[1] != self._claims.version:
+            claims = [*self._claims.all()]
+            planned = [claim for claim in claims if claim.promise is not None]
+            loose = [claim for claim in claims if claim.promise is None]
+            fits = fitting(beside(snapshot, planned), loose, self._positions.of(snapshot))
+            shortened = {
+                id(claim): replace(claim, replicas=replicas)
+                for claim, replicas in zip(loose, fits, strict=True)
+                if replicas < claim.replicas
+            }
+            self._shortened = known = snapshot, self._claims.version, shortened
+        return known[2]
 
     def loosen(self, key: ReservationKey | None) -> None:
         """A pod that stood for the promise changes: another may have to come in its place."""
@@ -187,12 +202,14 @@ class Plans:
         """What has no room where it is goes elsewhere; of a node's claims the first stay."""
         held = {key: self._claims.planned(key) for key in self._claims.promises()}
         claims = [claim for each in held.values() for claim in each]
-        rows = {node.name: row for row, node in enumerate(placeable.snapshot.table.nodes)}
-        if _all_fit(placeable, claims, rows):
+        rows = self._positions.of(placeable.snapshot)
+        fits = fitting(placeable.snapshot, claims, rows, placeable.counted_n)
+        if all(replicas == claim.replicas for claim, replicas in zip(claims, fits, strict=True)):
             return
         standing: dict[ReservationKey | None, list[Claim]] = defaultdict(list)
-        for claim in fitting(placeable.snapshot, claims, rows, placeable.counted_n):
-            standing[claim.promise].append(claim)
+        for claim, replicas in zip(claims, fits, strict=True):
+            if replicas:
+                standing[claim.promise].append(replace(claim, replicas=replicas))
         displaced = {
             key: missing
             for key, before in held.items()
@@ -230,7 +247,7 @@ class Plans:
         promises = self._claims.promises()
         if not promises:
             return ClaimedSnapshot(snapshot=snapshot, replicas={})
-        rows = {node.name: row for row, node in enumerate(snapshot.table.nodes)}
+        rows = self._positions.of(snapshot)
         held = {key: self._claims.planned(key) for key in promises}
         replicas = {key: _replicas(claims) for key, claims in held.items()}
         covered: Counter[str] = Counter()
@@ -338,18 +355,6 @@ def echoes_with(echoes: Sequence[Echo], claimed: Mapping[ReservationKey, int]) -
             echo, bound=echo.bound + replicas, unbound=max(0, echo.unbound - replicas)
         )
     return tuple(by_key.values())
-
-
-def _all_fit(placeable: PlaceableNodes, claims: Sequence[Claim], rows: Mapping[str, int]) -> bool:
-    """Whether all of them have room on counted nodes; False where that takes a closer look."""
-    if not all(claim.node in rows for claim in claims):
-        return False
-    row_m = np.array([rows[claim.node] for claim in claims], dtype=np.int64)
-    arrays = arrays_beside(claims, placeable.snapshot, rows)
-    return bool(placeable.counted_n[row_m].all()) and all(
-        bool((requested_n[row_m] <= arrays.allocatable_n(name)[row_m]).all())
-        for name, requested_n in arrays.requested.items()
-    )
 
 
 def _replicas(claims: Iterable[Claim]) -> int:
