@@ -81,13 +81,13 @@ class AssumedPods:
             expires_at=now + EXPIRY_SECONDS,
         )
         self._pods[uid] = assumed
-        self._count(assumed, +1)
+        self._count(assumed, np.flatnonzero(node_n), +1)
 
     def drop(self, uid: str) -> None:
         """The pod is on no node but by what else is known of it."""
         assumed = self._pods.pop(uid, None)
         if assumed is not None:
-            self._count(assumed, -1)
+            self._count(assumed, self._rows(assumed), -1)
 
     def see(self, pod: Pod) -> None:
         """What the watch says of a pod: once it has a node, or has ended, nothing is assumed."""
@@ -132,16 +132,15 @@ class AssumedPods:
             key, row = claim.promise, rows.get(claim.node)
             found = taken.get((key, row)) if key is not None and row is not None else None
             if found is not None:
-                _add(found, {**claim.request, PODS: 1}, -claim.replicas)
+                _add(found, claim.taken, -1)
         return {
             place: {name: amount for name, amount in amounts.items() if amount > 0}
             for place, amounts in taken.items()
         }
 
-    def _count(self, assumed: _Assumed, sign: int) -> None:
+    def _count(self, assumed: _Assumed, rows: npt.NDArray[np.int64], sign: int) -> None:
         if assumed.key is not None:
             return
-        rows = self._rows(assumed)
         for name, amount in assumed.amounts.items():
             column = self._sums.get(name)
             if column is None:
@@ -170,7 +169,7 @@ class AssumedPods:
                 expires_at=assumed.expires_at,
             )
             self._pods[uid] = moved
-            self._count(moved, +1)
+            self._count(moved, self._rows(moved), +1)
 
 
 def _add(total: dict[str, int], amounts: Mapping[str, int], times: int) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from estimator.nodes import Pod
+from federation.model.resources import PODS
 from federation.model.shapes import ReservationKey
 from federation.model.workload import NodeClaim
 
@@ -27,6 +28,7 @@ class Claim:
     """Room for replicas of one shape on one node. ``request`` is without the pod slot.
 
     ``promise`` is whose planned claim it is, ``node_claim`` what else its pods ask of a node.
+    ``taken`` is all that it takes of the node, slots too, ``nonzero_taken`` as scoring counts it.
     """
 
     node: str
@@ -35,6 +37,15 @@ class Claim:
     nonzero: Mapping[str, int]
     promise: ReservationKey | None = None
     node_claim: NodeClaim | None = None
+    taken: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    nonzero_taken: Mapping[str, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Claims are read far more often than they are made.
+        taken = {name: amount * self.replicas for name, amount in self.request.items()}
+        nonzero = {name: amount * self.replicas for name, amount in self.nonzero.items()}
+        object.__setattr__(self, "taken", {**taken, PODS: self.replicas})
+        object.__setattr__(self, "nonzero_taken", nonzero)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

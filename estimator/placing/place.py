@@ -116,13 +116,15 @@ def arrays_beside(
     # A node that is gone took the claim's room with it.
     there = [claim for claim in claims if claim.node in rows]
     row_m = np.fromiter((rows[claim.node] for claim in there), dtype=np.int64, count=len(there))
-    amounts = [_times(claim.replicas, {**claim.request, PODS: 1}) for claim in there]
-    nonzero = [_times(claim.replicas, claim.nonzero) for claim in there]
     return NodeArrays(
         size=len(snapshot),
         allocatable=snapshot.table.allocatable,
-        requested=_added(snapshot.requested, len(snapshot), row_m, amounts),
-        nonzero_requested=_added(snapshot.nonzero, len(snapshot), row_m, nonzero),
+        requested=_added(
+            snapshot.requested, len(snapshot), row_m, [claim.taken for claim in there]
+        ),
+        nonzero_requested=_added(
+            snapshot.nonzero, len(snapshot), row_m, [claim.nonzero_taken for claim in there]
+        ),
     )
 
 
@@ -190,10 +192,6 @@ def beside_assumed(columns: _Columns, assumed: Mapping[str, IntArray]) -> _Colum
         # Broken pods request as much as an integer holds.
         requested[name] = np.minimum(columns.requested_n(name), MAX_AMOUNT - amount_n) + amount_n
     return replace(columns, requested=requested)
-
-
-def _times(replicas: int, amounts: Mapping[str, int]) -> dict[str, int]:
-    return {name: amount * replicas for name, amount in amounts.items()}
 
 
 def _added(

@@ -158,7 +158,8 @@ class Plans:
         promise = self._echoes.key_for(sighting)
         own, others = self._claims.split(pod.namespace, pod.amounts, promise)
         gone = self._without_room(placeable.snapshot)
-        others = [gone.get(id(claim), claim) for claim in others]
+        fitting_others = (gone.get(id(claim), claim) for claim in others)
+        others = [claim for claim in fitting_others if claim.replicas]
         assumed = self._assumed.beside(others, placeable.snapshot.table)
         return Claimed(own=own, others=others, promise=promise, assumed=assumed)
 
