@@ -24,6 +24,7 @@ from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.services.journal_ports import Replica
 from federation.services.ports import Clock
 from federation.services.values import ExactQuestion
+from federation.v1.agents_pb2 import EstimateReply, PlaceReply
 from federation.v1.peers_pb2 import AskAgentRequest, AskAgentResponse
 from federation.v1.peers_pb2_grpc import PeersStub
 
@@ -217,10 +218,10 @@ async def answer_peer(
     session = sessions.connected(request.cluster)
     match request.WhichOneof("question"):
         case "estimate":
-            estimate = await session.relay_estimate(request.estimate, timeout_seconds)
+            estimate = await session.relay(request.estimate, EstimateReply, timeout_seconds)
             return AskAgentResponse(estimate=estimate)
         case "place":
-            plan = await session.relay_place(request.place, timeout_seconds)
+            plan = await session.relay(request.place, PlaceReply, timeout_seconds)
             return AskAgentResponse(place=plan)
         case None:
             raise InvalidRequest.of("question", "must be one that this control plane knows")

@@ -6,6 +6,7 @@ Must not decide what follows from a message; refuses what breaks a rule, all vio
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass
 
 from federation.codec import ranges, texts
@@ -293,18 +294,13 @@ def _check_shares(order: PlaceOrder, message: PlaceReply, found: Violations) -> 
             found.add("placeReply.nodes", rule)
 
 
-def numbered_estimate(question: EstimateRequest, request_id: str) -> ConnectResponse:
-    asked = EstimateRequest()
-    asked.CopyFrom(question)
+def numbered(question: EstimateRequest | PlaceRequest, request_id: str) -> ConnectResponse:
+    """A peer's question under a number of our own."""
+    asked = deepcopy(question)
     asked.request_id = request_id
+    if isinstance(asked, PlaceRequest):
+        return ConnectResponse(place_request=asked)
     return ConnectResponse(estimate_request=asked)
-
-
-def numbered_place(question: PlaceRequest, request_id: str) -> ConnectResponse:
-    asked = PlaceRequest()
-    asked.CopyFrom(question)
-    asked.request_id = request_id
-    return ConnectResponse(place_request=asked)
 
 
 def resync(reason: str) -> ConnectResponse:

@@ -20,8 +20,7 @@ from federation.agents.messages import (
     goodbye,
     new_credential_to_message,
     node_plan_from_message,
-    numbered_estimate,
-    numbered_place,
+    numbered,
     place_request_to_message,
     reconnect,
     refusal_to_message,
@@ -140,18 +139,12 @@ class Session:
             timeout_seconds,
         )
 
-    async def relay_estimate(
-        self, question: EstimateRequest, timeout_seconds: float
-    ) -> EstimateReply:
+    async def relay(
+        self, question: EstimateRequest | PlaceRequest, kind: type[Reply], timeout_seconds: float
+    ) -> Reply:
         """The agent's words for a peer, who reads them; raises Unavailable and DeadlineMissed."""
         return await self._ask(
-            partial(numbered_estimate, question), EstimateReply, _unread, timeout_seconds
-        )
-
-    async def relay_place(self, question: PlaceRequest, timeout_seconds: float) -> PlaceReply:
-        """The agent's words for a peer, who reads them; raises Unavailable and DeadlineMissed."""
-        return await self._ask(
-            partial(numbered_place, question), PlaceReply, _unread, timeout_seconds
+            partial(numbered, question), kind, lambda reply: reply, timeout_seconds
         )
 
     async def _ask(
@@ -162,10 +155,10 @@ class Session:
         timeout_seconds: float,
     ) -> Answer:
         if self.ended.is_set() or len(self._asked) >= MAX_ASKED:
-            state = (
+            why = (
                 "is gone" if self.ended.is_set() else f"has {MAX_ASKED} questions to answer already"
             )
-            raise Unavailable(f"the agent of cluster {self.cluster} {state}")
+            raise Unavailable(f"the agent of cluster {self.cluster} {why}")
         request_id = f"{self.epoch}-{next(self._ids)}"
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Answer] = loop.create_future()
@@ -290,9 +283,8 @@ class Session:
                 break
             orders.append(following.place_request)
             self._outgoing.popleft()
-        if len(orders) == 1:
-            return first
-        return ConnectResponse(place_requests=PlaceRequests(requests=orders))
+        together = ConnectResponse(place_requests=PlaceRequests(requests=orders))
+        return together if len(orders) > 1 else first
 
 
 class Sessions:
@@ -334,11 +326,8 @@ class Sessions:
 
     def epochs(self) -> Mapping[str, int]:
         """The session of each cluster whose agent is connected here."""
-        return {
-            cluster: session.epoch
-            for cluster, session in self._current.items()
-            if not session.ended.is_set()
-        }
+        open_now = [session for session in self.all() if not session.ended.is_set()]
+        return {session.cluster: session.epoch for session in open_now}
 
     def ended(self) -> Mapping[str, int]:
         """The last session of each cluster whose stream ended here and was not forgotten since."""
@@ -403,10 +392,6 @@ class Sessions:
         after_seconds = max(LEAST_SPREAD_SECONDS, len(self._current) / DIALS_PER_SECOND)
         for session in self.all():
             session.end(error, farewell=reconnect(error, after_seconds))
-
-
-def _unread(reply: Reply) -> Reply:
-    return reply
 
 
 def _taken_over(loser: Session, winner: Session) -> Conflict:
