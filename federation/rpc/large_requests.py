@@ -23,7 +23,7 @@ READS_PER_CONNECTION = 8
 # Each may hold 4 MiB meanwhile.
 MOST_WAITING = 64
 # The event loop decodes: for so many times as long nothing large is decoded then.
-REST = 4.0
+REST = 9.0
 
 _is_large: ContextVar[bool] = ContextVar("is_large", default=False)
 
