@@ -46,20 +46,20 @@ class Reserving:
             shares = {each.name: each.replicas for each in decision.clusters if each.replicas}
         return Answered(wanted=wanted, shares=shares), decision.id
 
-    async def weakened(self, answered: Sequence[Answered]) -> int:
-        """How many replicas are promised as less than was asked for."""
-        count = 0
+    async def weakened(self, answered: Sequence[Answered]) -> dict[tuple[str, str], int]:
+        """Replicas that are promised as less than was asked for, by member and workload."""
+        found: dict[tuple[str, str], int] = {}
         for each in answered:
             if each.shares and self._certificate is not None:
                 stored = await self._client.get_binding(
                     each.wanted.binding(None).namespace, each.wanted.name
                 )
-                count += sum(
-                    reservation.replicas
+                found |= {
+                    (reservation.cluster, each.wanted.name): reservation.replicas
                     for reservation in stored.reservations
                     if reservation.certificate != self._certificate
-                )
-        return count
+                }
+        return found
 
 
 class Unreserved:

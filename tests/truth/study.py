@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,11 +232,12 @@ class _Study:
                 before, since = waiting, time.monotonic()
             await asyncio.sleep(POLL_SECONDS)
 
-    def _pending(self) -> list[str]:
+    def _pending(self, weakened: Container[tuple[str, str]] = ()) -> list[str]:
         """The pods that were promised and have no node, with what they ask for."""
         nodes = self._nodes_of_pods()
         return [
             f"{member}/{name}: {answer.wanted}"
+            + (", weakened before" if (member, answer.wanted.name) in weakened else "")
             for answer in self._answered
             for member, names in pods_of(answer).items()
             for name in names
@@ -249,12 +250,13 @@ class _Study:
 
     async def _found(self, reserving: Reserving) -> Found:
         answered = self._answered
+        weakened = await reserving.weakened(answered)
         nodes = {name: member.nodes for name, member in self._members.items()}
         return Found(
             asked=sum(answer.wanted.replicas for answer in answered),
             promised=sum(sum(answer.shares.values()) for answer in answered),
-            pending=self._pending(),
-            weakened=await reserving.weakened(answered),
+            pending=self._pending(weakened),
+            weakened=sum(weakened.values()),
             bindings=len(answered),
             refused=sum(not answer.shares for answer in answered),
             fitted=fitted(answered, nodes, self._nodes_of_pods()),
