@@ -1,8 +1,8 @@
 """What a control plane needs for a large fleet: until it can decide, and how much memory.
 
 10,000 clusters of 64 cells and 100,000 bindings with reservations, nearly all of them echoed. Also
-how long the event loop is busy when a cluster of so many joins, changes or leaves. Prints figures
-beside their goals.
+how long the event loop is busy when a cluster of so many joins, changes or leaves, and how long it
+stands still at worst. Prints figures beside their goals.
 
     bench_fleet_memory.py [CLUSTERS] [BINDINGS]
 """
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
+import grpc
+
 from federation.model.cluster import Cluster
 from federation.model.echoes import Owner
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
@@ -36,15 +38,29 @@ from federation.services.ports import NewDecision, Transaction
 from federation.services.values import AgentFacts, ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
-from tests.benchmarks.measuring import arguments, chosen, cpu_seconds, show
-from tests.benchmarks.members import capacity_report
+from federation.v1.clusters_pb2 import (
+    CordonClusterRequest,
+    DeleteClusterRequest,
+    ListClustersRequest,
+)
+from federation.v1.clusters_pb2_grpc import ClustersStub
+from tests.benchmarks.measuring import (
+    TELLING_STALLS,
+    arguments,
+    chosen,
+    cpu_seconds,
+    show,
+    show_stalls,
+)
+from tests.benchmarks.members import CALL_SECONDS, capacity_report
+from tests.chaos.members import enrolled
 from tests.chaos.planes import Plane, durable_postgres
 from tests.decisions import make_decision
 from tests.fleets import random_shapes
 
 CLUSTERS, BINDINGS = chosen((10_000, 100_000), quick=(300, 3000))
 START_GOAL_SECONDS, MEMORY_GOAL_BYTES = 15.0, 1.5 * 2**30
-CHANGE_GOAL_MILLIS = 5.0
+CHANGE_GOAL_MILLIS, STALL_GOAL_MILLIS = 5.0, 50.0
 MOST_TARGETS = 5
 SHAPES = 500
 # Of every so many shares one is not seen by any agent yet.
@@ -207,6 +223,32 @@ def show_changes(clusters: int) -> None:
         )
 
 
+async def change_clusters(endpoint: str, token: str) -> None:
+    """Clusters join, change and leave, one after the other, while somebody lists all of them."""
+    metadata = (("authorization", f"Bearer {token}"),)
+    names = [f"newcomer-{number:05}" for number in range(CHANGES)]
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        stub: Any = ClustersStub(channel)
+        listing = asyncio.create_task(list_all(stub, metadata))
+        await enrolled(endpoint, token, names)
+        for name in names:
+            cordon = CordonClusterRequest(name=name, cordoned=True)
+            await stub.CordonCluster(cordon, metadata=metadata, timeout=CALL_SECONDS)
+        for name in names:
+            leave = DeleteClusterRequest(name=name, force=True)
+            await stub.DeleteCluster(leave, metadata=metadata, timeout=CALL_SECONDS)
+        await listing
+
+
+async def list_all(stub: Any, metadata: tuple[tuple[str, str], ...]) -> None:
+    request = ListClustersRequest(page_size=1000)
+    while True:
+        page = await stub.ListClusters(request, metadata=metadata, timeout=CALL_SECONDS)
+        request.page_token = page.next_page_token
+        if not request.page_token:
+            return
+
+
 def main(clusters: int, count: int) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp") as folder,
@@ -214,13 +256,18 @@ def main(clusters: int, count: int) -> None:
     ):
         asyncio.run(fill(postgres.url, clusters, count))
         print(f"{clusters:,} clusters, {count:,} bindings")
-        plane = Plane(0, postgres.url, Path(folder) / "state", PATIENT)
+        state = Path(folder) / "state"
+        plane = Plane(0, postgres.url, state, (*PATIENT, *TELLING_STALLS))
         began = time.monotonic()
         plane.start()
         lasted = time.monotonic() - began
         resident = partial(memory_bytes, plane.pid)
         now, peak = resident("VmRSS"), resident("VmHWM")
         used_seconds = cpu_seconds(plane.pid)
+        plane.newest_lines()
+        token = (state / "admin.token").read_text(encoding="ascii").strip()
+        asyncio.run(change_clusters(plane.endpoint, token))
+        stalls = plane.newest_lines()
         plane.stop()
     print(f"  it used {used_seconds:.1f} s of CPU until then")
     show(
@@ -236,6 +283,8 @@ def main(clusters: int, count: int) -> None:
             goal=f"<= {MEMORY_GOAL_BYTES / 2**20:,.0f} MiB",
             kept=size <= MEMORY_GOAL_BYTES,
         )
+    print(f"  {CHANGES} clusters join, change and leave, and all are listed meanwhile")
+    show_stalls(stalls, STALL_GOAL_MILLIS)
     show_changes(clusters)
 
 
