@@ -179,6 +179,26 @@ async def test_extender_answers_nobody_before_it_knows_what_is_promised(tmp_path
         assert answer["FailedNodes"] == {"a": "short of cpu; the rest is promised to others"}
 
 
+async def test_an_agent_says_which_plan_it_cannot_keep_any_more(tmp_path: Path) -> None:
+    """A pod of others is bound by somebody who does not ask the extender."""
+    flags = ("--extender-listen", f"127.0.0.1:{free_port()}")
+    async with starting_anew(tmp_path, *flags) as (server, line, _):
+        await line.receive()
+        await line.send(welcome=welcome())
+        await line.send(interest=PROMISED)
+        report = (await line.receive_next("report")).report
+        while not report.interest_version:
+            report = (await line.receive_next("report")).report
+        assert (list(report.lost_plans), report.echoes[0].bound) == ([], 1)
+        server.cluster.put(pod("foreign", on="a", cpu="2"))
+        while not report.lost_plans:
+            report = (await line.receive_next("report")).report
+        (lost,) = report.lost_plans
+        assert (lost.binding, lost.decision) == ("shop/web", "d")
+        assert lost.reason == "1 of 1 replicas found no node among 1: 1 short of cpu"
+        assert list(report.echoes) == []
+
+
 async def test_binder_binds_nobody_before_it_knows_what_is_promised(tmp_path: Path) -> None:
     async with starting_anew(tmp_path, "--binder") as (server, line, agent):
         server.cluster.put(pending("p", cpu="1"))
