@@ -30,6 +30,8 @@ Must stay empty of imports.
 - ``reports``: what a cluster reports, as a document: printed by ``estimator report``, read by
   ``--report``
 - ``scoring_config``: reads the scoring configuration people already have into strategies
+- ``scripted``: a cluster whose reports were written beforehand, for trying out what is made of
+  them
 - ``settings``: settings of a running agent, checked together
 - ``sight``: whether the agent sees its cluster as it is: what every watch says of itself, put
   together

@@ -37,7 +37,7 @@ from estimator.placing.plans import (
     Plans,
     echoes_with,
 )
-from estimator.sight import CURRENT, Sight, Visibility
+from estimator.sight import Sight, Visibility
 from estimator.snapshot import Snapshot
 from federation.codec.echoes import fitting
 from federation.codec.reports import content_hash
@@ -48,7 +48,6 @@ from federation.model.cluster import (
     ResourceSummary,
 )
 from federation.model.echoes import InterestUpdate
-from federation.model.errors import Unavailable
 from federation.model.grades import ResourceModel
 from federation.model.node_plans import LostPlan, NodePlan, PlaceOrder
 from federation.model.pools.values import DEFAULT_BUDGET
@@ -59,7 +58,6 @@ from federation.model.workload import NodeClaim
 UNGRADED: Final = ResourceModel()
 # So many steps of counting anew do not hold up the loop.
 STEPS_AT_ONCE: Final = 100
-_NO_NODES: Final = "there are no nodes: this agent sends scripted reports"
 
 
 class MemberCluster(Protocol):
@@ -263,57 +261,6 @@ class WatchedCluster:
             self.assumed.see(after)
         elif before is not None:
             self.assumed.drop(before.uid)
-
-
-class ScriptedCluster:
-    """Reports written beforehand: each one asked for is the next, and the last one stays."""
-
-    def __init__(self, script: Sequence[Capacity]) -> None:
-        self.follow(script)
-
-    def follow(self, script: Sequence[Capacity]) -> None:
-        """Go on with another script, from its start."""
-        self._script = list(script)
-
-    def view(self) -> Visibility:
-        return CURRENT
-
-    def counting(self, model: ResourceModel) -> Callable[[], Capacity]:
-        current = self._script[0] if len(self._script) == 1 else self._script.pop(0)
-        return lambda: current if model.grades else replace(current, grade_counts={})
-
-    def totals(self) -> None:
-        """To look would be to step on."""
-
-    def look_for(self, update: InterestUpdate) -> Iterator[None]:  # noqa: ARG002 - there are no pods
-        return iter(())
-
-    def echoes(self) -> tuple[int, tuple[Echo, ...]]:
-        return 0, ()
-
-    def has_news(self) -> bool:
-        return False
-
-    def lost_plans(self) -> Sequence[LostPlan]:
-        return ()
-
-    def place(self, order: PlaceOrder, now: float) -> NodePlan:  # noqa: ARG002 - there are no nodes
-        return NodePlan(
-            unplaced=sum(share.replicas for share in order.shares),
-            message=_NO_NODES,
-        )
-
-    def exact(self) -> ExactEstimates:
-        raise Unavailable(_NO_NODES)
-
-    def unclaimed(self, now: float) -> ExactEstimates:  # noqa: ARG002 - there are no nodes
-        raise Unavailable(_NO_NODES)
-
-    def asked(self, claims: Iterable[NodeClaim | None]) -> None:
-        """Scripted pools are as they are."""
-
-    def unschedulable(self, owner: WorkloadRef, *, since: float) -> int:  # noqa: ARG002 - there are no pods
-        raise Unavailable(_NO_NODES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

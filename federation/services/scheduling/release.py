@@ -137,6 +137,9 @@ class ReleaseService:
         or is gone.
         """
         key = binding_key(namespace, name)
+        async with self._store.reading() as read:
+            record = await read.decisions.get(decision)
+        plans = {plan.cluster: plan for plan in record.node_plans} if record else {}
 
         async def weaken(held: _Held) -> Mapping[str, ClusterLedger]:
             ledger = held.ledgers.get(cluster)
@@ -156,8 +159,6 @@ class ReleaseService:
                 )
                 for each in newest
             ]
-            record = await held.tx.decisions.get(decision)
-            plans = {plan.cluster: plan for plan in record.node_plans} if record else {}
             nowhere = NodePlan(cluster=cluster, unplaced=sum(each.replicas for each in newest))
             plan = replace(plans.get(cluster, nowhere), claimed=False, message=why)
             await held.tx.decisions.put_node_plans({decision: [plan]})
