@@ -6,6 +6,8 @@
 - ``estimating``: answers the control plane's questions about what fits now, in threads, some at a
   time
 - ``messages``: what is said on the stream, between messages and the agent's values
+- ``orders``: orders of the control plane: nodes are chosen for the shares, and the answers go back
+  together
 - ``outbox``: what waits to be sent on a stream, bounded: one report, one heartbeat, some replies
 - ``stream``: one stream to the control plane, from Hello to its end; and dialling again after it
 - ``trust``: the control plane's certificate authority, fetched over HTTP and held to its

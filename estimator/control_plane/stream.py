@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -21,14 +21,12 @@ from estimator.control_plane.messages import (
     enablement_messages,
     heartbeat_message,
     hello_message,
-    order_from_message,
-    place_reply,
-    refused_plan,
     report_message,
     rhythm_from_welcome,
     sight_message,
     stored_message,
 )
+from estimator.control_plane.orders import Orders
 from estimator.control_plane.outbox import Outbox
 from estimator.sight import Visibility
 from federation.codec.interests import interests_from_message
@@ -48,9 +46,6 @@ from federation.v1.agents_pb2 import (
     Hello,
     InterestUpdate,
     NewCredential,
-    PlaceReplies,
-    PlaceReply,
-    PlaceRequest,
     Welcome,
 )
 from federation.v1.agents_pb2_grpc import AgentsStub
@@ -64,9 +59,6 @@ STATUS_SECONDS: Final = 1.0
 INTEREST_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 1.0
 MAX_AFTER_SECONDS: Final = 600.0
-# Answers that travel together; a large one goes with those before it.
-REPLIES_TOGETHER: Final = 16
-LARGE_REPLY_BYTES: Final = 128 * 1024
 TOLERATED_CLOCK_SECONDS: Final = 5.0
 
 # What ends a stream without a goodbye and would end the next one, too.
@@ -130,6 +122,7 @@ class Stream:
         self._stopping = stopping
         self._outbox = Outbox()
         self._estimating = Estimating(speaker.cluster, agent, self._outbox.put_reply)
+        self._orders = Orders(speaker.cluster, agent, self._outbox.put_reply)
         self._report_now = asyncio.Event()
         self._paced = asyncio.Event()
         self._offer = asyncio.Event()
@@ -237,9 +230,9 @@ class Stream:
             case "interest":
                 await self._look_for(message.interest)
             case "place_request":
-                self._reply([self._placed(message.place_request)])
+                await self._orders.place([message.place_request])
             case "place_requests":
-                await self._place_all(message.place_requests.requests)
+                await self._orders.place(message.place_requests.requests)
             case "new_credential":
                 self._offered = message.new_credential
                 self._offer.set()
@@ -301,34 +294,6 @@ class Stream:
         except (TimeoutError, Unavailable):
             logger.debug("no status came after the goodbye")
         return PermissionRefused(message)
-
-    async def _place_all(self, requests: Iterable[PlaceRequest]) -> None:
-        """Answer some together: who asked for the first does not wait for the last."""
-        replies: list[PlaceReply] = []
-        for request in requests:
-            replies.append(self._placed(request))
-            if len(replies) == REPLIES_TOGETHER or replies[-1].ByteSize() > LARGE_REPLY_BYTES:
-                self._reply(replies)
-                replies = []
-            # What beats and reports goes on meanwhile.
-            await asyncio.sleep(0)
-        if replies:
-            self._reply(replies)
-
-    def _reply(self, replies: Sequence[PlaceReply]) -> None:
-        cluster = self._speaker.cluster
-        if len(replies) == 1:
-            self._outbox.put_reply(ConnectRequest(cluster=cluster, place_reply=replies[0]))
-        else:
-            together = PlaceReplies(replies=replies)
-            self._outbox.put_reply(ConnectRequest(cluster=cluster, place_replies=together))
-
-    def _placed(self, request: PlaceRequest) -> PlaceReply:
-        try:
-            plan = self._agent.place(order_from_message(request))
-        except FederationError as error:
-            plan = refused_plan(request, error.message)
-        return place_reply(request.request_id, plan)
 
     async def _write(self, call: Call) -> None:
         while (message := await self._outbox.take()) is not None:

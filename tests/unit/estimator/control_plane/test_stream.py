@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from estimator.agent import Agent, WatchedCluster
-from estimator.control_plane import stream
+from estimator.control_plane import orders
 from estimator.control_plane.channel import Dialler, open_channel
 from estimator.control_plane.stream import Speaker, keep_connected
 from estimator.estimation.capacity import NodeSet
@@ -430,12 +430,12 @@ async def test_replicas_are_placed_and_their_room_is_held() -> None:
 async def test_orders_that_come_together_are_answered_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream, "REPLIES_TOGETHER", 2)
+    monkeypatch.setattr(orders, "REPLIES_TOGETHER", 2)
     async with exchange() as server, speaking(server, member()):
         line, _ = await welcomed(server)
-        orders = [place_request(str(n), f"shop/web-{n}", replicas=1) for n in range(1, 4)]
-        orders[1] = place_request("2", "shop/web-2", replicas=1, cpu="many")
-        await line.send(place_requests=PlaceRequests(requests=orders))
+        asked = [place_request(str(n), f"shop/web-{n}", replicas=1) for n in range(1, 4)]
+        asked[1] = place_request("2", "shop/web-2", replicas=1, cpu="many")
+        await line.send(place_requests=PlaceRequests(requests=asked))
         first, wrong = (await line.receive_next("place_replies")).place_replies.replies
         single = (await line.receive_next("place_reply")).place_reply
         assert [each.request_id for each in (first, wrong, single)] == ["1", "2", "3"]
