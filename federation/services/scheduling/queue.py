@@ -203,16 +203,15 @@ class DecisionQueue:
         is_shared = self._is_shared(waiting)
         room = self._room(waiting, is_all=every or bool(on_their_way), is_shared=is_shared)
         batch: list[Attempt] = []
-        left = []
+        left: list[Attempt] = []
         taken = set(on_their_way)
-        for attempt in waiting:
-            if is_shared and batch and bool(batch[0].place) != bool(attempt.place):
-                # One that is alone does not wait until part of something large is decided with it.
-                room = 0
-            if len(batch) < room and attempt.marks.isdisjoint(taken):
-                batch.append(attempt)
-            else:
-                left.append(attempt)
+        for position, attempt in enumerate(waiting):
+            # One that is alone does not wait until part of something large is decided with it.
+            is_apart = is_shared and batch and bool(batch[0].place) != bool(attempt.place)
+            if is_apart or len(batch) == room:
+                left += waiting[position:]
+                break
+            (batch if attempt.marks.isdisjoint(taken) else left).append(attempt)
             # What shares a mark stays in order, even behind one that is not taken.
             taken |= attempt.marks
         self._attempts = left
