@@ -6,7 +6,7 @@ Must not make pods.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,6 +22,13 @@ from federation.v1.estimates_pb2 import ESTIMATE_SOURCE_EXACT
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from tests.truth.judging import Answered
 from tests.truth.streams import Wanted
+
+
+class Weakened(NamedTuple):
+    """Replicas whose promise is worth less than was asked for, and why."""
+
+    replicas: int
+    note: str
 
 
 class Decider(Protocol):
@@ -46,16 +53,19 @@ class Reserving:
             shares = {each.name: each.replicas for each in decision.clusters if each.replicas}
         return Answered(wanted=wanted, shares=shares), decision.id
 
-    async def weakened(self, answered: Sequence[Answered]) -> dict[tuple[str, str], int]:
-        """Replicas that are promised as less than was asked for, by member and workload."""
-        found: dict[tuple[str, str], int] = {}
+    async def weakened(self, answered: Sequence[Answered]) -> dict[tuple[str, str], Weakened]:
+        """What is promised as less than was asked for, by member and workload."""
+        found: dict[tuple[str, str], Weakened] = {}
         for each in answered:
             if each.shares and self._certificate is not None:
                 stored = await self._client.get_binding(
                     each.wanted.binding(None).namespace, each.wanted.name
                 )
+                notes = {told.cluster: told.note for told in stored.decision.promises}
                 found |= {
-                    (reservation.cluster, each.wanted.name): reservation.replicas
+                    (reservation.cluster, each.wanted.name): Weakened(
+                        replicas=reservation.replicas, note=notes.get(reservation.cluster, "")
+                    )
                     for reservation in stored.reservations
                     if reservation.certificate != self._certificate
                 }

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.e2e.agents import has_reported
 from tests.kubeapi.resources import Document
 from tests.patience import PATIENCE_SECONDS
 from tests.truth.agents import AgentProcess, free_port
-from tests.truth.deciding import Decider, Reserving, Unreserved
+from tests.truth.deciding import Decider, Reserving, Unreserved, Weakened
 from tests.truth.judging import Answered, Found, fitted, pods_of
 from tests.truth.members import Node, nodes_of
 from tests.truth.plans import Line, Plan
@@ -32,6 +32,7 @@ from tests.truth.simulated_members import STOCK_SCHEDULER, SimulatedMember
 from tests.truth.streams import Wanted, foreign_pods, stream
 
 POLL_SECONDS = 0.1
+UNWEAKENED: Mapping[tuple[str, str], Weakened] = {}
 # Callers ask for a few workloads at once, then pause.
 AT_ONCE = (1, 20)
 PAUSE_SECONDS = 0.5
@@ -232,14 +233,14 @@ class _Study:
                 before, since = waiting, time.monotonic()
             await asyncio.sleep(POLL_SECONDS)
 
-    def _pending(self, weakened: Container[tuple[str, str]] = ()) -> list[str]:
+    def _pending(self, weakened: Mapping[tuple[str, str], Weakened] = UNWEAKENED) -> list[str]:
         """The pods that were promised and have no node, with what they ask for."""
         nodes = self._nodes_of_pods()
         return [
-            f"{member}/{name}: {answer.wanted}"
-            + (", weakened before" if (member, answer.wanted.name) in weakened else "")
+            f"{member}/{name}: {answer.wanted}" + (f", weakened: {found.note}" if found else "")
             for answer in self._answered
             for member, names in pods_of(answer).items()
+            for found in [weakened.get((member, answer.wanted.name))]
             for name in names
             if not nodes[member].get(name, "")
         ]
@@ -256,7 +257,7 @@ class _Study:
             asked=sum(answer.wanted.replicas for answer in answered),
             promised=sum(sum(answer.shares.values()) for answer in answered),
             pending=self._pending(weakened),
-            weakened=sum(weakened.values()),
+            weakened=sum(each.replicas for each in weakened.values()),
             bindings=len(answered),
             refused=sum(not answer.shares for answer in answered),
             fitted=fitted(answered, nodes, self._nodes_of_pods()),
