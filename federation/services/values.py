@@ -177,20 +177,11 @@ class WelcomeFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
-    """A cluster, its newest report, and its agent.
-
-    ``room`` has that report's pools, and what is promised in them and on no node yet.
-    """
+class KnownCluster:
+    """A cluster, its newest report, and its agent."""
 
     state: ClusterState
     presence: AgentPresence
-    room: Room | None = None
-
-    @property
-    def overcommitted(self) -> int:
-        """How many promised replicas find no room in the report."""
-        return sum(each.unplaced for each in self.room.overcommitted) if self.room else 0
 
     @property
     def cluster(self) -> Cluster:
@@ -200,6 +191,18 @@ class ClusterView:
     def newest_epoch(self) -> int:
         """Of the agent's sessions, as far as anything of them is known; 0: nothing."""
         return max(self.presence.epoch, self.state.report.epoch if self.state.report else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView(KnownCluster):
+    """``room`` has the report's pools, and what is promised in them and on no node yet."""
+
+    room: Room | None = None
+
+    @property
+    def overcommitted(self) -> int:
+        """How many promised replicas find no room in the report."""
+        return sum(each.unplaced for each in self.room.overcommitted) if self.room else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,14 +28,15 @@ class Overcommitment:
             self._without_room.pop(change.cluster, None)
         if not isinstance(change, ReportAdvanced) or not self._fleet.has(change.cluster):
             return
-        view = self._fleet.view(change.cluster)
+        presence = self._fleet.known(change.cluster).presence
         before = self._without_room.pop(change.cluster, 0)
-        if not view.presence.connected or view.presence.peer:
+        if not presence.connected or presence.peer:
             return
-        if view.overcommitted:
-            self._without_room[change.cluster] = view.overcommitted
-        if view.overcommitted != before:
-            self._log(change, view.overcommitted)
+        overcommitted = self._fleet.view(change.cluster).overcommitted
+        if overcommitted:
+            self._without_room[change.cluster] = overcommitted
+        if overcommitted != before:
+            self._log(change, overcommitted)
 
     def _log(self, change: ReportAdvanced, replicas: int) -> None:
         fields = {

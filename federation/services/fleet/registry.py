@@ -42,7 +42,7 @@ from federation.services.journal import (
 )
 from federation.services.ports import ModelObserver, Store
 from federation.services.telling import tell
-from federation.services.values import AgentFacts, AgentPresence, ClusterView, Placer
+from federation.services.values import AgentFacts, AgentPresence, ClusterView, KnownCluster, Placer
 
 NO_MODEL = ResourceModel()
 MOST_MOVED = 64
@@ -141,11 +141,16 @@ class FleetOwner:
         return self._snapshot
 
     def view(self, name: str) -> ClusterView:
+        """A cluster with its room, which may have to be packed. Raises NotFound."""
+        known = self.known(name)
+        return ClusterView(state=known.state, presence=known.presence, room=self._room(name))
+
+    def known(self, name: str) -> KnownCluster:
         """Raises NotFound."""
         state = self._states.get(name)
         if state is None:
             raise NotFound(f"There is no cluster {name!r}.")
-        return ClusterView(state=state, presence=self._presences[name], room=self._room(name))
+        return KnownCluster(state=state, presence=self._presences[name])
 
     def presence(self, name: str) -> AgentPresence | None:
         """The agent of a cluster, None when there is no such cluster."""
@@ -198,7 +203,7 @@ class FleetOwner:
 
     def model_in_force(self, name: str) -> ResourceModel:
         """The model that reports are graded by; without grades when modelling is off."""
-        cluster = self.view(name).cluster
+        cluster = self.known(name).cluster
         on = self._modeling_enabled and cluster.modeling_enabled
         return cluster.model if on else NO_MODEL
 

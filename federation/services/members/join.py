@@ -96,7 +96,7 @@ class Registration:
         return IssuedCredential(
             credential=made.token,
             expires_at=expires_at or 0.0,
-            last_epoch=self._fleet.view(stored.cluster.name).newest_epoch,
+            last_epoch=self._fleet.known(stored.cluster.name).newest_epoch,
         )
 
     async def list_clusters(self, after: str, limit: int) -> ClusterPage:

@@ -209,7 +209,7 @@ class Presences:
             await asyncio.sleep(0)
 
     def _follow(self, row: StoredPresence, held_epoch: int | None, *, is_heard: bool) -> None:
-        presence = self._fleet.view(row.cluster).presence
+        presence = self._fleet.known(row.cluster).presence
         if held_epoch is not None and not self._yields(row, held_epoch, is_heard=is_heard):
             return
         if row.epoch < presence.epoch:
@@ -254,7 +254,7 @@ class Presences:
 
     def _confirm(self, row: StoredPresence, blindness: Blindness | None) -> None:
         """The report that the agent still stands by is as old here as where the agent is."""
-        report = self._fleet.view(row.cluster).state.report
+        report = self._fleet.known(row.cluster).state.report
         if report and (report.epoch, report.sequence) == (row.epoch, row.confirmed_sequence):
             as_of = blindness.since if blindness else self._clock.now()
             by_agent = max(report.snapshot_time, as_of + row.clock_offset_seconds)
@@ -270,7 +270,7 @@ class Presences:
             return True
         if row.epoch < held_epoch or not row.replica or not is_heard:
             return False
-        heard_at = self._fleet.view(cluster).presence.last_heartbeat_at or 0.0
+        heard_at = self._fleet.known(cluster).presence.last_heartbeat_at or 0.0
         if self._clock.now() - heard_at <= 2 * self.round_seconds:
             return False
         self._streams.drop(cluster, Unavailable("the agent is connected to another control plane"))

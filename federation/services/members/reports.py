@@ -108,7 +108,7 @@ class Reporting:
             self.see(cluster, hello.sight)
         if hello.agent_time is not None:
             ahead = hello.agent_time - self._clock.now()
-            presence = replace(self._fleet.view(cluster).presence, clock_offset_seconds=ahead)
+            presence = replace(self._fleet.known(cluster).presence, clock_offset_seconds=ahead)
             self._fleet.put_presence(cluster, presence)
         return self.welcome(cluster)
 
@@ -139,7 +139,7 @@ class Reporting:
         Raises NotFound, InvalidRequest, Conflict when the stored report is as new or newer, and
         Unavailable.
         """
-        uid = self._fleet.view(cluster).cluster.uid
+        uid = self._fleet.known(cluster).cluster.uid
         if report.interest_version > self._fleet.ledger(cluster).version:
             # Another control plane may have told the agent what is not known here yet.
             await self._catch_up(cluster)
@@ -163,13 +163,13 @@ class Reporting:
                 f"Report ({report.epoch}, {report.sequence}) of cluster {cluster!r} is not newer "
                 "than the stored one."
             )
-        presence = self._fleet.view(cluster).presence
+        presence = self._fleet.known(cluster).presence
         if presence.blindness and presence.blindness.reason == REPORT_MISSING:
             self._fleet.put_presence(cluster, replace(presence, blindness=None))
 
     def see(self, cluster: str, sight: AgentSight) -> None:
         """What the agent says of its sight counts until it says something else."""
-        presence = self._fleet.view(cluster).presence
+        presence = self._fleet.known(cluster).presence
         blindness = None
         if sight.blind:
             blindness = Blindness(
@@ -200,32 +200,32 @@ class Reporting:
         that is neither confirmed nor replaced for so long that an agent would be silent is no
         picture of the cluster any more.
         """
-        view = self._fleet.view(cluster)
-        report = view.state.report
+        known = self._fleet.known(cluster)
+        report = known.state.report
         in_step = (
             report is not None
-            and report.epoch == view.presence.epoch
+            and report.epoch == known.presence.epoch
             and (report.sequence, report.content_hash) == (sequence, content_hash)
         )
         confirmed = sequence if in_step else 0
-        self._mark_alive(cluster, view.presence.epoch, confirmed_sequence=confirmed)
+        self._mark_alive(cluster, known.presence.epoch, confirmed_sequence=confirmed)
         self.see(cluster, sight or AgentSight())
         if report is not None and in_step:
             later = replace(report, snapshot_time=max(report.snapshot_time, agent_time))
             self._fleet.confirm_report(cluster, later, self._as_of(cluster, sight))
-        elif view.state.as_of is not None:
-            self._miss_report(cluster, view.state.as_of)
+        elif known.state.as_of is not None:
+            self._miss_report(cluster, known.state.as_of)
         return in_step
 
     def _as_of(self, cluster: str, sight: AgentSight | None) -> float:
         """When the report that an agent stands by was last known to be true."""
-        blindness = self._fleet.view(cluster).presence.blindness
+        blindness = self._fleet.known(cluster).presence.blindness
         if blindness is not None:
             return blindness.since
         return self._clock.now() - (sight.picture_age_seconds if sight else 0.0)
 
     def _miss_report(self, cluster: str, as_of: float) -> None:
-        presence = self._fleet.view(cluster).presence
+        presence = self._fleet.known(cluster).presence
         if presence.blindness is None and self._clock.now() - as_of > self.silence_seconds:
             missing = Blindness(
                 since=as_of,
@@ -238,7 +238,7 @@ class Reporting:
         """The stream of that epoch ended; that of a newer one is not concerned."""
         if not self._fleet.has(cluster):
             return
-        presence = self._fleet.view(cluster).presence
+        presence = self._fleet.known(cluster).presence
         # A peer may serve the same session by now: ours broke, and the agent dialled the peer.
         if presence.epoch == epoch and not presence.peer:
             self._fleet.put_presence(cluster, replace(presence, connected=False))
@@ -246,7 +246,7 @@ class Reporting:
     def _mark_alive(self, cluster: str, epoch: int, confirmed_sequence: int = 0) -> None:
         now = self._clock.now()
         alive = replace(
-            self._fleet.view(cluster).presence,
+            self._fleet.known(cluster).presence,
             connected=True,
             epoch=epoch,
             peer="",
@@ -278,7 +278,7 @@ class Reporting:
 
     def _refuse_outdated(self, cluster: Cluster, hello: AgentHello) -> None:
         self._fleet.put_cluster(cluster)
-        newest = self._fleet.view(cluster.name).newest_epoch
+        newest = self._fleet.known(cluster.name).newest_epoch
         if hello.epoch < newest:
             raise Conflict(
                 f"Epoch {hello.epoch} of cluster {cluster.name!r} is older than {newest}: "

@@ -10,6 +10,7 @@ from federation.model.cluster import CapacityReport, Cluster
 from federation.model.reservations import Outstanding, Share
 from federation.model.workload import ReplicaRequirements
 from federation.services.fleet import registry
+from federation.services.fleet.known_rooms import KnownRooms
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, ClusterShares
 from federation.services.members.join import Registration
@@ -103,3 +104,16 @@ async def test_reports_of_agents_are_packed_ahead(
     registration, reporting = Registration(store, fleet), Reporting(store, fleet, clock)
     await join_and_report(registration, reporting, {"a": make_report(1)})
     assert room_of(fleet).report == (1, 1)
+
+
+async def test_a_heartbeat_makes_no_room(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, clock = FleetOwner(store), SystemClock()
+    registration, reporting = Registration(store, fleet), Reporting(store, fleet, clock)
+    await join_and_report(registration, reporting, {"a": make_report(1)})
+    monkeypatch.setattr(KnownRooms, "room", None)
+    assert reporting.heartbeat("a", 1, "", clock.now())
+    assert not reporting.heartbeat("a", 2, "", clock.now())
+    with pytest.raises(TypeError):
+        fleet.view("a")
