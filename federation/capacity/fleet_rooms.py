@@ -5,7 +5,7 @@ Pure and immutable. Must not decide who gets room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple, overload
@@ -22,8 +22,8 @@ from federation.capacity.cells import (
     with_kinds,
 )
 from federation.capacity.cluster_room import ReportId, Room, Site
-from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
+from federation.capacity.known_fleet import KnownCells, KnownContention
 from federation.capacity.layers import KnownRoom, Layers
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.room_packing import PackedCells, pack_groups
@@ -36,8 +36,6 @@ from federation.model.positions import GONE, Moves
 from federation.model.reservations import Outstanding
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
-# So many moves are made up for rather than cells made anew.
-_MOST_MOVES: Final = 32
 _NOTHING: Final[Mapping[int, Sequence[Outstanding]]] = MappingProxyType({})
 NOT_TOLD_APART: Final = "the cluster's pools do not tell nodes apart by {keys}"
 
@@ -51,92 +49,6 @@ class UnpackedRoom(NamedTuple):
     pools: Pools
     follows_claims: bool
     outstanding: tuple[Outstanding, ...]
-
-
-@dataclass(slots=True, eq=False)
-class _KnownCells:
-    """Cells of all clusters, made when somebody asks, out of an earlier fleet's.
-
-    ``known`` has those of an earlier fleet, and what changed or moved since: one value, as several
-    threads may read a fleet.
-    """
-
-    known: tuple[FleetCells, tuple[Moves | frozenset[int], ...]] | None = None
-
-    def after(self, changed: Iterable[int]) -> _KnownCells:
-        if self.known is None:
-            return _KnownCells()
-        cells, later = self.known
-        newest = later[-1] if later else None
-        if isinstance(newest, frozenset):
-            return _KnownCells((cells, (*later[:-1], newest.union(changed))))
-        return _KnownCells((cells, (*later, frozenset(changed))))
-
-    def moved(self, moves: Moves) -> _KnownCells:
-        if self.known is None or len(self.known[1]) >= _MOST_MOVES:
-            return _KnownCells()
-        cells, later = self.known
-        return _KnownCells((cells, (*later, moves)))
-
-    def cells(self, size: int, pools_at: Callable[[int], Pools | None]) -> FleetCells:
-        """The cells of so many clusters, whose pools are asked for where they are not known."""
-        if self.known is None:
-            cells = FleetCells.of(pools_at(position) for position in range(size))
-        else:
-            cells, later = self.known
-            stale = set[int]()
-            for change in later:
-                if isinstance(change, Moves):
-                    moved_c = change.positions(len(cells))
-                    stale = {int(moved_c[c]) for c in stale} - {GONE}
-                    cells = cells.after(change)
-                else:
-                    stale |= change
-            if stale:
-                cells = cells.with_clusters({c: pools_at(c) for c in sorted(stale)})
-        self.known = cells, ()
-        return cells
-
-
-@dataclass(slots=True, eq=False)
-class _KnownContention:
-    """What is outstanding in all clusters by kind, made when somebody asks, out of what was known.
-
-    ``known`` has that of an earlier fleet, and the clusters that changed since: one value, as
-    several threads may read a fleet.
-    """
-
-    known: tuple[Contention, frozenset[int]] | None = None
-
-    def after(self, changed: Iterable[int]) -> _KnownContention:
-        if self.known is None:
-            return _KnownContention()
-        contention, stale = self.known
-        return _KnownContention((contention, stale.union(changed)))
-
-    def with_more(self, more: Mapping[int, Sequence[Assignment]]) -> _KnownContention:
-        if self.known is None:
-            return _KnownContention()
-        contention, stale = self.known
-        added = {position: [each.contending for each in every] for position, every in more.items()}
-        return _KnownContention((contention.with_more(added), stale))
-
-    def contention(self, held: Sequence[Held | None]) -> Contention:
-        """All that is outstanding in clusters that hold that."""
-        if self.known is None:
-            found, stale = Contention(size=len(held)), frozenset(range(len(held)))
-        else:
-            found, stale = self.known
-            found = found.without(stale) if stale else found
-        found = found.with_more(
-            {
-                c: [each.contending for each in here.every]
-                for c in sorted(stale)
-                if (here := held[c]) is not None
-            }
-        )
-        self.known = found, frozenset()
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -154,9 +66,9 @@ class FleetRooms:
     planned_c: BoolArray
     overcommitted_c: BoolArray
     strict_c: BoolArray
-    known_filled: _KnownCells
-    known_reported: _KnownCells
-    known_contention: _KnownContention
+    known_filled: KnownCells
+    known_reported: KnownCells
+    known_contention: KnownContention
     known_holds: KnownHolds
 
     @classmethod
@@ -175,9 +87,9 @@ class FleetRooms:
             planned_c=np.zeros(size, dtype=np.bool_),
             overcommitted_c=np.zeros(size, dtype=np.bool_),
             strict_c=np.zeros(size, dtype=np.bool_),
-            known_filled=_KnownCells(),
-            known_reported=_KnownCells(),
-            known_contention=_KnownContention(),
+            known_filled=KnownCells(),
+            known_reported=KnownCells(),
+            known_contention=KnownContention(),
             known_holds=KnownHolds(),
         )
 
@@ -195,7 +107,7 @@ class FleetRooms:
             strict_c=moves.array(self.strict_c, newcomers=False),
             known_filled=self.known_filled.moved(moves),
             known_reported=self.known_reported.moved(moves),
-            known_contention=_KnownContention(),
+            known_contention=KnownContention(),
             known_holds=self.known_holds,
         )
 
