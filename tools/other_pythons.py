@@ -17,15 +17,9 @@ from tools.progress import say
 
 ROOT = Path(__file__).resolve().parent.parent
 LOWEST, TRIED = (3, 11), 20
-# The demo and every program as a process; and what takes values apart by their types.
+# Every program as a process; and what takes values apart by their types.
 TESTS = (
-    "tests/e2e/test_demo.py",
-    "tests/e2e/test_agent.py",
-    "tests/e2e/test_bad_calls.py",
-    "tests/e2e/test_exact_and_pools.py",
-    "tests/e2e/test_karmada.py",
-    "tests/e2e/test_plugins.py",
-    "tests/e2e/test_server.py",
+    "tests/e2e",
     "tests/contract/store",
     "tests/unit/capacity",
     "tests/unit/cli",

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -24,6 +25,7 @@ from tests.control_planes import (
 )
 from tests.databases import Databases, connect
 from tests.e2e.test_server_outage import scheduled, unless_unavailable
+from tests.patience import until
 
 FAIL = """
     CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -42,6 +44,10 @@ def page(url: str) -> tuple[int, str]:
 
 async def readiness(running: RunningControlPlane) -> tuple[int, str]:
     return await asyncio.to_thread(page, f"http://{running.plane.web_endpoint}/readyz")
+
+
+def is_answer(answer: object) -> bool:
+    return answer is not None
 
 
 async def execute(url: str, statement: str) -> None:
@@ -101,24 +107,23 @@ async def test_an_emptied_database_is_told_until_it_is_restored(
         running.connected("member1", report=report(sequence=1)) as stream,
     ):
         copy = databases.copy(f"kept_{id(running)}", fresh_database_url)
-        while await unless_unavailable(running) is None:
-            pass
+        tried = partial(unless_unavailable, running)
+        ready = partial(readiness, running)
+        await until(tried, is_answer)
         await execute(fresh_database_url, statement)
-        while (told := await readiness(running))[0] == 200:
-            pass
-        assert advice in told[1]
+        _, told = await until(ready, lambda page: page[0] != 200)
+        assert advice in told
         # It is looked at every second whether a table that is there was emptied.
-        while await unless_unavailable(running) is not None:
-            pass
-        while advice not in (refusal := await refused(scheduled(running))).message:
-            pass
+        await until(tried, lambda answer: answer is None)
+        refusal = await until(
+            lambda: refused(scheduled(running)), lambda refusal: advice in refusal.message
+        )
         assert refusal.code is grpc.StatusCode.UNAVAILABLE
         databases.put_back(fresh_database_url, copy)
-        while (await readiness(running))[0] != 200:
-            pass
+        await until(ready, lambda page: page[0] == 200)
         # Nothing is promised before the agent has reported anew.
-        while (answer := await unless_unavailable(running)) is None:
-            pass
+        answer = await until(tried, is_answer)
+        assert answer is not None
         assert answer.decision.outcome != OUTCOME_SCHEDULED
         # It was asked to place what is lost, and then for a report.
         while (message := await stream.next()) is not None:
@@ -129,8 +134,8 @@ async def test_an_emptied_database_is_told_until_it_is_restored(
         while (message := await stream.next()) is not None:
             if message.WhichOneof("message") == "ack":
                 break
-        while (answer := await unless_unavailable(running)) is None:
-            pass
+        answer = await until(tried, is_answer)
+        assert answer is not None
         assert answer.decision.outcome == OUTCOME_SCHEDULED
     unexpected = [each for each in caplog.records if each.exc_info]
     assert unexpected == []

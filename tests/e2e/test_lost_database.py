@@ -24,7 +24,7 @@ from federation.v1.resource_pb2 import (
 )
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
 from tests.control_planes import RunningControlPlane, heartbeat, report, running_control_plane
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, until
 
 # Generous bounds on hanging: 30 s of held locks were the fault.
 ANSWERED_SECONDS = 15.0
@@ -141,8 +141,10 @@ async def two_planes(
         beating(there),
         running_control_plane(proxy.url, tmp_path / "there", **often) as here,
     ):
-        while (await scheduled(here, "first")).decision.outcome != OUTCOME_SCHEDULED:
-            pass
+        await until(
+            lambda: scheduled(here, "first"),
+            lambda answer: answer.decision.outcome == OUTCOME_SCHEDULED,
+        )
         yield here, there, proxy
 
 

@@ -33,6 +33,7 @@ from tests.control_planes import (
     running_control_plane,
 )
 from tests.e2e.servers import http_status
+from tests.patience import until
 
 
 @pytest.fixture
@@ -85,8 +86,8 @@ async def test_what_is_known_is_answered_and_the_rest_is_unavailable_until_it_is
         await stream.say(report=report(sequence=2, nodes=2))
 
         await asyncio.to_thread(postgres.start)
-        while (answer := await unless_unavailable(running)) is None:
-            pass
+        answer = await until(lambda: unless_unavailable(running), lambda answer: answer is not None)
+        assert answer is not None
         assert answer.decision.outcome == OUTCOME_SCHEDULED
         assert await asyncio.to_thread(http_status, ready) == 200
         # What agents were asked meanwhile does not matter here.
