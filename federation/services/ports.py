@@ -198,6 +198,21 @@ class Bindings(Protocol):
         ...
 
 
+class PackedDecision(Protocol):
+    """A decision as it is stored."""
+
+    @property
+    def plans(self) -> tuple[NodePlan, ...]:
+        """What agents answered, by cluster."""
+        ...
+
+    def unpacked(self) -> DecisionRecord:
+        """With the trace and the node plans; of a large fleet that takes too long for an event
+        loop.
+        """
+        ...
+
+
 class Decisions(Protocol):
     """Decisions with their traces; they outlive their bindings."""
 
@@ -208,11 +223,11 @@ class Decisions(Protocol):
         """
         ...
 
-    async def get(self, decision_id: str) -> DecisionRecord | None:
-        """With the trace and the node plans; None also for what cannot be an id."""
+    async def get(self, decision_id: str) -> PackedDecision | None:
+        """None also for what cannot be an id."""
         ...
 
-    async def find(self, decision_ids: Collection[str]) -> Mapping[str, DecisionRecord]:
+    async def find(self, decision_ids: Collection[str]) -> Mapping[str, PackedDecision]:
         """Those that are there, read together."""
         ...
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -45,7 +45,6 @@ from federation.services.ports import (
     StoredBinding,
     StoredPreview,
 )
-from federation.services.threads import UNPACKING
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, groups_of, targets_of
 from federation.store.tables import binding, node_plan, unix_seconds
@@ -122,6 +121,44 @@ UNREAD = "the trace and the promises of the decision were written by a newer rel
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredDecision:
+    """A decision as its row has it; its trace is packed."""
+
+    row: Row[Any]
+    plans: tuple[NodePlan, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return str(self.row.id)
+
+    def unpacked(self) -> DecisionRecord:
+        """Takes long where the fleet is large."""
+        row = self.row
+        try:
+            trace, evidence, promises = unpacked_trace(row.trace)
+        except NewerBody as error:
+            _tell_of_skipped(error)
+            trace, evidence, promises = unread_trace(UNREAD), ReportEvidence(), ()
+        return DecisionRecord(
+            id=self.id,
+            namespace=row.namespace,
+            name=row.name,
+            binding_generation=row.binding_generation,
+            created_at=row.created_at.timestamp(),
+            decision=Decision(
+                outcome=Outcome(row.outcome),
+                clusters=targets_of(row.clusters),
+                remainder=row.remainder,
+                reason=row.reason,
+                trace=trace,
+            ),
+            evidence=evidence,
+            promises=worth_now(promises, self.plans),
+            node_plans=self.plans,
+        )
+
+
 class DecisionStatements:
     """Implements ``ports.Decisions`` within one transaction."""
 
@@ -144,7 +181,7 @@ class DecisionStatements:
             at = now.timestamp()
         return Settled(bindings, at)
 
-    async def get(self, decision_id: str) -> DecisionRecord | None:
+    async def get(self, decision_id: str) -> StoredDecision | None:
         known_id = _uuid(decision_id)
         if known_id is None:
             return None
@@ -157,9 +194,9 @@ class DecisionStatements:
             .where(node_plan.c.decision_id == known_id)
             .order_by(node_plan.c.cluster_name)
         )
-        return await UNPACKING.run(record_of, row, tuple(map(_node_plan_of, plans)))
+        return StoredDecision(row, tuple(map(_node_plan_of, plans)))
 
-    async def find(self, decision_ids: Collection[str]) -> Mapping[str, DecisionRecord]:
+    async def find(self, decision_ids: Collection[str]) -> Mapping[str, StoredDecision]:
         known = list(filter(None, map(_uuid, decision_ids)))
         if not known:
             return {}
@@ -172,7 +209,7 @@ class DecisionStatements:
         by_decision = defaultdict[UUID, list[NodePlan]](list)
         for row in plans:
             by_decision[row.decision_id].append(_node_plan_of(row.body))
-        return await UNPACKING.run(_records_of, rows, by_decision)
+        return {str(row.id): StoredDecision(row, tuple(by_decision[row.id])) for row in rows}
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         is_newest = select(binding.c.id).where(binding.c.decision_id == table.c.id).exists()
@@ -297,37 +334,6 @@ def _uuid(decision_id: str) -> UUID | None:
         return UUID(decision_id)
     except ValueError:
         return None
-
-
-def _records_of(
-    rows: Iterable[Row[Any]], plans: Mapping[UUID, Sequence[NodePlan]]
-) -> dict[str, DecisionRecord]:
-    return {str(row.id): record_of(row, tuple(plans.get(row.id, ()))) for row in rows}
-
-
-def record_of(row: Row[Any], plans: tuple[NodePlan, ...]) -> DecisionRecord:
-    try:
-        trace, evidence, promises = unpacked_trace(row.trace)
-    except NewerBody as error:
-        _tell_of_skipped(error)
-        trace, evidence, promises = unread_trace(UNREAD), ReportEvidence(), ()
-    return DecisionRecord(
-        id=str(row.id),
-        namespace=row.namespace,
-        name=row.name,
-        binding_generation=row.binding_generation,
-        created_at=row.created_at.timestamp(),
-        decision=Decision(
-            outcome=Outcome(row.outcome),
-            clusters=targets_of(row.clusters),
-            remainder=row.remainder,
-            reason=row.reason,
-            trace=trace,
-        ),
-        evidence=evidence,
-        promises=worth_now(promises, plans),
-        node_plans=plans,
-    )
 
 
 def _preview_of(row: Row[Any]) -> StoredPreview:

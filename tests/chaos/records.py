@@ -16,7 +16,7 @@ import asyncpg
 
 from federation.capacity.cluster_room import ReportId
 from federation.services.journal import BindingChanged, Change, StoredReservations
-from federation.store.decisions import record_of
+from federation.store.decisions import StoredDecision
 from federation.store.journal import change_of
 from federation.store.reservations import reservations_of
 from tests.databases import connect
@@ -85,7 +85,7 @@ async def read_events(database: asyncpg.Connection, after: int) -> Events:
         if isinstance(change, BindingChanged) and change.decision
     }
     traces = await database.fetch(TRACES, sorted(ids))
-    records = [record_of(cast(Any, SimpleNamespace(**row)), ()) for row in traces]
+    records = [StoredDecision(cast(Any, SimpleNamespace(**row))).unpacked() for row in traces]
     return Events(
         journal=journal,
         named={

@@ -13,6 +13,7 @@ from federation.model.errors import Conflict, NotFound, PreconditionFailed
 from federation.services.journal_ports import KnownRequest
 from federation.services.ports import Store, Transaction
 from federation.services.scheduling.queue import Attempt
+from federation.services.threads import UNDER_LOCKS
 from federation.services.values import DecisionRecord, Once, Scheduled
 
 
@@ -108,9 +109,10 @@ async def _answer_of(read: Transaction, known: KnownRequest, once: Once) -> Sche
             reason="IDEMPOTENCY_KEY_REUSED",
         )
     location = msgspec.json.decode(known.answer, type=_AnswerLocation)
-    record = await read.decisions.get(location.decision)
-    if record is None:
+    packed = await read.decisions.get(location.decision)
+    if packed is None:
         raise NotFound(f"Decision {location.decision!r} is not kept any more.")
+    record = await UNDER_LOCKS.run(packed.unpacked)
     stored = await read.bindings.get(location.namespace, location.name)
     if stored is None:
         return Scheduled(record=record, binding=None)

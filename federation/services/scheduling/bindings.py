@@ -27,6 +27,7 @@ from federation.services.scheduling.agents import LabelDiscovery, NodePlans
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.release import ReleaseService, held_in
+from federation.services.threads import UNPACKING
 from federation.services.values import (
     BindingPage,
     BindingView,
@@ -124,13 +125,13 @@ class Scheduling:
             stored = await read.bindings.get(namespace, name)
             if stored is None:
                 raise _no_binding(namespace, name)
-            record = await read.decisions.get(stored.decision_id) if stored.decision_id else None
+            packed = await read.decisions.get(stored.decision_id) if stored.decision_id else None
             row = await read.reservations.of(namespace, name)
         held_there = self._fleet.holdings(stored.binding.key)
         ledgers = {cluster: self._fleet.ledger(cluster) for cluster in held_there}
         return BindingView(
             binding=stored.binding,
-            record=record,
+            record=await UNPACKING.run(packed.unpacked) if packed else None,
             held=held_in(ledgers, stored.binding.key, held_there),
             lease_expires_at=row.lease_expires_at if row else None,
         )
@@ -178,10 +179,10 @@ class Scheduling:
     async def get_decision(self, decision_id: str) -> DecisionRecord:
         """A decision with its trace. Raises NotFound."""
         async with self._store.reading() as read:
-            record = await read.decisions.get(decision_id)
-        if record is None:
+            packed = await read.decisions.get(decision_id)
+        if packed is None:
             raise NotFound(f"There is no decision {decision_id!r}.")
-        return record
+        return await UNPACKING.run(packed.unpacked)
 
 
 def _no_binding(namespace: str, name: str) -> NotFound:

@@ -179,10 +179,8 @@ def _standing(attempt: Attempt) -> DecisionRecord | None:
 
     A reschedule that was triggered always is a new decision.
     """
-    known, newest, decision = attempt.known, attempt.newest, attempt.verdict.decision
-    if known is None or newest is None or attempt.candidate != known.binding:
-        return None
-    if newest.binding_generation != attempt.candidate.generation:
+    known, packed, decision = attempt.known, attempt.newest, attempt.verdict.decision
+    if known is None or packed is None or attempt.candidate != known.binding:
         return None
     if attempt.is_placed:
         requested, holding = attempt.requested, attempt.holding
@@ -190,6 +188,9 @@ def _standing(attempt: Attempt) -> DecisionRecord | None:
         is_held = set(holding.clusters) == set(shares) and not holding.has_expired
         if decision.clusters != known.binding.clusters or not is_held or attempt.adopts:
             return None
+    newest = packed.unpacked()
+    if newest.binding_generation != attempt.candidate.generation:
+        return None
     return newest if _gist(newest.decision) == _gist(decision) else None
 
 

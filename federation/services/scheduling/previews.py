@@ -184,10 +184,11 @@ async def _holding(tx: Transaction, binding: Binding) -> Holding:
 
 async def _committed(tx: Transaction, preview: StoredPreview) -> Scheduled:
     binding = preview.binding
-    record = await tx.decisions.get(preview.decision_id)
+    packed = await tx.decisions.get(preview.decision_id)
     current = await tx.bindings.get(binding.namespace, binding.name)
-    if record is None or current is None:
+    if packed is None or current is None:
         raise _stale(preview, "it was committed, and deleted afterwards")
+    record = await UNDER_LOCKS.run(packed.unpacked)
     superseded = current.decision_id != record.id
     return Scheduled(record=record, binding=current.binding, superseded=superseded)
 

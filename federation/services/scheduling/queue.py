@@ -17,7 +17,7 @@ from federation.model.placement import Binding, BindingName
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile
 from federation.services.journal_ports import Holding
-from federation.services.ports import Peers, StoredBinding
+from federation.services.ports import PackedDecision, Peers, StoredBinding
 from federation.services.scheduling.working_copy import ReservationRequest, Reserved
 from federation.services.values import DecisionRecord, Once, Scheduled, Verdict
 
@@ -73,7 +73,7 @@ class Attempt:
     known: StoredBinding | None = None
     holding: Holding = field(default_factory=Holding)
     peers: Peers = field(default_factory=Peers)
-    newest: DecisionRecord | None = None
+    newest: PackedDecision | None = None
     # Decided: ``standing`` is the newest decision where it says the same and is held still.
     verdict: Verdict = field(init=False)
     requested: ReservationRequest | None = None

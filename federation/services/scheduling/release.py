@@ -138,8 +138,8 @@ class ReleaseService:
         """
         key = binding_key(namespace, name)
         async with self._store.reading() as read:
-            record = await read.decisions.get(decision)
-        plans = {plan.cluster: plan for plan in record.node_plans} if record else {}
+            stored = await read.decisions.get(decision)
+        plans = {plan.cluster: plan for plan in stored.plans} if stored else {}
 
         async def weaken(held: _Held) -> Mapping[str, ClusterLedger]:
             ledger = held.ledgers.get(cluster)

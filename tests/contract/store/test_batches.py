@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,7 +18,6 @@ from federation.model.reservations import PromiseCertificate
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.services.ports import StoredBinding
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
-from federation.store import decisions
 from federation.store.postgres import PostgresStore
 from tests.decisions import make_decision
 from tests.stores import new_decision, until_waiting
@@ -104,26 +102,6 @@ async def test_added_bindings_are_answered_as_they_are_stored(store: PostgresSto
     assert await find(store) == {}
 
 
-async def test_traces_are_unpacked_off_the_event_loop(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[threading.Thread] = []
-    unpack = decisions.unpacked_trace
-
-    def watched(packed: bytes) -> object:
-        threads.append(threading.current_thread())
-        return unpack(packed)
-
-    monkeypatch.setattr(decisions, "unpacked_trace", watched)
-    added = await add(store, binding("a"), binding("b"))
-    ids = [each.decision_id for each in added.values()]
-    async with store.reading() as read:
-        assert (await read.decisions.find(ids)).keys() == set(ids)
-        assert await read.decisions.get(ids[0]) is not None
-    assert len(threads) == 3
-    assert threading.current_thread() not in threads
-
-
 async def test_taken_names_are_left_out_and_stay(store: PostgresStore) -> None:
     first = await add(store, binding("a"))
     again = await add(store, replace(binding("a"), replicas=9), binding("b"))
@@ -177,8 +155,9 @@ async def test_decisions_are_kept_under_their_ids_with_their_promises(
         settled = await tx.decisions.add_all(given)
     async with store.reading() as read:
         for new in given:
-            record = await read.decisions.get(new.id)
-            assert record is not None
+            stored = await read.decisions.get(new.id)
+            assert stored is not None
+            record = stored.unpacked()
             assert (record.id, record.created_at) == (new.id, settled.at)
             assert record.name == new.binding.name
             assert record.decision.to_plain() == new.verdict.decision.to_plain()
@@ -196,12 +175,13 @@ async def test_several_decisions_are_read_together_as_each_alone(store: Postgres
     async with store.reading() as read:
         found = await read.decisions.find([*ids[:2], "nonsense", ""])
         assert found.keys() == set(ids[:2])
-        for decision_id, record in found.items():
-            alone = await read.decisions.get(decision_id)
-            assert alone is not None
+        for decision_id, together in found.items():
+            stored = await read.decisions.get(decision_id)
+            assert stored is not None
+            record, alone = together.unpacked(), stored.unpacked()
             assert record.decision.to_plain() == alone.decision.to_plain()
             assert replace(record, decision=alone.decision) == alone
-        assert found[ids[1]].node_plans == (plan,)
+        assert found[ids[1]].plans == (plan,)
         assert await read.decisions.find([]) == {}
 
 

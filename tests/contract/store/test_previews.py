@@ -129,8 +129,9 @@ async def test_a_decision_whose_trace_is_of_a_newer_version_is_told_without_it(
     new = replace(new_decision(FULL, VERDICT, binding_id=base.id), trace=newer)
     async with store.transaction() as tx:
         await tx.decisions.add_all([new])
-        record = await tx.decisions.get(new.id)
-    assert record is not None
+        stored = await tx.decisions.get(new.id)
+    assert stored is not None
+    record = stored.unpacked()
     assert record.decision.clusters == VERDICT.decision.clusters
     assert record.decision.trace.warnings == (UNREAD,)
     assert record.promises == ()

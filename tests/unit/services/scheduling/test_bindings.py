@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -31,6 +32,7 @@ from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import AgentHello
+from federation.store import decisions
 from federation.store.postgres import PostgresStore
 from tests.services import (
     DYNAMIC,
@@ -421,6 +423,28 @@ async def test_large_fleets_are_decided_beside_the_loop(
     assert (await scheduling.get_decision(scheduled.record.id)).decision.trace.clusters == tuple(
         names
     )
+
+
+async def test_traces_are_unpacked_off_the_event_loop(
+    scheduling: Scheduling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    unpack = decisions.unpacked_trace
+
+    def watched(packed: bytes) -> object:
+        threads.append(threading.current_thread())
+        return unpack(packed)
+
+    monkeypatch.setattr(decisions, "unpacked_trace", watched)
+    scheduled = await apply(scheduling, replace(WEB, replicas=4))
+    again = await apply(scheduling, replace(WEB, replicas=4))
+    assert again.record.id == scheduled.record.id
+    assert (await scheduling.get_decision(again.record.id)).id == again.record.id
+    view = await scheduling.get_binding(WEB.namespace, WEB.name)
+    assert view.record is not None
+    assert view.record.id == again.record.id
+    assert len(threads) == 3
+    assert threading.current_thread() not in threads
 
 
 async def test_a_stale_cluster_keeps_its_shares_and_gets_no_more(
