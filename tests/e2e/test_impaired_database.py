@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from asyncpg.exceptions import DeadlockDetectedError
 
 from federation.services.fleet import journal_reader as following
 from federation.services.members import presences
@@ -51,8 +52,14 @@ def is_answer(answer: object) -> bool:
 
 
 async def execute(url: str, statement: str) -> None:
+    """Again where it and a transaction of the control plane wait for each other's tables."""
     connection = await connect(url)
-    await connection.execute(statement)
+    while True:
+        try:
+            await connection.execute(statement)
+            break
+        except DeadlockDetectedError:
+            continue
     await connection.close()
 
 
