@@ -10,6 +10,8 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
@@ -32,12 +34,15 @@ def pytest_configure() -> None:
     nohup, and a shell that runs the tests in the background, have them ignore some, and programs
     would be started with that.
     """
-    for number, handler in (
-        (signal.SIGINT, signal.default_int_handler),
-        (signal.SIGHUP, signal.SIG_DFL),
-    ):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handler)
+    signal.signal(signal.SIGINT, interrupt_once)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def interrupt_once(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Ctrl-C ends the tests; pressed again, it must not end the ending, which has the summary."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,11 +59,6 @@ def pytest_report_teststatus(
     if report.when == "call":
         return "failed", f"\nFAILED {report.nodeid}\n", "FAILED"
     return "error", f"\nERROR {report.nodeid}\n", "ERROR"
-
-
-def pytest_keyboard_interrupt() -> None:
-    """Ctrl-C ends the tests; pressed again, it must not end the ending, which has the summary."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")

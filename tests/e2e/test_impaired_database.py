@@ -20,6 +20,7 @@ from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED
 from tests.control_planes import (
     RunningControlPlane,
     heartbeat,
+    refusal_of,
     refused,
     report,
     running_control_plane,
@@ -45,6 +46,16 @@ def page(url: str) -> tuple[int, str]:
 
 async def readiness(running: RunningControlPlane) -> tuple[int, str]:
     return await asyncio.to_thread(page, f"http://{running.plane.web_endpoint}/readyz")
+
+
+async def unavailability(running: RunningControlPlane) -> str:
+    """What a call is told that nothing can be done for now, "" when something is done."""
+    try:
+        await scheduled(running)
+    except grpc.aio.AioRpcError as error:
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        return refusal_of(error).message
+    return ""
 
 
 def is_answer(answer: object) -> bool:
@@ -121,11 +132,7 @@ async def test_an_emptied_database_is_told_until_it_is_restored(
         _, told = await until(ready, lambda page: page[0] != 200)
         assert advice in told
         # It is looked at every second whether a table that is there was emptied.
-        await until(tried, lambda answer: answer is None)
-        refusal = await until(
-            lambda: refused(scheduled(running)), lambda refusal: advice in refusal.message
-        )
-        assert refusal.code is grpc.StatusCode.UNAVAILABLE
+        await until(partial(unavailability, running), lambda message: advice in message)
         databases.put_back(fresh_database_url, copy)
         await until(ready, lambda page: page[0] == 200)
         # Nothing is promised before the agent has reported anew.

@@ -63,5 +63,5 @@ def test_an_interruption_leaves_the_summary(tmp_path: Path) -> None:
             os.killpg(process.pid, signal.SIGINT)
             break
     printed, _ = process.communicate()
-    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, printed
     assert "1 failed" in printed

@@ -64,6 +64,8 @@ class Continuity:
         read up to a position is not there any more.
         """
         if self.why_broken:
+            # One that was emptied meanwhile says so: it has to be restored first.
+            await read.histories.get()
             raise Unavailable(WENT_BACK)
         is_late = monotonic() - self._checked_at >= CHECK_SECONDS
         if not is_late and self in read.histories.known_to:
