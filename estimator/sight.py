@@ -62,21 +62,19 @@ class Sight:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._losses: dict[str, Loss] = {}
-        self._noticed: dict[str, float] = {}
+        # By resource, with when it was noticed.
+        self._losses: dict[str, tuple[Loss, float]] = {}
         self._skipped: dict[str, int] = {}
 
     def lose(self, resource: str, loss: Loss) -> None:
         """The resource is not seen; the first loss dates it, the newest says why."""
-        known = self._losses.get(resource)
-        since = min(known.since, loss.since) if known is not None else loss.since
-        self._losses[resource] = Loss(since=since, why=loss.why)
-        self._noticed.setdefault(resource, self._clock())
+        first, noticed = self._losses.get(resource, (loss, self._clock()))
+        since = min(first.since, loss.since)
+        self._losses[resource] = Loss(since=since, why=loss.why), noticed
 
     def find(self, resource: str) -> None:
         """What is known of the resource is current again."""
         self._losses.pop(resource, None)
-        self._noticed.pop(resource, None)
 
     def skip(self, resource: str, objects: int) -> None:
         """So many objects of the resource cannot be read."""
@@ -88,10 +86,9 @@ class Sight:
         if not self._losses:
             return Visibility(skipped_objects=skipped) if skipped else CURRENT
         now = self._clock()
-        since = min(loss.since for loss in self._losses.values())
         return Visibility(
-            age_seconds=max(0.0, now - since),
-            lost_seconds=max(0.0, now - min(self._noticed.values())),
-            why="; ".join(f"{name}: {loss.why}" for name, loss in sorted(self._losses.items())),
+            age_seconds=max(0.0, *(now - loss.since for loss, _ in self._losses.values())),
+            lost_seconds=max(0.0, *(now - noticed for _, noticed in self._losses.values())),
+            why="; ".join(f"{name}: {self._losses[name][0].why}" for name in sorted(self._losses)),
             skipped_objects=skipped,
         )

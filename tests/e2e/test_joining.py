@@ -222,18 +222,26 @@ def readiness(cluster: Cluster) -> Any:
     return next(each.status for each in cluster.status.conditions if each.type == "Ready")
 
 
+async def keep_epoch(
+    plane: RunningControlPlane, tmp_path: Path, ahead_seconds: float
+) -> tuple[Path, int]:
+    """Let an agent join; its credential file, with an epoch so far ahead, and that epoch."""
+    arguments = flags(plane, "member1", tmp_path)
+    token = (await join_token(plane, "member1")).token
+    async with estimator("join", *arguments, *SOURCE, "--join-token", token) as agent:
+        assert (await agent.end())[0] == 0
+    path = tmp_path / "member1.json"
+    epoch = int(1000 * (time.time() + ahead_seconds))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"epoch": epoch}))
+    return path, epoch
+
+
 async def test_a_clock_that_went_back_does_not_keep_an_agent_out(
     plane: RunningControlPlane, tmp_path: Path
 ) -> None:
     arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
-    token = (await join_token(plane, "member1")).token
-    async with estimator("join", *arguments[1:], "--join-token", token) as agent:
-        assert (await agent.end())[0] == 0
-    path = tmp_path / "member1.json"
-    kept = json.loads(path.read_text())
     # As far as an agent's clock may be ahead.
-    ahead = int(1000 * (time.time() + MOST_AHEAD_SECONDS - 10))
-    path.write_text(json.dumps(kept | {"epoch": ahead}))
+    path, ahead = await keep_epoch(plane, tmp_path, MOST_AHEAD_SECONDS - 10)
     for epoch in (ahead + 1, ahead + 2):
         async with estimator(*arguments):
             await cluster_where(plane, "member1", partial(is_of_epoch, epoch))
@@ -248,14 +256,8 @@ async def test_an_agent_that_was_ahead_comes_back_when_its_clock_is_right(
     plane: RunningControlPlane, tmp_path: Path
 ) -> None:
     arguments = ("run", *flags(plane, "member1", tmp_path), *SOURCE)
-    token = (await join_token(plane, "member1")).token
-    async with estimator("join", *arguments[1:], "--join-token", token) as agent:
-        assert (await agent.end())[0] == 0
-    path = tmp_path / "member1.json"
-    kept = json.loads(path.read_text())
     # What a clock of next year left behind.
-    ahead = int(1000 * (time.time() + 365 * 86_400))
-    path.write_text(json.dumps(kept | {"epoch": ahead}))
+    path, ahead = await keep_epoch(plane, tmp_path, 365 * 86_400)
     async with estimator(*arguments) as agent:
         code, said = await agent.end()
         assert code == 1

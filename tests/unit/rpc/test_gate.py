@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from federation.app import SERVICES, SystemClock
+from federation.model.errors import DeadlineMissed
 from federation.rpc import interceptors
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
@@ -21,9 +22,11 @@ from federation.rpc.interceptors import (
     AGENT_METHODS,
     OPEN_METHODS,
     PEER_METHODS,
+    ROUNDED_UP_SECONDS,
     STREAMS_PER_AGENT,
     Gate,
     Guard,
+    refuse_late,
 )
 from federation.rpc.peers import PeersServicer
 from federation.rpc.scheduling import SchedulingServicer
@@ -194,6 +197,17 @@ async def test_requests_beyond_the_limit_are_refused_and_the_limit_is_named(
     refusal = await refused(raw(running, path, bytes(BIG_METHODS[path] + 1), header))
     assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert str(BIG_METHODS[path]) in refusal.message
+
+
+@pytest.mark.parametrize("left", [-1.0, 0.0, ROUNDED_UP_SECONDS])
+def test_a_deadline_that_has_passed_is_one_also_when_it_is_rounded_up(left: float) -> None:
+    with pytest.raises(DeadlineMissed):
+        refuse_late(left)
+
+
+@pytest.mark.parametrize("left", [None, 2 * ROUNDED_UP_SECONDS])
+def test_who_can_still_hear_the_answer_is_served(left: float | None) -> None:
+    refuse_late(left)
 
 
 async def test_unknown_methods_are_unimplemented(running: RunningControlPlane) -> None:

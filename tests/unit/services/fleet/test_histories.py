@@ -309,6 +309,19 @@ async def test_an_emptied_database_is_told_as_that(world: World) -> None:
     assert await unless_told(late, "web", 4)
 
 
+async def test_one_that_went_back_and_was_emptied_is_to_be_restored(world: World) -> None:
+    one = await world.plane()
+    await joined(one)
+    await one.settle()
+    assert one.following.believe("an agent knows more")
+    connection = await connect(world.url)
+    await connection.execute("TRUNCATE history, cluster, reservation, journal CASCADE")
+    await connection.close()
+    async with one.store.reading() as read:
+        with pytest.raises(Unavailable, match=r"The database was emptied: restore it"):
+            await one.following.check(read)
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_whatever_is_put_back_no_core_is_promised_twice(world: World, seed: int) -> None:
     choices = random.Random(seed)
