@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from tests import examples
 from tests.databases import Databases
+from tests.patience import PATIENCE_SECONDS
 
 # The data is thrown away at the end: waiting for the disk would test nothing.
 THROWN_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -80,6 +81,15 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.start()
     yield server.url
     server.discard()
+
+
+@pytest.fixture(autouse=True)
+def patient_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody ends a transaction of ours because this process got no turn for seconds."""
+    from federation.store.engine import SERVER_SETTINGS
+
+    patient = f"{PATIENCE_SECONDS:.0f}s"
+    monkeypatch.setitem(SERVER_SETTINGS, "idle_in_transaction_session_timeout", patient)
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,12 @@ from federation.model.cluster import Cluster
 from federation.model.errors import Conflict, Unavailable
 from federation.services.values import AgentFacts
 from federation.store import engine as module
+from federation.store import lost_peers
 from federation.store.engine import OUTCOME_UNKNOWN, create_engine, driver_target
 from federation.store.postgres import PostgresStore, PostgresTransaction
 from tests.databases import Databases
 
+IDLE = "idle_in_transaction_session_timeout"
 OTHERS = text("""
     SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -197,6 +199,30 @@ async def test_who_waits_too_long_for_a_lock_is_told_to_try_again(
         with pytest.raises(Conflict):
             await wait_for_it()
     await impatient.dispose()
+
+
+async def test_who_stands_still_in_a_transaction_holds_its_locks_no_longer(
+    store: PostgresStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module.SERVER_SETTINGS, IDLE, "100ms")
+    still = create_engine(database_url)
+
+    async def stand_still() -> None:
+        async with PostgresStore(still).transaction() as tx:
+            await tx.clusters.lock("a")
+            async with store.transaction() as other:
+                await other.clusters.lock("a")
+            await tx.clusters.lock("a")
+
+    async with store.transaction() as tx:
+        await add(tx, "a")
+    with pytest.raises(Unavailable):
+        await stand_still()
+    await still.dispose()
+
+
+def test_a_transaction_that_stands_still_is_ended_within_seconds() -> None:
+    assert lost_peers.SERVER_SETTINGS[IDLE] == "3s"
 
 
 async def test_a_statement_that_takes_too_long_is_unavailable(engine: AsyncEngine) -> None:
