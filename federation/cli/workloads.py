@@ -47,6 +47,7 @@ SCHEDULE_EPILOG = """Examples:
 \b
 fedctl schedule -f deployment.yaml -f policy.yaml
 fedctl schedule -f deployment.yaml -f policy.yaml --preview
+fedctl schedule -f api.yaml -f database.yaml -f policy.yaml --atomic
 fedctl schedule -f binding.yaml --certificate strict --idempotency-key 2f1c
 fedctl schedule --commit TOKEN
 fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
@@ -58,6 +59,11 @@ fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
 @click.option("--adopt", is_flag=True, help="Take spec.clusters as where the workload runs now.")
 @click.option("--wait/--no-wait", default=True, help="Keep a binding that does not fit.")
 @click.option("--preview", is_flag=True, help="Decide, commit nothing, and show a token.")
+@click.option(
+    "--atomic",
+    is_flag=True,
+    help="Place all that the files hold, or none; nothing waits, and no nodes are awaited.",
+)
 @click.option(
     "--commit", "tokens", multiple=True, metavar="TOKEN", help="Commit what a preview showed."
 )
@@ -97,6 +103,7 @@ def schedule(
     adopt: bool,
     wait: bool,
     preview: bool,
+    atomic: bool,
     tokens: Sequence[str],
     idempotency_key: str | None,
     certificate: str | None,
@@ -109,6 +116,8 @@ def schedule(
         raise click.UsageError("give files with -f, or tokens of previews with --commit")
     if tokens and preview:
         raise click.UsageError("--preview decides, --commit takes what was decided: choose one")
+    if atomic and (tokens or preview):
+        raise click.UsageError("previews are of one binding each: --atomic does not go with them")
     if idempotency_key is not None and not idempotency_key.strip():
         raise click.UsageError("--idempotency-key: must not be empty")
     if idempotency_key and (tokens or preview):
@@ -125,6 +134,15 @@ def schedule(
     bindings = _promised(_bindings(paths), certificate, lease_seconds)
     if idempotency_key and len(bindings) > 1:
         raise click.UsageError(f"a key stands for one request, and the files hold {len(bindings)}")
+    if atomic:
+        items = [
+            scheduling_pb2.ScheduleBatchItem(
+                binding=each, adopt=adopt, idempotency_key=idempotency_key or ""
+            )
+            for each in bindings
+        ]
+        _show_together(items, output, exit_code=exit_code)
+        return
     scheduling = partial(
         Client.schedule, node_timeout_seconds=node_timeout, idempotency_key=idempotency_key or ""
     )
@@ -169,6 +187,24 @@ def _show_as_answered(asks: Sequence[Ask], output: Format, *, exit_code: bool) -
     finally:
         if documents:
             show.print_document(documents, output)
+    if exit_code and outcomes & WITHOUT_A_PLACE:
+        click.get_current_context().exit(NOT_PLACED)
+
+
+def _show_together(
+    items: Sequence[scheduling_pb2.ScheduleBatchItem], output: Format, *, exit_code: bool
+) -> None:
+    """One call for all of them; exits with 1 where one is wrong."""
+    results = connection().call(lambda api: api.schedule_batch(items, atomic=True))
+    if output.is_document:
+        show.print_document([document_from_message(each) for each in results], output)
+    else:
+        for result in results:
+            print_decision(result.decision)
+            show.print_facts((each.field, each.rule) for each in result.violations)
+    outcomes = {each.decision.outcome for each in results}
+    if scheduling_pb2.OUTCOME_INVALID in outcomes:
+        click.get_current_context().exit(1)
     if exit_code and outcomes & WITHOUT_A_PLACE:
         click.get_current_context().exit(NOT_PLACED)
 

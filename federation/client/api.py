@@ -258,10 +258,13 @@ class Client:
         return await self._answer(self._scheduling.Schedule, request)
 
     async def schedule_batch(
-        self, items: Sequence[scheduling_pb2.ScheduleBatchItem]
+        self, items: Sequence[scheduling_pb2.ScheduleBatchItem], *, atomic: bool = False
     ) -> list[scheduling_pb2.ScheduleBatchResult]:
-        """Decides several bindings by priority; the answers are in the order of the items."""
-        request = scheduling_pb2.ScheduleBatchRequest(items=items)
+        """Decides several bindings by priority; the answers are in the order of the items.
+
+        Of an ``atomic`` batch all items are placed, or none.
+        """
+        request = scheduling_pb2.ScheduleBatchRequest(items=items, atomic=atomic)
         return list((await self._answer(self._scheduling.ScheduleBatch, request)).results)
 
     async def simulate(

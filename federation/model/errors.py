@@ -88,6 +88,12 @@ class PluginFailed(PreconditionFailed):
     reason = "PLUGIN_FAILED"
 
 
+class NotPlacedTogether(PreconditionFailed):
+    """Another item of the atomic batch was not placed, so that none was."""
+
+    reason = "NOT_PLACED_TOGETHER"
+
+
 class Unauthenticated(FederationError):
     """The call carries no valid credential."""
 

@@ -198,3 +198,17 @@ class Binding:
     @property
     def key(self) -> str:
         return binding_key(self.namespace, self.name)
+
+
+def groups_of(binding: Binding) -> tuple[str, str]:
+    """Its workload affinity group and anti-affinity group, empty where it is in none."""
+    placement = binding.placement
+    return (
+        _group(binding, placement.workload_affinity_key),
+        _group(binding, placement.workload_anti_affinity_key),
+    )
+
+
+def _group(binding: Binding, key: str) -> str:
+    """Workloads are grouped by the value of a label; one without the label is in no group."""
+    return f"{key}={binding.labels[key]}" if key and key in binding.labels else ""

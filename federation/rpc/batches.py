@@ -12,12 +12,18 @@ from typing import TypeVar
 
 from federation.codec.decisions import put_decision
 from federation.codec.violations import Violations
-from federation.model.errors import FederationError, InvalidRequest, PluginFailed
+from federation.model.errors import (
+    FederationError,
+    InvalidRequest,
+    NotPlacedTogether,
+    PluginFailed,
+)
 from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
 from federation.rpc.interceptors import caller
 from federation.rpc.placing import NodePlacing
 from federation.rpc.status import log_plugin_failure, shortened
-from federation.services.scheduling.bindings import BatchItem, Scheduling, schedule_batch
+from federation.services.scheduling.batches import BatchItem, schedule_batch
+from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
 from federation.v1 import scheduling_pb2 as messages
 
@@ -41,17 +47,14 @@ async def scheduled_batch(
     if not 1 <= len(request.items) <= MAX_ITEMS:
         raise InvalidRequest.of("items", f"must be 1 to {MAX_ITEMS}, not {len(request.items)}")
     read = await read_off_loop(request.items, partial(_read_all, caller().credential_id))
-    sound = [each for each in read if isinstance(each, BatchItem)]
-    decided = await schedule_batch(scheduling, sound)
+    decided = await schedule_batch(scheduling, read, atomic=request.atomic)
     # Before anything else is awaited: nodes are asked for even when the caller leaves now.
     placing.start_behind(each for each in decided if isinstance(each, Scheduled))
-    answers = iter(decided)
     response, room = messages.ScheduleBatchResponse(), FULL_BYTES
-    async for item, each in _in_turns(zip(request.items, read, strict=True)):
-        answer = next(answers) if isinstance(each, BatchItem) else each
+    async for item, answer in _in_turns(zip(request.items, decided, strict=True)):
         result = response.results.add()
         if isinstance(answer, FederationError):
-            _put_invalid(item, answer, result)
+            _put_undecided(item, answer, result)
         else:
             put_decision(answer.record, result.decision)
             warn_of_unread(item.binding, result.decision)
@@ -90,7 +93,7 @@ def _read(who: str, item: messages.ScheduleBatchItem) -> BatchItem | InvalidRequ
     return BatchItem(binding=binding, adopt=item.adopt, wait=wait, once=once)
 
 
-def _put_invalid(
+def _put_undecided(
     item: messages.ScheduleBatchItem,
     error: FederationError,
     result: messages.ScheduleBatchResult,
@@ -101,6 +104,8 @@ def _put_invalid(
     decision.namespace = shortened(item.binding.metadata.namespace, VIOLATION_BYTES)
     decision.name = shortened(item.binding.metadata.name, VIOLATION_BYTES)
     decision.outcome = messages.OUTCOME_INVALID
+    if isinstance(error, NotPlacedTogether):
+        decision.outcome = messages.OUTCOME_UNSCHEDULABLE
     decision.reason = shortened(error.message, REASON_BYTES)
     broken = error.violations if isinstance(error, InvalidRequest) else ()
     for each in broken[:MAX_VIOLATIONS]:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.model.placement import Binding, BindingName
+from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.services.ports import Peers, StoredBinding
 from federation.store.tables import binding as table
@@ -151,20 +151,6 @@ class BindingStatements:
 
 def _named(namespace: str, name: str) -> Select[Any]:
     return select(table).where(table.c.namespace == namespace, table.c.name == name)
-
-
-def groups_of(binding: Binding) -> tuple[str, str]:
-    """Its workload affinity group and anti-affinity group, empty where it is in none."""
-    placement = binding.placement
-    return (
-        _group(binding, placement.workload_affinity_key),
-        _group(binding, placement.workload_anti_affinity_key),
-    )
-
-
-def _group(binding: Binding, key: str) -> str:
-    """Workloads are grouped by the value of a label; one without the label is in no group."""
-    return f"{key}={binding.labels[key]}" if key and key in binding.labels else ""
 
 
 def _where(row: Row[Any]) -> frozenset[str]:

@@ -32,6 +32,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.node_plans import NodePlan
+from federation.model.placement import groups_of
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
@@ -46,7 +47,7 @@ from federation.services.ports import (
     StoredPreview,
 )
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
-from federation.store.bindings import binding_spec, groups_of, targets_of
+from federation.store.bindings import binding_spec, targets_of
 from federation.store.tables import binding, node_plan, unix_seconds
 from federation.store.tables import decision as table
 from federation.store.tables import preview as preview_table

@@ -150,6 +150,11 @@ class ScheduleBatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ITEMS_FIELD_NUMBER: _builtins.int
+    ATOMIC_FIELD_NUMBER: _builtins.int
+    atomic: _builtins.bool
+    """All items are placed, in one transaction, or none is and nothing is stored: none waits.
+    Each names another binding.
+    """
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScheduleBatchItem]:
         """1 to 1000."""
@@ -158,10 +163,11 @@ class ScheduleBatchRequest(_message.Message):
         self,
         *,
         items: _abc.Iterable[Global___ScheduleBatchItem] | None = ...,
+        atomic: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atomic", b"atomic", "items", b"items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -234,7 +240,9 @@ class ScheduleBatchResult(_message.Message):
     queued: _builtins.bool
     """Whether the binding waits for capacity."""
     error_reason: _builtins.str
-    """INVALID only: for programs, as in ErrorInfo: INVALID_REQUEST, PLUGIN_FAILED and so on."""
+    """For programs, as in ErrorInfo: of INVALID ones INVALID_REQUEST, PLUGIN_FAILED and so on; of
+    those that were not placed because of another item of an atomic batch NOT_PLACED_TOGETHER.
+    """
     clusters_omitted: _builtins.bool
     """The answer was full: the decision's clusters are read with GetDecision."""
     @_builtins.property

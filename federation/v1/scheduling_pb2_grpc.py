@@ -93,8 +93,8 @@ class SchedulingServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ScheduleBatch(self, request, context):
-        """Decides several bindings, one after the other by descending priority. Not atomic: each is
-        committed by itself, and a bad item is answered as INVALID and harms no other.
+        """Decides several bindings, one after the other by descending priority. Unless it is atomic, each
+        is committed by itself, and a bad item is answered as INVALID and harms no other.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,8 +36,8 @@ class SchedulingStub:
     A preview decides and commits nothing; its token commits exactly what it showed.
     """
     ScheduleBatch: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ScheduleBatchRequest, _scheduling_pb2.ScheduleBatchResponse]
-    """Decides several bindings, one after the other by descending priority. Not atomic: each is
-    committed by itself, and a bad item is answered as INVALID and harms no other.
+    """Decides several bindings, one after the other by descending priority. Unless it is atomic, each
+    is committed by itself, and a bad item is answered as INVALID and harms no other.
     """
     GetBinding: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.GetBindingRequest, _scheduling_pb2.GetBindingResponse]
     ListBindings: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ListBindingsRequest, _scheduling_pb2.ListBindingsResponse]
@@ -63,8 +63,8 @@ class SchedulingAsyncStub(SchedulingStub):
     A preview decides and commits nothing; its token commits exactly what it showed.
     """
     ScheduleBatch: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ScheduleBatchRequest, _scheduling_pb2.ScheduleBatchResponse]  # type: ignore[assignment]
-    """Decides several bindings, one after the other by descending priority. Not atomic: each is
-    committed by itself, and a bad item is answered as INVALID and harms no other.
+    """Decides several bindings, one after the other by descending priority. Unless it is atomic, each
+    is committed by itself, and a bad item is answered as INVALID and harms no other.
     """
     GetBinding: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.GetBindingRequest, _scheduling_pb2.GetBindingResponse]  # type: ignore[assignment]
     ListBindings: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ListBindingsRequest, _scheduling_pb2.ListBindingsResponse]  # type: ignore[assignment]
@@ -99,8 +99,8 @@ class SchedulingServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduling_pb2.ScheduleBatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.ScheduleBatchResponse, _abc.Awaitable[_scheduling_pb2.ScheduleBatchResponse]]:
-        """Decides several bindings, one after the other by descending priority. Not atomic: each is
-        committed by itself, and a bad item is answered as INVALID and harms no other.
+        """Decides several bindings, one after the other by descending priority. Unless it is atomic, each
+        is committed by itself, and a bad item is answered as INVALID and harms no other.
         """
 
     @_abc_1.abstractmethod

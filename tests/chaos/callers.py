@@ -97,6 +97,7 @@ class Caller:
         self.owned: dict[str, Owned] = {}
         self.deleted: set[str] = set()
         self.unknown: set[str] = set()
+        self.together: list[list[str]] = []
         self.refused: Counter[str] = Counter()
         self.longest_seconds = 0.0
         self.violations: list[str] = []
@@ -108,8 +109,11 @@ class Caller:
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def call_until(self, stopped: asyncio.Event) -> None:
-        deeds = (self._create, self._rescale, self._create_many, self._repeat, self._delete)
-        weights = (30, 35, 8, 7, 12)
+        deeds = (
+            *(self._create, self._rescale, self._create_many, self._create_together),
+            *(self._repeat, self._delete),
+        )
+        weights = (30, 35, 8, 8, 7, 12)
         try:
             while not stopped.is_set():
                 (deed,) = self._random.choices(deeds, weights)
@@ -166,6 +170,32 @@ class Caller:
                 self._lose(owned)
             else:
                 self._learn(owned, key, answer.results[place].decision)
+
+    async def _create_together(self) -> None:
+        """All are placed, or none is and nothing is stored, whatever is killed meanwhile."""
+        if len(self.owned) + 3 > MOST_BINDINGS:
+            return
+        made = [Owned(binding=self._made()) for _ in range(3)]
+        keys = [self._key(each) for each in made]
+        self.together.append([each.binding.key for each in made])
+        request = ScheduleBatchRequest(
+            items=[
+                ScheduleBatchItem(binding=binding_to_message(each.binding), idempotency_key=key)
+                for each, key in zip(made, keys, strict=True)
+            ],
+            atomic=True,
+        )
+        answer = await self._call("ScheduleBatch", request)
+        decisions = [each.decision for each in answer.results] if answer is not None else []
+        placed = [each for each in decisions if each.outcome == OUTCOME_SCHEDULED]
+        if placed and len(placed) < len(made):
+            self.violations.append(f"half of an atomic batch was placed: {decisions}")
+        elif placed:
+            for owned, key, decision in zip(made, keys, placed, strict=True):
+                self._learn(owned, key, decision)
+        elif answer is None:
+            for owned in made:
+                self._lose(owned)
 
     async def _repeat(self) -> None:
         """An old request with its key, after the binding has changed: the old answer, no more."""
@@ -351,6 +381,11 @@ def check_told(
                 expected = f"{owned.clusters} by {owned.newest}"
                 found.append(f"{key} runs in {clusters} by {decision}, told was {expected}")
         found += [f"{key} was deleted and is there" for key in caller.deleted & bindings.keys()]
+        found += [
+            f"of an atomic batch only some were decided: {keys}"
+            for keys in caller.together
+            if len({bool(decided.get(key)) for key in keys}) > 1
+        ]
         found += [
             f"{key}: {decided[key]} decisions for {keys} requests"
             for key, keys in caller.keys.items()

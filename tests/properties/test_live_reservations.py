@@ -7,7 +7,6 @@ independent checker after every step, and all sets must come to the same.
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from hypothesis import settings
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.capacity.cluster_room import ReportId
-from federation.model.errors import Conflict, NotFound
+from federation.model.errors import Conflict, NotFound, NotPlacedTogether
 from federation.model.placement import (
     Binding,
     Certificate,
@@ -31,13 +30,7 @@ from federation.model.placement import (
 )
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.decision import Outcome
-from federation.scheduler.plugins.profile import DEFAULT_PROFILES
-from federation.services.fleet.journal_reader import Following
-from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
-from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.scheduling.pipeline import DecisionPipeline
-from federation.services.scheduling.release import ReleaseService
 from federation.services.values import AgentHello, Placer, Scheduled
 from federation.store.postgres import PostgresStore
 from tests import examples
@@ -47,6 +40,7 @@ from tests.chaos.records import open_database
 from tests.chaos.slow_ledger import SeenReport, SlowLedger
 from tests.echoes import interests_of
 from tests.fleets import RESOURCES
+from tests.replicas import Replica
 from tests.services import join, reservations_of
 from tests.simulator_cluster import ZONE_LABEL, Order, SimulatedCluster
 from tests.simulator_cluster import Placer as Places
@@ -69,34 +63,6 @@ BY_CAPACITY = (
 )
 HEEDLESS = (ReplicaScheduling(type=DIVIDED), ReplicaScheduling())
 PLACED = {Outcome.SCHEDULED, Outcome.PARTIAL}
-
-
-class Clock:
-    """Stands still. Implements ports.Clock."""
-
-    def now(self) -> float:
-        return 1_000_000.0
-
-
-class Replica:
-    """One control plane's services.
-
-    ``knowing`` are clusters of which it knows all: it lived through it, or a report told it.
-    """
-
-    def __init__(self, store: PostgresStore) -> None:
-        self.fleet = FleetOwner(store)
-        self.following = Following(store, self.fleet)
-        beat = ReportTimes(batch_seconds=0.0)
-        self.reporting = Reporting(store, self.fleet, Clock(), beat, following=self.following)
-        self.pipeline = DecisionPipeline(
-            store, self.fleet, self.following, Clock(), DEFAULT_PROFILES
-        )
-        self.releases = ReleaseService(store, self.fleet, self.following)
-        self.knowing: set[str] = set()
-
-    async def start(self) -> None:
-        await self.fleet.load(grace_until=math.inf)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,6 +88,7 @@ class Federation:
     serial: int = 0
     placed: int = 0
     refused: int = 0
+    together: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
     log: list[str] = field(default_factory=list)
 
     # What may happen
@@ -135,6 +102,15 @@ class Federation:
         if self.owned:
             several.append(self._changed(self._one()))
         await asyncio.gather(*(self._schedule(each) for each in several))
+
+    async def submit_together(self) -> None:
+        """Atomic batches through different control planes, and others beside them."""
+        batches = [[self._new() for _ in range(self.random.randint(2, 4))] for _ in range(2)]
+        if self.owned:
+            batches[0].append(self._changed(self._one()))
+        await asyncio.gather(
+            *(self._schedule_together(each) for each in batches), self._schedule(self._new())
+        )
 
     async def change(self) -> None:
         if self.owned:
@@ -254,12 +230,41 @@ class Federation:
     # How it happens
 
     async def _schedule(self, binding: Binding) -> Scheduled | None:
-        before = self.owned.get(binding.key)
         replica = self._any()
         try:
             scheduled = await replica.pipeline.submit(binding, adopt=False, wait=True)
         except Conflict:
             return None
+        await self._take(replica, binding, scheduled)
+        return scheduled
+
+    async def _schedule_together(self, bindings: list[Binding]) -> None:
+        """All are placed, or none, and of those that are not nothing is stored."""
+        replica = self._any()
+        submitted = replica.pipeline.submit_together((each, False, None) for each in bindings)
+        answers = await asyncio.gather(*submitted, return_exceptions=True)
+        placed = [
+            each
+            for each in answers
+            if isinstance(each, Scheduled) and each.record.decision.outcome in PLACED
+        ]
+        self.together[bool(placed)] += 1
+        if placed:
+            for binding, scheduled in zip(bindings, placed, strict=True):
+                await self._take(replica, binding, scheduled)
+            return
+        for answer in answers:
+            if isinstance(answer, Scheduled):
+                assert (answer.record.id, answer.binding) == ("", None)
+            else:
+                assert isinstance(answer, (Conflict, NotPlacedTogether))
+        async with self.store.reading() as read:
+            stored = await read.bindings.find([(each.namespace, each.name) for each in bindings])
+        assert {f"{namespace}/{name}" for namespace, name in stored} <= self.owned.keys()
+
+    async def _take(self, replica: Replica, binding: Binding, scheduled: Scheduled) -> None:
+        """Remember what was decided, and let the clusters run it."""
+        before = self.owned.get(binding.key)
         decision = scheduled.record.decision
         self.log.append(f"  {binding.key}: {decision.outcome} {decision.clusters}")
         had = before.clusters if before else binding.clusters
@@ -271,7 +276,6 @@ class Federation:
         self.owned[binding.key] = Owned(binding=binding, clusters=scheduled.binding.clusters)
         if is_placed and not binding.components:
             await self._run(replica, binding, scheduled.record.id, had, decision.clusters)
-        return scheduled
 
     async def _run(
         self,
@@ -454,6 +458,7 @@ async def federation(
 HAPPENINGS: Mapping[Callable[[Federation], Awaitable[None]], int] = {
     Federation.submit: 6,
     Federation.submit_at_once: 6,
+    Federation.submit_together: 4,
     Federation.change: 5,
     Federation.shrink: 4,
     Federation.report: 8,
@@ -492,3 +497,4 @@ async def test_promises_hold_whatever_happens(
         assert made.placed > 5
         assert made.refused > 0
         assert made.audit.checked > 5
+        assert made.together[True] + made.together[False] > 0

@@ -11,7 +11,8 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 
 Beside it:
 
-- ``bindings``: bindings and the decisions about them, as callers ask for them, one or several
+- ``bindings``: bindings and the decisions about them, as callers ask for them
+- ``batches``: batches of bindings: each item decided by itself, or all of them placed or none
 - ``previews``: a decision shown first, and committed exactly as it was shown
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
   downgrades

@@ -1,23 +1,14 @@
 """Bindings and the decisions about them, as callers ask for them.
 
-Must not decide or commit: ``pipeline`` does. Must not make a batch atomic: each item is decided as
-by ``Scheduling.schedule``.
+Must not decide or commit: ``pipeline`` does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Collection, Iterable
 
-from federation.model.errors import (
-    Conflict,
-    FederationError,
-    InvalidRequest,
-    NotFound,
-    PreconditionFailed,
-)
+from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
 from federation.model.placement import Binding, binding_key
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
@@ -36,21 +27,6 @@ from federation.services.values import (
     Once,
     Scheduled,
 )
-
-_Answer: TypeAlias = "asyncio.Future[Scheduled]"
-
-# What is wrong with one item and says nothing about the next.
-ITEM_ERRORS = (InvalidRequest, PreconditionFailed, Conflict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchItem:
-    """One binding, and the same choices as for one alone."""
-
-    binding: Binding
-    adopt: bool = False
-    wait: bool = True
-    once: Once | None = None
 
 
 class Scheduling:
@@ -100,8 +76,16 @@ class Scheduling:
 
         Raises InvalidRequest, PreconditionFailed (suspended) and LimitExceeded at once.
         """
-        self._check(binding)
+        self.check(binding)
         return self._pipeline.submit(binding, adopt=adopt, wait=wait, once=once, place=place)
+
+    def submit_together(
+        self, bindings: Iterable[tuple[Binding, bool, Once | None]]
+    ) -> list[asyncio.Future[Scheduled]]:
+        """The decisions about an atomic batch, as ``DecisionPipeline.submit_together`` makes them;
+        then ``learn`` of each. Every binding was checked. Raises LimitExceeded at once.
+        """
+        return self._pipeline.submit_together(bindings)
 
     def learn(self, binding: Binding) -> None:
         """Behind a decision: see to it that agents know what the next one like it asks for."""
@@ -109,10 +93,11 @@ class Scheduling:
 
     async def consider(self, binding: Binding, *, adopt: bool, wait: bool) -> Attempt:
         """Decides a binding and stores nothing. Raises as ``schedule`` does."""
-        self._check(binding)
+        self.check(binding)
         return await self._pipeline.consider(binding, adopt=adopt, wait=wait)
 
-    def _check(self, binding: Binding) -> None:
+    def check(self, binding: Binding) -> None:
+        """Raises InvalidRequest, and PreconditionFailed where it is suspended."""
         violations = [*violations_of(binding), *self._profiles.violations_of(binding)]
         if violations:
             raise InvalidRequest(violations)
@@ -187,74 +172,3 @@ class Scheduling:
 
 def _no_binding(namespace: str, name: str) -> NotFound:
     return NotFound(f"There is no binding {binding_key(namespace, name)!r}.")
-
-
-async def schedule_batch(
-    scheduling: Scheduling, items: Sequence[BatchItem]
-) -> list[Scheduled | FederationError]:
-    """Decides by (priority descending, place in the batch); answers in the order of the batch.
-
-    What is wrong with one item is its answer. Raises Unavailable, with some items committed.
-    """
-    submitted: list[_Answer | FederationError] = []
-    try:
-        for item in items:
-            _submit(scheduling, item, submitted)
-        await _all_arrived([each for each in submitted if isinstance(each, asyncio.Future)])
-    finally:
-        for each in submitted:
-            if isinstance(each, asyncio.Future):
-                each.cancel()
-    return [
-        each if isinstance(each, FederationError) else _outcome(scheduling, item, each)
-        for item, each in zip(items, submitted, strict=True)
-    ]
-
-
-def _submit(
-    scheduling: Scheduling, item: BatchItem, submitted: list[_Answer | FederationError]
-) -> None:
-    try:
-        submitted.append(
-            scheduling.submit(
-                item.binding,
-                adopt=item.adopt,
-                wait=item.wait,
-                once=item.once,
-                place=len(submitted) + 1,
-            )
-        )
-    except ITEM_ERRORS as error:
-        submitted.append(error)
-
-
-async def _all_arrived(answers: Sequence[_Answer]) -> None:
-    """Raises what is wrong with more than one item, as soon as that is known."""
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    left = len(answers)
-
-    def arrived(answer: _Answer) -> None:
-        nonlocal left
-        left -= 1
-        error = None if answer.cancelled() else answer.exception()
-        if ended.done():
-            return
-        if error is not None and not isinstance(error, ITEM_ERRORS):
-            ended.set_exception(error)
-        elif not left:
-            ended.set_result(None)
-
-    for answer in answers:
-        answer.add_done_callback(arrived)
-    if answers:
-        await ended
-
-
-def _outcome(
-    scheduling: Scheduling, item: BatchItem, answer: _Answer
-) -> Scheduled | FederationError:
-    error = answer.exception()
-    if isinstance(error, FederationError):
-        return error
-    scheduling.learn(item.binding)
-    return answer.result()

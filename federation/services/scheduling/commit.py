@@ -23,7 +23,7 @@ from federation.services.journal import (
 from federation.services.packed_traces import packed_off_loop, packed_traces
 from federation.services.ports import Clock, NewDecision, Store, StoredBinding, Transaction
 from federation.services.scheduling.answer import decision_record, keep_answers
-from federation.services.scheduling.decide import decide_all, reserve
+from federation.services.scheduling.decide import decide_all, is_atomic, reserve
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import UNDER_LOCKS
@@ -55,12 +55,13 @@ class Committer:
         self.has_rivals = False
 
     async def commit(
-        self, attempts: Sequence[Attempt], working: WorkingCopy
+        self, attempts: Sequence[Attempt], working: WorkingCopy, standing: Sequence[Attempt] = ()
     ) -> tuple[list[Attempt], bool]:
         """Write what was decided on the working copy.
 
         Those that do not fit beside what others did, and whether all were written just as they
-        were decided.
+        were decided. Of an atomic batch, which has ``standing`` ones beside, all are written, or
+        Conflict is raised.
         """
         touched = frozenset[str]().union(*(attempt.touched for attempt in attempts))
         traces = await packed_off_loop([attempt.verdict for attempt in attempts])
@@ -75,6 +76,8 @@ class Committer:
                 if not is_as_decided:
                     working = self._working()
                     kept, traces = await UNDER_LOCKS.run(_reserve_again, working, kept)
+                if is_atomic(attempts) and not await _all_kept(tx, attempts, kept, standing):
+                    raise Conflict("An atomic batch does not fit any more as it was decided.")
                 entries, changes = await write(tx, kept, traces)
                 own.announce(entries, changes)
             self._finish(kept, changes, working)
@@ -94,7 +97,9 @@ class Committer:
                 working = self._working()
                 await UNDER_LOCKS.run(decide_all, working, attempts, self._clock.now())
                 to_write = [attempt for attempt in attempts if attempt.is_to_write]
-                if len(await _unchanged(tx, to_write)) < len(to_write):
+                if not to_write:
+                    return
+                if len(await _unchanged(tx, attempts)) < len(attempts):
                     raise Conflict("The binding was changed meanwhile.")
                 verdicts = [attempt.verdict for attempt in to_write]
                 traces = await packed_off_loop(verdicts, UNDER_LOCKS)
@@ -201,6 +206,16 @@ async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attem
             or await tx.bindings.peers(attempt.candidate) == attempt.peers
         )
     ]
+
+
+async def _all_kept(
+    tx: Transaction,
+    attempts: Sequence[Attempt],
+    kept: Sequence[Attempt],
+    standing: Sequence[Attempt],
+) -> bool:
+    """Whether each of an atomic batch can be written, or stands as it was read."""
+    return len(kept) == len(attempts) and len(await _unchanged(tx, standing)) == len(standing)
 
 
 def _is_as_read(known: StoredBinding | None, current: StoredBinding | None) -> bool:

@@ -6,14 +6,14 @@ working copy. Must not read or write the store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from federation.capacity.reserve import Refused
-from federation.model.errors import FederationError, PreconditionFailed
+from federation.model.errors import FederationError, NotPlacedTogether, PreconditionFailed
 from federation.model.estimate import Estimates
-from federation.model.placement import Binding, Certificate
+from federation.model.placement import Binding, Certificate, groups_of
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import stuck_notes, without_room
@@ -21,7 +21,7 @@ from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.fleet.snapshot import FleetSnapshot
-from federation.services.ports import StoredBinding
+from federation.services.ports import Peers, StoredBinding
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import DecisionRecord, Verdict
@@ -62,25 +62,61 @@ def other_uid(known: Binding, uid: str) -> PreconditionFailed:
     )
 
 
-def decide_all(working: WorkingCopy, attempts: Iterable[Attempt], now: float) -> None:
-    """Each on what the ones before it left; what is wrong with one is its own ``error``."""
-    for attempt in attempts:
+def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> None:
+    """Each on what the ones before it left; what is wrong with one is its own ``error``.
+
+    Where one of an atomic batch is not placed, none is, and nothing may come of the working copy.
+    """
+    for position, attempt in enumerate(attempts):
         attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
         try:
-            _decide(working, attempt, now)
+            before = attempts[:position] if attempt.atomic else ()
+            _decide(working, attempt, now, _peers(attempt, before))
         except FederationError as error:
             attempt.error = error
+    if is_atomic(attempts):
+        place_all_or_none(attempts, [each for each in attempts if each.error or not each.is_placed])
 
 
-def decide_again(working: WorkingCopy, attempts: Iterable[Attempt], now: float) -> None:
+def decide_again(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> None:
     """The same where they were decided on a fleet that never came to be.
 
     Shares of whole workloads stay if there is room for them all the same.
     """
+    if is_atomic(attempts):
+        decide_all(working, attempts, now)
+        return
     for attempt in attempts:
         is_whole = attempt.reserved and attempt.verdict.decision.outcome is Outcome.SCHEDULED
         if not is_whole or reserve(working, attempt) is not None:
             decide_all(working, [attempt], now)
+
+
+def is_atomic(attempts: Sequence[Attempt]) -> bool:
+    """Whether all of them are placed, or none."""
+    return bool(attempts and attempts[0].atomic)
+
+
+def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) -> None:
+    """Where some of an atomic batch are not placed, nothing comes of the others, and they are told
+    because of whom.
+    """
+    if not missed:
+        return
+    first, not_placed = min(missed, key=lambda each: each.place), frozenset(missed)
+    for attempt in attempts:
+        attempt.requested = attempt.reserved = attempt.standing = None
+        if attempt not in not_placed:
+            attempt.error = not_placed_together(first.place, first.binding.key, len(missed) - 1)
+
+
+def not_placed_together(place: int, key: str, more: int) -> NotPlacedTogether:
+    """What an item is told that was not placed because of the one at that place, from 1."""
+    named = f"items[{place - 1}] ({key})" if key else f"items[{place - 1}]"
+    others = f", nor {'was' if more == 1 else 'were'} {more} more" if more else ""
+    return NotPlacedTogether(
+        f"Not placed, because {named} of the same atomic batch was not placed{others}."
+    )
 
 
 def reserve(working: WorkingCopy, attempt: Attempt) -> Refused | None:
@@ -107,10 +143,10 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
     )
 
 
-def _decide(working: WorkingCopy, attempt: Attempt, now: float) -> None:
+def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
     asked = attempt.candidate.certificate or attempt.profile.certificate
     available = working.availability(attempt.candidate, asked)
-    attempt.verdict = _verdict(attempt, working.snapshot, available, now)
+    attempt.verdict = _verdict(attempt, working.snapshot, available, now, peers)
     if not attempt.is_placed:
         _tell_scarcity(working, attempt, asked, ())
         return
@@ -124,8 +160,24 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float) -> None:
         _tell_scarcity(working, attempt, asked, refused.reasons)
 
 
+def _peers(attempt: Attempt, before: Sequence[Attempt]) -> Peers:
+    """Its peers as they were read, and those of its atomic batch that were placed before it."""
+    group, anti_group = groups_of(attempt.candidate)
+    if not (attempt.atomic and (group or anti_group)):
+        return attempt.peers
+    together, apart = [*attempt.peers.affinity], [*attempt.peers.anti_affinity]
+    for each in before:
+        if each.error or not each.is_placed or each.binding.namespace != attempt.binding.namespace:
+            continue
+        names = frozenset(target.name for target in each.verdict.decision.clusters)
+        its_group, its_anti_group = groups_of(each.candidate)
+        together += [names] if group and its_group == group else []
+        apart += [names] if anti_group and its_anti_group == anti_group else []
+    return Peers(affinity=tuple(together), anti_affinity=tuple(apart))
+
+
 def _verdict(
-    attempt: Attempt, snapshot: FleetSnapshot, available: Estimates, now: float
+    attempt: Attempt, snapshot: FleetSnapshot, available: Estimates, now: float, peers: Peers
 ) -> Verdict:
     """The decision on one snapshot, with why it was made and the reports it was made on.
 
@@ -143,8 +195,8 @@ def _verdict(
         now=now,
         profile=attempt.profile,
         surroundings=Surroundings(
-            affinity_peers=attempt.peers.affinity,
-            anti_affinity_peers=attempt.peers.anti_affinity,
+            affinity_peers=peers.affinity,
+            anti_affinity_peers=peers.anti_affinity,
             observed_affinity=known.observed_affinity if known else "",
             triggers=triggers_of(before, binding, fleet, taints, ended),
         ),

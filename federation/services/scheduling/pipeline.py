@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.model.placement import Binding, Certificate
@@ -21,7 +22,13 @@ from federation.services.journal_ports import Holding
 from federation.services.ports import CONNECTION_LOST, Clock, Peers, Store, Transaction
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
 from federation.services.scheduling.commit import Committer, is_grouped
-from federation.services.scheduling.decide import candidate_of, decide_again, decide_all
+from federation.services.scheduling.decide import (
+    candidate_of,
+    decide_again,
+    decide_all,
+    is_atomic,
+    place_all_or_none,
+)
 from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import PREVIEWING, Threads
@@ -77,10 +84,24 @@ class DecisionPipeline:
         Unavailable.
         """
         attempt = Attempt(binding=binding, adopt=adopt, wait=wait, once=once, place=place)
-        self._queue.add(attempt)
-        if self._worker is None:
-            self._worker = asyncio.create_task(self._work())
+        self._add(attempt)
         return attempt.answer
+
+    def submit_together(
+        self, bindings: Iterable[tuple[Binding, bool, Once | None]]
+    ) -> list[asyncio.Future[Scheduled]]:
+        """The decisions about an atomic batch, once all are committed in one transaction, or none:
+        each binding with whether to ``adopt``, and its ``once``. Nothing of it waits for room.
+
+        Raises as ``submit`` does; awaited, also NotPlacedTogether for what another one spoilt.
+        """
+        batch = str(uuid4())
+        attempts = [
+            Attempt(binding=binding, adopt=adopt, wait=False, once=once, place=place, atomic=batch)
+            for place, (binding, adopt, once) in enumerate(bindings, start=1)
+        ]
+        self._add(*attempts)
+        return [attempt.answer for attempt in attempts]
 
     async def consider(self, binding: Binding, *, adopt: bool, wait: bool) -> Attempt:
         """The decision as it would be now; nothing comes of it. Raises as ``submit`` does."""
@@ -108,6 +129,11 @@ class DecisionPipeline:
 
     def close(self) -> None:
         self._thread.close()
+
+    def _add(self, *attempts: Attempt) -> None:
+        self._queue.add(*attempts)
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
         """Decide one batch after the other, each while the one before it is committed.
@@ -149,12 +175,14 @@ class DecisionPipeline:
             if not await _ended(before):
                 working, now = self.working(), self._clock.now()
                 await self._thread.run(decide_again, working, attempts, now)
-            await self._answer_unwritten(attempts)
+            to_write = [attempt for attempt in attempts if attempt.is_to_write]
+            # What stands of an atomic batch is answered once the others are committed.
+            if not (to_write and is_atomic(attempts)):
+                await self._answer_unwritten(attempts)
         except Exception as error:  # noqa: BLE001 - each caller gets it
             await _ended(before)
             await self._failed(batch, error)
             return None
-        to_write = [attempt for attempt in attempts if attempt.is_to_write]
         if not to_write:
             return None
         task = asyncio.create_task(self._commit(batch, to_write, working))
@@ -180,8 +208,10 @@ class DecisionPipeline:
         self, batch: Sequence[Attempt], to_write: Sequence[Attempt], working: WorkingCopy
     ) -> bool:
         """Whether the batch is committed just as it was decided; if not, who is not waits again."""
+        rest = [each for each in batch if not each.answer.done() and not each.is_to_write]
         try:
-            late, is_as_decided = await self._committer.commit(to_write, working)
+            late, is_as_decided = await self._committer.commit(to_write, working, rest)
+            await self._answer_unwritten(rest)
         except Exception as error:  # noqa: BLE001 - each caller gets it
             await self._failed(batch, error)
             return False
@@ -194,7 +224,7 @@ class DecisionPipeline:
             self._queue.retry(batch)
         elif isinstance(error, Unavailable) and error.reason == CONNECTION_LOST:
             self._retry_once(batch, error)
-        elif isinstance(error, Unavailable) or len(batch) == 1:
+        elif isinstance(error, Unavailable) or len(batch) == 1 or is_atomic(batch):
             for attempt in batch:
                 attempt.fail(error)
         else:
@@ -214,7 +244,7 @@ class DecisionPipeline:
 
     async def _read_batch(self, batch: Sequence[Attempt]) -> list[Attempt]:
         """Add what the store knows of the bindings; who cannot be decided about is told why."""
-        attempts = []
+        attempts, refused = list[Attempt](), list[Attempt]()
         async with self._store.reading() as read:
             # What stands is answered without a transaction.
             await self._following.check(read)
@@ -222,11 +252,17 @@ class DecisionPipeline:
                 try:
                     if not await answer_as_before(read, attempt):
                         attempts.append(attempt)
+                    elif not attempt.was_placed:
+                        refused.append(attempt)
                 except Unavailable:
                     raise
                 except FederationError as error:
                     attempt.fail(error)
+                    refused.append(attempt)
             await self._read(read, attempts)
+        refused += [attempt for attempt in attempts if attempt.error is not None]
+        if is_atomic(batch):
+            place_all_or_none(attempts, refused)
         for attempt in attempts:
             if attempt.error is not None:
                 attempt.fail(attempt.error)

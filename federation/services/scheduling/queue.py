@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TypeAlias
 from uuid import uuid4
 
@@ -47,8 +48,8 @@ def _unanswered() -> asyncio.Future[Scheduled]:
 class Attempt:
     """The attempt to decide about a binding; every stage adds what it finds out.
 
-    It is asked with ``binding``, ``adopt``, ``wait``, ``once`` and ``place``, and answered with
-    ``answer``.
+    It is asked with ``binding``, ``adopt``, ``wait``, ``once``, ``place`` and ``atomic``, and
+    answered with ``answer``.
     Reading adds what the store knows; deciding adds ``verdict`` or ``error``; committing adds
     ``scheduled``. One that is tried again goes through all stages again.
     """
@@ -60,6 +61,8 @@ class Attempt:
     once: Once | None = None
     # Among those of the same request, from 1; 0: it is alone.
     place: int = 0
+    # Those of one atomic batch have the same: all of them are placed, or none. "": of no such one.
+    atomic: str = ""
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     turn: int = 0
     tries: int = 0
@@ -121,9 +124,9 @@ class Attempt:
     @property
     def is_stored(self) -> bool:
         """Whether a new decision is kept: not one about a binding that is nowhere and does not
-        want to wait.
+        want to wait, nor one of an atomic batch that was not placed.
         """
-        return bool(self.known or self.wait or self.is_placed)
+        return self.is_placed or (not self.atomic and bool(self.known or self.wait))
 
     @property
     def is_to_write(self) -> bool:
@@ -133,6 +136,14 @@ class Attempt:
     def touched(self) -> Iterable[str]:
         """The clusters whose ledgers it changes."""
         return self.reserved.clusters if self.reserved else ()
+
+    @property
+    def was_placed(self) -> bool:
+        """Whether it is answered, with a decision that placed it."""
+        answer = self.answer
+        if not answer.done() or answer.cancelled() or answer.exception():
+            return False
+        return answer.result().record.decision.outcome in PLACED
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
@@ -147,6 +158,30 @@ def marks_of(batch: Iterable[Attempt]) -> frozenset[Mark]:
     return frozenset[Mark]().union(*(attempt.marks for attempt in batch))
 
 
+def _units(waiting: Iterable[Attempt]) -> list[list[Attempt]]:
+    """Those that go together: all of an atomic batch, where its first one is; others alone."""
+    units: list[list[Attempt]] = []
+    atomic: dict[str, list[Attempt]] = {}
+    for attempt in waiting:
+        if attempt.atomic in atomic:
+            atomic[attempt.atomic].append(attempt)
+            continue
+        units.append([attempt])
+        if attempt.atomic:
+            atomic[attempt.atomic] = units[-1]
+    return units
+
+
+def _is_apart(attempt: Attempt, first: Attempt, *, is_shared: bool) -> bool:
+    """Whether it is not decided in the batch of the first one.
+
+    One that is alone does not wait until part of something large is decided with it.
+    """
+    if attempt.atomic or first.atomic:
+        return True
+    return is_shared and bool(first.place) != bool(attempt.place)
+
+
 class DecisionQueue:
     """Attempts by descending priority; then requests take turns, so that one which asks for much
     does not keep the others waiting for all of it.
@@ -158,14 +193,15 @@ class DecisionQueue:
         self._batches_since_one_was_alone = SMALL_BATCHES
         self._seconds_each = BATCH_SECONDS / 10
 
-    def add(self, attempt: Attempt) -> None:
-        """Raises LimitExceeded when too many wait."""
-        if len(self._attempts) >= MAX_WAITING:
+    def add(self, *attempts: Attempt) -> None:
+        """Raises LimitExceeded when too many wait: then none of these does."""
+        if len(self._attempts) + len(attempts) > MAX_WAITING:
             raise LimitExceeded("Too many bindings wait for a decision; try again later.")
-        attempt.turn = self._turn + attempt.place
-        if not attempt.place:
-            self._batches_since_one_was_alone = 0
-        self._attempts.append(attempt)
+        for attempt in attempts:
+            attempt.turn = self._turn + (0 if attempt.atomic else attempt.place)
+            if not attempt.place:
+                self._batches_since_one_was_alone = 0
+        self._attempts += attempts
 
     def retry(self, attempts: Iterable[Attempt]) -> None:
         """Decide these once more, before all that came later."""
@@ -191,29 +227,28 @@ class DecisionQueue:
         being committed. While nothing is, half of them, unless ``every``: the other half is decided
         while this one is committed.
 
-        One that others kept winning against goes alone.
+        One that others kept winning against goes alone, and so does an atomic batch, as a whole.
         """
         waiting = [attempt for attempt in self._attempts if not attempt.answer.done()]
         waiting.sort(key=lambda each: (-each.binding.priority, each.turn, each.place > 0))
-        self._attempts = waiting
-        for attempt in waiting:
-            if attempt.is_hindered and attempt.marks.isdisjoint(on_their_way):
-                waiting.remove(attempt)
-                return [attempt]
+        units = _units(waiting)
+        for position, unit in enumerate(units):
+            if unit[0].is_hindered and marks_of(unit).isdisjoint(on_their_way):
+                self._attempts = list(chain(*units[:position], *units[position + 1 :]))
+                return unit
         is_shared = self._is_shared(waiting)
         room = self._room(waiting, is_all=every or bool(on_their_way), is_shared=is_shared)
         batch: list[Attempt] = []
         left: list[Attempt] = []
         taken = set(on_their_way)
-        for position, attempt in enumerate(waiting):
-            # One that is alone does not wait until part of something large is decided with it.
-            is_apart = is_shared and batch and bool(batch[0].place) != bool(attempt.place)
-            if is_apart or len(batch) == room:
-                left += waiting[position:]
+        for position, unit in enumerate(units):
+            if batch and (len(batch) >= room or _is_apart(unit[0], batch[0], is_shared=is_shared)):
+                left.extend(chain(*units[position:]))
                 break
-            (batch if attempt.marks.isdisjoint(taken) else left).append(attempt)
+            marks = marks_of(unit)
+            (batch if marks.isdisjoint(taken) else left).extend(unit)
             # What shares a mark stays in order, even behind one that is not taken.
-            taken |= attempt.marks
+            taken |= marks
         self._attempts = left
         # One that came later is before the rest of what asks for much, and never before all of it.
         self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])

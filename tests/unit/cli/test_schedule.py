@@ -84,6 +84,46 @@ async def test_a_preview_is_shown_and_committed(running: RunningControlPlane, fi
         assert explained["id"] == committed["decision"]["id"]
 
 
+async def test_files_are_placed_together_or_not_at_all(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    def written(*replicas: int) -> str:
+        made: list[Any] = [
+            BINDING
+            | {
+                "metadata": {"namespace": "shop", "name": f"w{number}"},
+                "spec": BINDING["spec"] | {"replicas": count},
+            }
+            for number, count in enumerate(replicas)
+        ]
+        path = tmp_path / f"{len(replicas)}.yaml"
+        path.write_text(yaml.safe_dump_all(made), encoding="utf-8")
+        return str(path)
+
+    async with running.connected("m1", report=report(nodes=2)):
+        file = written(3, 3, 3)
+        refused = await run(running, "schedule", "-f", file, "--atomic", "--exit-code")
+        assert refused.exit_code == 3, refused.output
+        assert refused.stdout.count("items[2] (shop/w2) of the same atomic batch") == 2
+        assert refused.stdout.count("not stored") == 3
+        assert (await run(running, "schedule", "-f", file, "--atomic")).exit_code == 0
+        results = await answered(running, "schedule", "-f", written(3, 5), "--atomic")
+        assert [each["decision"]["outcome"] for each in results] == ["SCHEDULED"] * 2
+        many = written(*[1] * 1001)
+        assert (
+            "items: must be 1 to 1000"
+            in (await run(running, "schedule", "-f", many, "--atomic")).output
+        )
+
+
+@pytest.mark.parametrize("other", [("--preview",), ("--commit", "x")])
+def test_previews_are_of_one_binding_each(other: tuple[str, ...], file: str) -> None:
+    files = () if "--commit" in other else ("-f", file)
+    result = CliRunner().invoke(fedctl, ["schedule", "--atomic", *files, *other])
+    assert result.exit_code == 2
+    assert "--atomic does not go with them" in result.output
+
+
 async def test_an_explanation_is_whole(running: RunningControlPlane, file: str) -> None:
     async with (
         running.connected("m1", report=report(nodes=2)),

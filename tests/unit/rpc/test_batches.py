@@ -25,10 +25,12 @@ from tests.control_planes import RunningControlPlane, refused, report, running_c
 from tests.unit.rpc.test_scheduling import binding, decided, got
 
 
-async def batch(running: RunningControlPlane, bindings: Iterable[ResourceBinding]) -> Any:
+async def batch(
+    running: RunningControlPlane, bindings: Iterable[ResourceBinding], *, atomic: bool = False
+) -> Any:
     items = [ScheduleBatchItem(binding=each) for each in bindings]
     return await running.admin.call(
-        running.admin.scheduling.ScheduleBatch, ScheduleBatchRequest(items=items)
+        running.admin.scheduling.ScheduleBatch, ScheduleBatchRequest(items=items, atomic=atomic)
     )
 
 
@@ -71,9 +73,35 @@ async def test_a_bad_item_is_answered_with_its_violations(running: RunningContro
     assert (await refused(got(running, "broken"))).code is grpc.StatusCode.NOT_FOUND
 
 
+async def test_of_an_atomic_batch_all_are_placed_or_none(running: RunningControlPlane) -> None:
+    async with running.connected("member1", report=report(nodes=2)):
+        wanted = [binding("a"), binding("b"), binding("c")]
+        first, second, third = (await batch(running, wanted, atomic=True)).results
+        assert third.decision.outcome == OUTCOME_UNSCHEDULABLE
+        assert (third.error_reason, third.decision.id) == ("", "")
+        for each, name in ((first, "a"), (second, "b")):
+            assert each.decision.outcome == OUTCOME_UNSCHEDULABLE
+            assert (each.error_reason, each.decision.name) == ("NOT_PLACED_TOGETHER", name)
+            assert "items[2] (shop/c) of the same atomic batch" in each.decision.reason
+            assert (await refused(got(running, name))).code is grpc.StatusCode.NOT_FOUND
+        first, broken = (
+            await batch(running, [binding("a"), binding("b", replicas=-1)], atomic=True)
+        ).results
+        assert broken.decision.outcome == OUTCOME_INVALID
+        assert [each.field for each in broken.violations] == ["spec.replicas"]
+        assert first.error_reason == "NOT_PLACED_TOGETHER"
+        for each in (await batch(running, wanted[:2], atomic=True)).results:
+            assert each.decision.outcome == OUTCOME_SCHEDULED
+            stored = await got(running, each.decision.name)
+            assert stored.decision.id == each.decision.id
+
+
+@pytest.mark.parametrize("atomic", [False, True])
 @pytest.mark.parametrize("count", [0, batches.MAX_ITEMS + 1])
-async def test_a_batch_has_a_limit(running: RunningControlPlane, count: int) -> None:
-    refusal = await refused(batch(running, [ResourceBinding()] * count))
+async def test_a_batch_has_a_limit(
+    running: RunningControlPlane, count: int, *, atomic: bool
+) -> None:
+    refusal = await refused(batch(running, [ResourceBinding()] * count, atomic=atomic))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert refusal.violations == {"items": f"must be 1 to 1000, not {count}"}
 

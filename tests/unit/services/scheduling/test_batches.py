@@ -21,7 +21,8 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles, Scor
 from federation.scheduler.state import CycleState
 from federation.services.fleet.registry import FleetOwner
 from federation.services.scheduling import queue as waiting
-from federation.services.scheduling.bindings import BatchItem, Scheduling, schedule_batch
+from federation.services.scheduling.batches import BatchItem, schedule_batch
+from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
 from tests.services import WEB, Agents, UnsteadyStore, make_scheduling

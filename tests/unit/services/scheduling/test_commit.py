@@ -19,7 +19,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import Change
 from federation.services.members.lifecycle import Membership
 from federation.services.ports import Store
-from federation.services.scheduling.bindings import BatchItem, schedule_batch
+from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.values import Once, Scheduled
 from federation.store import engine as engine_module
 from federation.store.engine import create_engine

@@ -22,11 +22,15 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def attempt(
-    loop: asyncio.AbstractEventLoop, name: str, priority: int = 0, place: int = 0
+    loop: asyncio.AbstractEventLoop,
+    name: str,
+    priority: int = 0,
+    place: int = 0,
+    atomic: str = "",
 ) -> Attempt:
     answer: asyncio.Future[Scheduled] = loop.create_future()
     binding = Binding(namespace="shop", name=name, priority=priority)
-    return Attempt(binding=binding, answer=answer, place=place)
+    return Attempt(binding=binding, answer=answer, place=place, atomic=atomic)
 
 
 def hundred_waiting(
@@ -157,3 +161,44 @@ def test_slow_decisions_beside_one_that_is_alone_make_tiny_batches(
     waiting = hundred_waiting(loop, 1.0)
     waiting.add(attempt(loop, "bulk", place=1))
     assert len(names(waiting)) == rules.LEAST_SMALL_BATCH
+
+
+def test_an_atomic_batch_goes_as_a_whole_and_alone(loop: asyncio.AbstractEventLoop) -> None:
+    """When its most urgent one is the next, however many it has."""
+    waiting = DecisionQueue()
+    waiting.add(attempt(loop, "web"), attempt(loop, "db"))
+    many = [
+        attempt(loop, f"w{number}", number == 250, number + 1, "batch") for number in range(300)
+    ]
+    waiting.add(*many)
+    waiting.add(attempt(loop, "urgent", priority=2), attempt(loop, "late"))
+    assert names(waiting) == ["urgent"]
+    assert sorted(names(waiting)) == sorted(each.binding.name for each in many)
+    assert names(waiting) == ["web", "db", "late"]
+
+
+def test_an_atomic_batch_waits_for_what_shares_a_mark_with_any_of_it(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    waiting = DecisionQueue()
+    waiting.add(*(attempt(loop, name, place=place, atomic="b") for place, name in enumerate("xy")))
+    waiting.add(attempt(loop, "y"), attempt(loop, "z"))
+    assert names(waiting, marks_of([attempt(loop, "y")])) == ["z"]
+    assert names(waiting) == ["x", "y"]
+    assert names(waiting) == ["y"]
+
+
+def test_an_atomic_batch_that_others_kept_winning_against_goes_first(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    waiting = DecisionQueue()
+    batch = [attempt(loop, name, place=place, atomic="b") for place, name in enumerate("xy")]
+    waiting.add(attempt(loop, "urgent", priority=9), *batch)
+    for _ in range(rules.TRIES_WITHOUT_LOCKS):
+        assert names(waiting) == ["urgent"]
+        taken = waiting.take(frozenset())
+        assert taken == batch
+        waiting.retry(taken)
+        waiting.add(attempt(loop, "urgent", priority=9))
+    assert names(waiting) == ["x", "y"]
+    assert names(waiting) == ["urgent"]
