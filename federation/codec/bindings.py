@@ -70,6 +70,7 @@ def binding_to_message(binding: Binding) -> resource_pb2.ResourceBinding:
             certificate=binding.certificate or "",
             lease_seconds=binding.lease_seconds,
             preemption_policy=binding.preemption_policy.value,
+            min_available=binding.min_available,
         ),
     )
     _write_optional(binding, message)
@@ -134,6 +135,7 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
             found,
             default=PreemptionPolicy.NEVER,
         ),
+        min_available=_min_available(spec, f"{here}.minAvailable", found),
         namespace=ranges.namespace_name(metadata.namespace, f"{there}.namespace", found),
         name=ranges.object_name(metadata.name, f"{there}.name", found),
         uid=texts.word(metadata.uid, f"{there}.uid", found),
@@ -215,6 +217,14 @@ def _eviction_tasks(
         )
         for position, message in enumerate(messages)
     )
+
+
+def _min_available(
+    spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations
+) -> int | None:
+    if not spec.HasField("min_available"):
+        return None
+    return ranges.whole(spec.min_available, path, found, least=1, most=ranges.MAX_REPLICAS)
 
 
 def _lease(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> int | None:

@@ -296,6 +296,8 @@ def _facts(trace: Trace) -> Iterator[tuple[str, str]]:
         yield f"scoreWeight[{plugin}]", str(weight)
     if trace.affinity_group:
         yield "affinityGroup", trace.affinity_group
+    if trace.min_available:
+        yield "minAvailable", str(trace.min_available)
     yield "selection", trace.selection.rule
     if not trace.selection.proven:
         yield "selectionProven", "false"

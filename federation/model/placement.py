@@ -167,8 +167,9 @@ def binding_key(namespace: str, name: str) -> str:
 class Binding:
     """A workload to be scheduled, named (namespace, name).
 
-    ``clusters`` is where it runs now. ``fresh`` asks to divide anew instead of steadily: true when
-    a reschedule was triggered after the last scheduling.
+    ``min_available`` is from how many replicas on, over all clusters, a partial placement is
+    acceptable. ``clusters`` is where it runs now. ``fresh`` asks to divide anew instead of
+    steadily: true when a reschedule was triggered after the last scheduling.
     """
 
     namespace: str = ""
@@ -194,6 +195,7 @@ class Binding:
     certificate: Certificate | None = None
     lease_seconds: int | None = None
     preemption_policy: PreemptionPolicy = PreemptionPolicy.NEVER
+    min_available: int | None = None
 
     @property
     def key(self) -> str:

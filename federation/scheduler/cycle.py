@@ -99,10 +99,9 @@ def schedule(
     """Decide where the binding's replicas go.
 
     ``availability`` is how many replicas (whole sets for a workload of several components) fit in
-    each cluster besides what the binding already holds or has reserved there: its own are added
-    wherever the algorithm counts them. Affinity groups are tried in order; the first that takes
-    everything wins, then the one that places most if the placement is partial. Raises PluginFailed
-    when a plugin of the profile raises or answers what it may not.
+    each cluster besides what the binding holds there: its own are added wherever the algorithm
+    counts them. Affinity groups are tried in order; the first that takes everything wins, then the
+    one that places most if the placement is partial. Raises PluginFailed.
     """
     demand = Demand.of(binding)
     terms = Terms.of(binding.placement, fleet)
@@ -145,6 +144,7 @@ def schedule(
         division=best.division,
         triggers=surroundings.triggers,
         warnings=tuple(_warnings(binding, availability)),
+        min_available=binding.min_available or 0,
     )
     return _decision(demand, fleet, best, trace)
 
@@ -256,8 +256,11 @@ def _ending(
     if not division.missing:
         return Outcome.SCHEDULED, ""
     placed = demand.units - division.missing
-    outcome = Outcome.PARTIAL if demand.partial and placed else Outcome.UNSCHEDULABLE
-    return outcome, f"{placed} replicas are available, {demand.units} wanted"
+    is_enough = demand.partial and placed >= demand.least
+    reason = f"{placed} replicas are available, {demand.units} wanted"
+    if demand.least > 1 and not is_enough:
+        reason = f"{reason}, and at least {demand.least} together (minAvailable)"
+    return Outcome.PARTIAL if is_enough else Outcome.UNSCHEDULABLE, reason
 
 
 def _warnings(binding: Binding, availability: Estimates) -> Iterator[str]:

@@ -24,6 +24,7 @@ class Demand:
 
     A workload of several components is a demand for one set in each selected cluster: it is never
     torn apart. An object without pods is selected for with no units at all and ``keeps_empty``.
+    A ``partial`` placement has at least ``least`` units.
     """
 
     units: int
@@ -31,6 +32,7 @@ class Demand:
     rule: DivisionRule
     constraints: tuple[SpreadConstraint, ...]
     partial: bool
+    least: int = 1
     in_sets: bool = False
     keeps_empty: bool = False
 
@@ -70,6 +72,7 @@ class Demand:
             rule=rule,
             constraints=constraints,
             partial=placement.partial,
+            least=binding.min_available or 1,
         )
 
     @property

@@ -155,6 +155,7 @@ class Trace:
 
     ``triggers`` says why it was made, where whoever asked for it knows; ``warnings`` what of the
     binding had no effect, and what the decision rests on that people may not expect.
+    ``min_available`` is 0 where the binding does not say.
     """
 
     clusters: tuple[str, ...]
@@ -169,6 +170,7 @@ class Trace:
     division: DivisionTrace
     triggers: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    min_available: int = 0
     algorithm_revision: int = field(default=ALGORITHM_REVISION)
 
     def to_plain(self) -> dict[str, Any]:

@@ -71,6 +71,20 @@ def _binding(binding: Binding) -> Violations:
         yield from _amount(f"{path}.replicas", task.replicas, most=MAX_REPLICAS)
     if binding.lease_seconds is not None and binding.lease_seconds < 1:
         yield Violation(field="leaseSeconds", rule="must be at least 1")
+    if binding.min_available is not None:
+        yield from _under("minAvailable", _min_available(binding, binding.min_available))
+
+
+def _min_available(binding: Binding, least: int) -> Violations:
+    if binding.components:
+        yield Violation(field="", rule="cannot be used with components: they go in whole sets")
+    elif not binding.placement.partial:
+        yield Violation(field="", rule="needs placement.partial: else all are placed, or none")
+    elif binding.placement.replica_scheduling.type is SchedulingType.DUPLICATED:
+        yield Violation(field="", rule="needs replicaSchedulingType Divided")
+    elif not 1 <= least <= binding.replicas:
+        rule = f"must be from 1 to replicas, which is {binding.replicas}, not {least}"
+        yield Violation(field="", rule=rule)
 
 
 def _once(value: Item, rules: Callable[[Item], Violations]) -> Sequence[Violation]:

@@ -116,6 +116,27 @@ async def test_files_are_placed_together_or_not_at_all(
         )
 
 
+async def test_how_much_of_a_partial_placement_was_asked_for_is_explained(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    spec: Any = BINDING["spec"]
+    partial = {"placement": spec["placement"] | {"partial": True}}
+    path = tmp_path / "partial.yaml"
+    asked = BINDING | {"spec": spec | partial | {"replicas": 9, "minAvailable": 8}}
+    path.write_text(yaml.safe_dump(asked), encoding="utf-8")
+    async with running.connected("m1", report=report(nodes=2)):
+        placed = await answered(running, "schedule", "-f", str(path), "--node-timeout", "0")
+        assert placed[0]["decision"]["outcome"] == "PARTIAL"
+        facts = (await answered(running, "explain", "shop/web"))["trace"]["facts"]
+        assert {"name": "minAvailable", "value": "8"} in facts
+        path.write_text(
+            yaml.safe_dump(asked | {"spec": asked["spec"] | {"minAvailable": 10}}), encoding="utf-8"
+        )
+        refused = await run(running, "schedule", "-f", str(path))
+        assert refused.exit_code == 1
+        assert "minAvailable: must be from 1 to replicas, which is 9" in refused.output
+
+
 @pytest.mark.parametrize("other", [("--preview",), ("--commit", "x")])
 def test_previews_are_of_one_binding_each(other: tuple[str, ...], file: str) -> None:
     files = () if "--commit" in other else ("-f", file)

@@ -257,3 +257,16 @@ def test_what_is_scarce_is_said_of_what_was_reported() -> None:
     first, second = answer_case({**case, "options": options})["decisions"]
     assert first["reason"].endswith(" wanted; short of cpu in 1 cluster")
     assert second["reason"].endswith(": m1 4 of 99, m2 8 of 99; short of cpu in 1 cluster")
+
+
+def test_a_partial_placement_of_too_few_is_none() -> None:
+    """And leaves its room to the next one."""
+    in_parts = {"placement": {"partial": True}}
+    wanted = [
+        binding("many", 9, minAvailable=5, **in_parts),
+        binding("some", 9, minAvailable=4, **in_parts),
+    ]
+    assert decisions([cluster("m1"), cluster("m2")], *wanted) == [
+        ("UNSCHEDULABLE", {}),
+        ("PARTIAL", {"m1": 2, "m2": 2}),
+    ]

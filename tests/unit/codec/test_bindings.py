@@ -63,6 +63,8 @@ def test_no_placement_is_refused_and_an_empty_one_means_every_cluster() -> None:
         ({"certificate": "golden"}, "spec.certificate", "planned, careful or strict"),
         ({"leaseSeconds": 0}, "spec.leaseSeconds", "from 1"),
         ({"leaseSeconds": 315_360_001}, "spec.leaseSeconds", "to 315360000"),
+        ({"minAvailable": 0}, "spec.minAvailable", "from 1 to 2147483647, not 0"),
+        ({"minAvailable": 2**31}, "spec.minAvailable", "not 2147483648"),
         ({"preemptionPolicy": "Always"}, "spec.preemptionPolicy", "PreemptLowerPriority"),
         ({"schedulePriority": {"priority": 2**31}}, "spec.schedulePriority.priority", "2147483647"),
         (placed(tieBreak="coin"), "spec.placement.tieBreak", "hash or karmada"),
@@ -262,7 +264,7 @@ FULL = {
     "rescheduleTriggeredAt": SECOND,
     "gracefulEvictionTasks": [{"fromCluster": "m4", "replicas": 2}],
     "suspension": {"scheduling": True}, "certificate": "strict", "leaseSeconds": 60,
-    "preemptionPolicy": "PreemptLowerPriority",
+    "preemptionPolicy": "PreemptLowerPriority", "minAvailable": 2,
 }  # fmt: skip
 
 

@@ -122,6 +122,34 @@ def test_scheduled() -> None:
     assert decision.reason == ""
 
 
+def test_a_partial_placement_has_at_least_what_is_asked_for_over_all_clusters() -> None:
+    wanted = replace(web(9, partial=True), min_available=6)
+    enough = decide(wanted, {"a": 3, "b": 2, "c": 1})
+    assert (enough.outcome, shares(enough), enough.remainder) == (
+        Outcome.PARTIAL,
+        {"a": 3, "b": 2, "c": 1},
+        3,
+    )
+    few = decide(wanted, {"a": 3, "b": 2})
+    assert (few.outcome, few.clusters, few.remainder) == (Outcome.UNSCHEDULABLE, (), 9)
+    assert "5 replicas are available, 9 wanted, and at least 6 together" in few.reason
+    # What runs counts, and stays where it is.
+    grown = decide(
+        replace(wanted, clusters=web(9, prior={"a": 5}).clusters), {"a": 0, "b": 1, "c": 0}
+    )
+    assert (grown.outcome, shares(grown)) == (Outcome.PARTIAL, {"a": 5, "b": 1})
+    assert [each.trace.min_available for each in (enough, few)] == [6, 6]
+    assert decide(web(9, partial=True), {"a": 1}).outcome is Outcome.PARTIAL
+
+
+def test_of_several_groups_the_first_that_has_enough_is_taken() -> None:
+    groups = tuple(
+        AffinityGroup(name=name, affinity=ClusterAffinity(cluster_names=(name,))) for name in "abc"
+    )
+    wanted = replace(web(9, partial=True, affinity_groups=groups), min_available=4)
+    assert shares(decide(wanted, {"a": 3, "b": 5, "c": 4})) == {"b": 5}
+
+
 def test_what_has_no_effect_is_told() -> None:
     assert decide(web(1), {"a": 1}).trace.warnings == ()
     wanted = replace(web(1), priority=5, preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY)

@@ -34,6 +34,7 @@ from federation.scheduler.validation import violations_of
 
 DIVIDED = SchedulingType.DIVIDED
 ANY = ClusterAffinity()
+IN_PARTS = Placement(partial=True, replica_scheduling=ReplicaScheduling(type=DIVIDED))
 NOT_A_NUMBER = Requirement(key="cores", operator=Operator.GT, values=("many",))
 
 
@@ -150,6 +151,21 @@ CASES = {
         name="web", eviction_tasks=(EvictionTask(from_cluster="c", replicas=-1),)
     ),
     "spec.leaseSeconds: must be at least 1": Binding(name="web", lease_seconds=0),
+    "spec.minAvailable: needs placement.partial: else all are placed, or none": Binding(
+        name="web", replicas=3, min_available=2
+    ),
+    "spec.minAvailable: needs replicaSchedulingType Divided": Binding(
+        name="web", replicas=3, min_available=2, placement=Placement(partial=True)
+    ),
+    "spec.minAvailable: must be from 1 to replicas, which is 3, not 4": Binding(
+        name="web", replicas=3, min_available=4, placement=IN_PARTS
+    ),
+    "spec.minAvailable: cannot be used with components: they go in whole sets": Binding(
+        name="web",
+        components=(Component(name="leader", replicas=1),),
+        min_available=1,
+        placement=IN_PARTS,
+    ),
 }
 
 
