@@ -49,26 +49,34 @@ def replicas(kind: Sequence[Outstanding]) -> int:
 def fits_after_others(
     pools: Pools, own: Sequence[Outstanding], others: Sequence[Sequence[Outstanding]]
 ) -> bool:
-    demanded = demanded_by(own[0].requirements)
     rivals = [each for each in others if may_meet(pools, own[0], each[0])]
-    nodes = nodes_that_suit(pools, own[0], demanded)
-    spare = sum(count * fits for count, fits, _ in nodes) - replicas(own)
-    if spare < 0:
-        return False
+    spare = room_for(pools, own[0]) - replicas(own)
+    by_replica, by_amount = losses(pools, own[0], [each for kind in rivals for each in kind])
+    return spare >= 0 and min(by_replica, by_amount) <= spare
+
+
+def room_for(pools: Pools, own: Outstanding) -> int:
+    """How many replicas the minimums of cells hold."""
+    return sum(count * fits for count, fits, _ in nodes_that_suit(pools, own))
+
+
+def losses(pools: Pools, own: Outstanding, rivals: Sequence[Outstanding]) -> tuple[int, int]:
+    """How many of those the rivals can take at most: replica by replica, and by their amounts."""
+    demanded, nodes = demanded_by(own.requirements), nodes_that_suit(pools, own)
     by_replica = 0
     for rival in rivals:
-        taken = demanded_by(rival[0].requirements)
+        taken = demanded_by(rival.requirements)
         worth = max(-(-taken.get(name, 0) // amount) for name, amount in demanded.items())
-        by_replica += worth * replicas(rival)
+        by_replica += worth * rival.in_cells
     by_amount = 0
     for name, amount in demanded.items():
         budget = sum(
-            replicas(rival) * demanded_by(rival[0].requirements).get(name, 0) for rival in rivals
+            rival.in_cells * demanded_by(rival.requirements).get(name, 0) for rival in rivals
         )
         by_amount += bought(
             [(count, fits, free[name]) for count, fits, free in nodes], amount, budget
         )
-    return min(by_replica, by_amount) <= spare
+    return by_replica, by_amount
 
 
 def may_meet(pools: Pools, own: Outstanding, rival: Outstanding) -> bool:
@@ -80,11 +88,9 @@ def may_meet(pools: Pools, own: Outstanding, rival: Outstanding) -> bool:
     )
 
 
-def nodes_that_suit(
-    pools: Pools, own: Outstanding, demanded: dict[str, int]
-) -> list[tuple[int, int, dict[str, int]]]:
+def nodes_that_suit(pools: Pools, own: Outstanding) -> list[tuple[int, int, dict[str, int]]]:
     """Of each cell that holds any: its nodes, how many each holds, and what is free on them."""
-    found = []
+    demanded, found = demanded_by(own.requirements), []
     for k in range(len(pools.cells)):
         pool = pools.pools[int(pools.cells.pool_k[k])]
         if pool_match(pool, pools.label_keys, own.requirements.node_claim) is Match.YES:

@@ -6,12 +6,13 @@ Pure. Must not estimate anything; ``federation.capacity.pool_estimates`` does.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.pools.values import Cells, NodePool, Pools
@@ -36,26 +37,19 @@ class CellBlock:
     """Some neighbouring clusters of a fleet, axis c, and all their cells in one table.
 
     ``start`` is the position of the first cluster in the fleet. The cells of cluster c begin at
-    ``first_c``; every cluster has at least one, if need be of no nodes. ``cells.pool_k`` are
-    positions in ``pools``, where clusters share what is equal. ``reported_c`` is false where a
-    cluster has no pools.
+    ``first_c``, and ``cluster_k`` says whose each is; every cluster has at least one, if need be of
+    no nodes. ``cells.pool_k`` are positions in ``pools``, where clusters share what is equal;
+    ``known_verdicts`` are on those, by the key of a claim. ``reported_c`` is false where a cluster
+    has no pools.
     """
 
     start: int
     reported_c: BoolArray
     first_c: IntArray
+    cluster_k: IntArray
     pools: tuple[CarriedPool, ...]
     cells: Cells
-
-    @property
-    def untainted(self) -> bool:
-        """Whether pods without a claim may run on all of its nodes."""
-        return not any(each.pool.taints for each in self.pools)
-
-    @property
-    def cells_c(self) -> IntArray:
-        """How many cells each cluster has."""
-        return np.diff(self.first_c, append=len(self.cells))
+    known_verdicts: dict[Hashable, npt.NDArray[np.int8] | None] = field(default_factory=dict)
 
     @property
     def here(self) -> slice:
@@ -158,6 +152,7 @@ def _block(pools: Sequence[Pools | None], start: int, stop: int) -> CellBlock:
         start=start,
         reported_c=np.array([each is not None for each in clusters]),
         first_c=stop_c - sizes,
+        cluster_k=np.arange(len(sizes)).repeat(sizes),
         pools=tuple(carried),
         cells=table.sealed(),
     )

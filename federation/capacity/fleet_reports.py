@@ -47,7 +47,8 @@ class FleetCapacity:
     one. ``model_c`` is a position in ``models`` or UNMODELLED, and ``ungraded`` says why.
     ``count_cg`` holds nodes by grade, as floats because only those multiply fast: counts stop at
     MAX_REPLICAS, and any sum that is not exact is far beyond it. ``unpooled_c``: where nodes are
-    in no pool, as cordoned and unready ones are.
+    in no pool, as cordoned and unready ones are. ``as_of_c`` is when each picture was true, Unix
+    seconds, endless where there is none; ``sequence_c`` is of the report, 0 where there is none.
     """
 
     states: tuple[ClusterState, ...]
@@ -61,6 +62,8 @@ class FleetCapacity:
     count_cg: npt.NDArray[np.float64]
     ungraded: Mapping[int, str]
     unpooled_c: BoolArray
+    as_of_c: npt.NDArray[np.float64]
+    sequence_c: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, states: Iterable[ClusterState], *, modeling_enabled: bool = True) -> FleetCapacity:
@@ -90,6 +93,8 @@ class FleetCapacity:
             count_cg=np.zeros((len(states), width), dtype=np.float64),
             ungraded={},
             unpooled_c=np.zeros(len(states), dtype=np.bool_),
+            as_of_c=np.full(len(states), np.inf),
+            sequence_c=np.zeros(len(states), dtype=np.int64),
         )
         return _filled(capacity, range(len(states)), by_identity)
 
@@ -115,6 +120,8 @@ class FleetCapacity:
             count_cg=moves.array(self.count_cg, 0.0),
             ungraded=self._ungraded_after(moves),
             unpooled_c=moves.array(self.unpooled_c, newcomers=False),
+            as_of_c=moves.array(self.as_of_c, np.inf),
+            sequence_c=moves.array(self.sequence_c, 0),
         )
         by_identity = {
             id(state.cluster.model): self.model_positions[state.cluster.model]
@@ -135,6 +142,11 @@ class FleetCapacity:
         if reaches_nodes_out_of_use(claim):
             return self.unpooled_c
         return np.zeros(len(self), dtype=np.bool_)
+
+    def age_seconds_c(self, now: float) -> npt.NDArray[np.float64]:
+        """How old each cluster's picture is, 0 where there is none; clocks may disagree."""
+        ages_c: npt.NDArray[np.float64] = np.maximum(now - self.as_of_c, 0.0)
+        return ages_c
 
     @property
     def free_pods_c(self) -> npt.NDArray[np.int64]:
@@ -171,6 +183,8 @@ def _filled(
         capacity.count_cg[position] = 0
         capacity.model_c[position] = UNMODELLED
         capacity.unpooled_c[position] = _has_unpooled_nodes(state.report)
+        capacity.as_of_c[position] = np.inf if state.as_of is None else state.as_of
+        capacity.sequence_c[position] = state.report.sequence if state.report else 0
         ungraded.pop(position, None)
         if state.report is None:
             continue
@@ -192,6 +206,8 @@ def _filled(
         capacity.model_c,
         capacity.count_cg,
         capacity.unpooled_c,
+        capacity.as_of_c,
+        capacity.sequence_c,
     ):
         array.flags.writeable = False
     return replace(capacity, ungraded=ungraded)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from federation.model.estimate import MAX_REPLICAS, Bound, LevelAnswer, Source
 from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.matching import Match, keys_not_carried, pool_match
 from federation.model.workload import NodeClaim, ReplicaRequirements
+
+# Claims that a block's verdicts on its pools are kept of.
+_MOST_VERDICTS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,13 +98,24 @@ def block_bounds(block: CellBlock, requirements: ReplicaRequirements) -> PoolBou
 
 def block_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
     """The verdict on every cell; None where all suit, which nearly every question finds."""
-    if claim is None and block.untainted:
-        return None
+    verdict_p = pool_verdicts(block, claim)
+    return None if verdict_p is None else verdict_p[block.cells.pool_k]
+
+
+def pool_verdicts(block: CellBlock, claim: NodeClaim | None) -> npt.NDArray[np.int8] | None:
+    """The verdict on every pool, kept with the block; None where all suit."""
+    key, known = claim and claim.key, block.known_verdicts
+    try:
+        return known[key]
+    except KeyError:
+        pass
     verdicts = [pool_match(each.pool, each.label_keys, claim) for each in block.pools]
-    if all(verdict is Match.YES for verdict in verdicts):
-        return None
-    verdict_k: npt.NDArray[np.int8] = np.array(verdicts, dtype=np.int8)[block.cells.pool_k]
-    return verdict_k
+    is_yes = all(verdict is Match.YES for verdict in verdicts)
+    verdict_p = None if is_yes else np.array(verdicts, dtype=np.int8)
+    if len(known) >= _MOST_VERDICTS:
+        known.clear()
+    known[key] = verdict_p
+    return verdict_p
 
 
 def _totals(

@@ -16,6 +16,8 @@ from federation.model.arrays import BoolArray, IntArray
 
 # Sums of prices stay below this, else anything taken counts as all: int64 holds twice as much.
 _SAFE: Final = 2.0**62
+# Of an int64, but for its sign.
+_BITS: Final = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,26 +44,32 @@ class PriceLists:
         ``fits_k``; only of the clusters that are sold.
         """
         size, cells = len(block), block.cells
-        is_sold_k = (fits_k > 0) & (cells.count_k > 0) & sold_c.repeat(block.cells_c)
-        (j,) = np.nonzero(is_sold_k)
-        cluster_j = np.arange(size).repeat(block.cells_c)[j]
-        fit_j, count_j = fits_k[j], cells.count_k[j]
-        prices: list[IntArray] = []
-        lists: list[IntArray] = []
-        for row, (name, amount) in enumerate(demanded.items()):
-            # What nobody has is not among the resources.
-            free_j = cells.min_rk[cells.resources.index(name), j] if len(j) else fit_j
-            prices += _prices(free_j, fit_j, amount)
-            lists += [cluster_j + row * size] * 2
-        price_s, list_s = np.concatenate(prices), np.concatenate(lists)
-        count_s = np.tile(np.concatenate([count_j, count_j * (fit_j - 1)]), len(demanded))
-        # Twice as fast as a lexsort: small integers are sorted by their digits.
-        order = np.argsort(price_s)
-        order = order[np.argsort(list_s[order].astype(np.int16), kind="stable")]
-        price_s, count_s = price_s[order], count_s[order]
+        room_k = fits_k * cells.count_k
+        (j,) = np.nonzero(room_k * sold_c[block.cluster_k])
+        cluster_j, room_j = block.cluster_k[j], room_k[j]
+        # What nobody has is not among the resources.
+        rows = [cells.resources.index(name) for name in demanded] if len(j) else []
+        amount_r1 = np.array([[each] for each in demanded.values()], dtype=np.int64)[: len(rows)]
+        price_rj, is_dear_rj = _prices(cells.min_rk[rows][:, j], fits_k[j], amount_r1)
+        count_rj = np.where(is_dear_rj, room_j, cells.count_k[j])
+        # After the cells of each cluster comes what a whole request buys, in all of them.
+        first_p = np.flatnonzero(np.diff(cluster_j, prepend=-1))
+        length_p = np.diff(first_p, append=len(j)) + 1
+        last_p = np.cumsum(length_p) - 1
+        cell_n = np.ones(len(j) + len(last_p), dtype=np.bool_)
+        cell_n[last_p] = False
+        price_rn, count_rn = np.empty((2, len(rows), len(cell_n)), dtype=np.int64)
+        price_rn[:, cell_n], price_rn[:, last_p] = price_rj, amount_r1
+        count_rn[:, cell_n] = count_rj
+        if len(j):
+            count_rn[:, last_p] = np.add.reduceat(room_j - count_rj, first_p, axis=1)
+        order = _order(np.tile(length_p, len(rows)), price_rn.ravel())
+        price_s, count_s = price_rn.ravel()[order], count_rn.ravel()[order]
+        length_c = np.zeros(size, dtype=np.int64)
+        length_c[cluster_j[first_p]] = length_p
         return cls(
             size=size,
-            first_q=_sums(np.bincount(list_s, minlength=size * len(demanded))),
+            first_q=_sums(np.tile(length_c, len(demanded))),
             price_s=np.append(price_s, 1),
             spent_s=_sums(price_s * count_s),
             had_s=_sums(count_s),
@@ -89,17 +97,35 @@ class PriceLists:
         return bought_c
 
 
-def _prices(free_j: IntArray, fit_j: IntArray, amount: int) -> tuple[IntArray, IntArray]:
+def _prices(free_rj: IntArray, fit_j: IntArray, amount_r1: IntArray) -> tuple[IntArray, BoolArray]:
     """How much of a resource is to be taken of nodes that hold ``fit_j`` replicas, at least one,
-    before they hold one less: for the first, and for each of the others.
+    before they hold one less; and whether that is so of all their replicas.
 
     The first costs one more than what a node has beyond them, each further one a whole request.
     Where the first is dearer than the others, none is had without it: all cost the mean.
     """
-    first_j = free_j - fit_j * amount + 1
-    mean_j = (free_j - amount + 1) // fit_j
-    is_dear_j = first_j > amount
-    return np.where(is_dear_j, mean_j, first_j), np.where(is_dear_j, mean_j, amount)
+    first_rj = free_rj - fit_j * amount_r1 + 1
+    is_dear_rj = first_rj > amount_r1
+    # Unsigned division is faster: it need not round towards minus infinity.
+    mean_rj = (free_rj - amount_r1 + 1).view(np.uint64) // fit_j.view(np.uint64)
+    return np.where(is_dear_rj, mean_rj.view(np.int64), first_rj), is_dear_rj
+
+
+def _order(length_q: IntArray, price_n: IntArray) -> IntArray:
+    """Where the prices of lists of those lengths, one list after the other, come from once each
+    list is sorted.
+    """
+    list_n = np.arange(len(length_q)).repeat(length_q)
+    first_n = (np.cumsum(length_q) - length_q).repeat(length_q)
+    price_bits = int(price_n.max(initial=0)).bit_length()
+    place_bits = int(length_q.max(initial=0)).bit_length()
+    if len(length_q).bit_length() + price_bits + place_bits > _BITS:
+        return np.lexsort((price_n, list_n))
+    # Three times as fast: whole numbers are sorted without being looked up.
+    key_n = ((list_n << price_bits | price_n) << place_bits) + np.arange(len(price_n)) - first_n
+    key_n.sort()
+    order_n: IntArray = (key_n & ((1 << place_bits) - 1)) + first_n
+    return order_n
 
 
 def _sums(values: IntArray) -> IntArray:

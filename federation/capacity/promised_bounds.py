@@ -8,27 +8,30 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from federation.capacity.fleet_cells import CellBlock, FleetCells
-from federation.capacity.pool_estimates import PoolBounds, block_verdicts
+from federation.capacity.pool_estimates import PoolBounds, block_verdicts, pool_verdicts
 from federation.capacity.prices import PriceLists
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import fit_k, per_replica
-from federation.model.pools.matching import Match, pool_match
+from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding
 from federation.model.resources import PODS
 from federation.model.shapes import Shape, request_shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
-# Sums of amounts stay below this, else they are not reckoned with: int64 holds twice as much.
-_SAFE: Final = 2.0**62
 # Kinds that nothing is promised of any more are kept until there are so many.
 _MOST_UNUSED: Final = 256
+# More than all that cells hold costs: see PriceLists.
+_ENDLESS: Final = 2**62
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,36 @@ class PromisedColumns:
         )
 
     @cached_property
+    def claims(self) -> tuple[NodeClaim | None, ...]:
+        """The distinct claims of all kinds."""
+        return tuple({each.claim and each.claim.key: each.claim for each in self.kinds}.values())
+
+    @cached_property
+    def claim_g(self) -> IntArray:
+        """The place of each kind's claim among them."""
+        places = {claim and claim.key: place for place, claim in enumerate(self.claims)}
+        return np.array([places[each.claim and each.claim.key] for each in self.kinds], np.int64)
+
+    @cached_property
+    def _first_p(self) -> IntArray:
+        """Where the rows of each cluster begin that has any: they stand together."""
+        return np.flatnonzero(np.diff(self.position_i, prepend=-1))
+
+    def sums(self, size: int, value_i: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+        """The sums of what rows are worth, by cluster of so many."""
+        sum_c = np.zeros(size, dtype=value_i.dtype)
+        first_p = self._first_p
+        sum_c[self.position_i[first_p]] = np.add.reduceat(value_i, first_p)
+        return sum_c
+
+    def to_pack_c(self, size: int, kind: Kind) -> IntArray:
+        """What is to be packed of one kind, by cluster of so many."""
+        place = self._places.get(kind.key)
+        if place is None:
+            return np.zeros(size, dtype=np.int64)
+        return self.sums(size, self.to_pack_i * (self.kind_i == place))
+
+    @cached_property
     def amounts(self) -> Mapping[str, IntArray]:
         """What one replica of each kind takes, by resource."""
         names = dict.fromkeys(name for each in self.kinds for name, _ in each.shape)
@@ -159,17 +192,20 @@ def bounds_beside(
     """
     if not len(promised.position_i):
         return bounds
-    demanded = per_replica(requirements.request)
-    rival_i = _rivals(cells, requirements.node_claim, promised)
-    lost_c = _lost_by_replica(len(cells), demanded, promised, rival_i)
+    claim, demanded = requirements.node_claim, per_replica(requirements.request)
+    replicas_i = promised.replicas_i
+    rival_i = _rivals(cells, claim, promised)
+    if rival_i is not None:
+        replicas_i = replicas_i * rival_i
+    lost_c = _lost_by_replica(len(cells), demanded, promised, replicas_i)
+    taken_rc = _taken(len(cells), demanded, promised, replicas_i)
     lower_c = np.maximum(bounds.lower_c - lost_c, 0)
     for block in cells.blocks:
         if lost_c[block.here].any():
-            left_c = _left_by_amount(block, demanded, requirements.node_claim, promised, rival_i)
-            lower_c[block.here] = np.maximum(lower_c[block.here], left_c)
-    like_i = _like(requirements, promised)
-    like_c = np.zeros(len(cells), dtype=np.int64)
-    np.add.at(like_c, promised.position_i[like_i], promised.to_pack_i[like_i])
+            known_c = lower_c[block.here]
+            left_c = _left_by_amount(block, demanded, claim, taken_rc[:, block.here], known_c)
+            lower_c[block.here] = np.maximum(known_c, left_c)
+    like_c = promised.to_pack_c(len(cells), Kind.of(requirements))
     # What is more than can be told stays more.
     less_c = np.where(bounds.upper_c < MAX_REPLICAS, bounds.upper_c - like_c, bounds.upper_c)
     beside_c = np.zeros(len(cells), dtype=np.bool_)
@@ -182,95 +218,83 @@ def bounds_beside(
     )
 
 
-def _rivals(cells: FleetCells, claim: NodeClaim | None, promised: PromisedColumns) -> BoolArray:
-    """Which of what is promised might land on a node that surely suits the claim."""
-    claims = [each.claim for each in promised.kinds]
-    if claim is None and not any(claims):
-        return np.ones(len(promised.position_i), dtype=np.bool_)
-    known: dict[tuple[int, int], bool] = {}
-    rival_i = np.ones(len(promised.position_i), dtype=np.bool_)
-    pairs = zip(promised.position_i.tolist(), promised.kind_i.tolist(), strict=True)
-    for i, pair in enumerate(pairs):
-        position, kind = pair
-        if pair not in known:
-            known[pair] = _may_meet(cells, position, claim, claims[kind])
-        rival_i[i] = known[pair]
-    return rival_i
+def _rivals(
+    cells: FleetCells, claim: NodeClaim | None, promised: PromisedColumns
+) -> BoolArray | None:
+    """Which of what is promised might land on a node that surely suits the claim; None: all."""
+    met_ch = np.ones((len(cells), len(promised.claims)), dtype=np.bool_)
+    for block in cells.blocks:
+        met_ch[block.here] = _met(block, claim, promised.claims)
+    if met_ch.all():
+        return None
+    return met_ch[promised.position_i, promised.claim_g[promised.kind_i]]
 
 
-def _may_meet(
-    cells: FleetCells, position: int, claim: NodeClaim | None, other: NodeClaim | None
-) -> bool:
-    pools = cells.pools[position]
-    return pools is not None and any(
-        pool_match(pool, pools.label_keys, claim) is Match.YES
-        and pool_match(pool, pools.label_keys, other) is not Match.NO
-        for pool in pools.pools
-    )
-
-
-def _like(requirements: ReplicaRequirements, promised: PromisedColumns) -> BoolArray:
-    """Which of what is promised stands in for replicas of these requirements."""
-    shape = sorted(per_replica(requirements.request).items())
-    like_g = [
-        sorted({**dict(each.shape), PODS: 1}.items()) == shape
-        and each.claim == requirements.node_claim
-        for each in promised.kinds
+def _met(
+    block: CellBlock, claim: NodeClaim | None, others: Sequence[NodeClaim | None]
+) -> BoolArray | bool:
+    """Whether each cluster of a block has a pool that surely suits the claim, and may suit each of
+    the others.
+    """
+    own_p = pool_verdicts(block, claim)
+    verdict_hp = [pool_verdicts(block, other) for other in others]
+    if own_p is None and all(verdict_p is None for verdict_p in verdict_hp):
+        return True
+    has_cp = np.zeros((len(block), len(block.pools)), dtype=np.float32)
+    has_cp[block.cluster_k, block.cells.pool_k] = 1.0
+    if own_p is not None:
+        has_cp *= own_p == Match.YES
+    may_hp = [
+        np.ones(len(block.pools), dtype=np.bool_) if each_p is None else each_p != Match.NO
+        for each_p in verdict_hp
     ]
-    return np.array(like_g, dtype=np.bool_)[promised.kind_i]
+    return (has_cp @ np.array(may_hp, dtype=np.float32).T) > 0
 
 
 def _lost_by_replica(
-    size: int, demanded: Mapping[str, int], promised: PromisedColumns, rival_i: BoolArray
+    size: int, demanded: Mapping[str, int], promised: PromisedColumns, replicas_i: IntArray
 ) -> IntArray:
     """Replica by replica, by cluster; at most MAX_REPLICAS for each of what is promised."""
     worth_g = np.ones(len(promised.kinds), dtype=np.int64)
     for name, amount in demanded.items():
         taken_g = promised.taken_g(name)
         np.maximum(worth_g, taken_g // amount + (taken_g % amount > 0), out=worth_g)
-    worth_i = np.minimum(worth_g, MAX_REPLICAS)[promised.kind_i]
-    lost_c = np.zeros(size, dtype=np.int64)
-    lost_i = np.minimum(worth_i * promised.replicas_i, MAX_REPLICAS)
-    np.add.at(lost_c, promised.position_i[rival_i], lost_i[rival_i])
-    return lost_c
+    lost_i = np.minimum(worth_g, MAX_REPLICAS)[promised.kind_i] * replicas_i
+    return promised.sums(size, np.minimum(lost_i, MAX_REPLICAS))
+
+
+def _taken(
+    size: int, demanded: Mapping[str, int], promised: PromisedColumns, replicas_i: IntArray
+) -> IntArray:
+    """What so many replicas take of each resource in all, by cluster; at most _ENDLESS."""
+    taken_rc = np.zeros((len(demanded), size), dtype=np.int64)
+    for row, name in enumerate(demanded):
+        taken_g = promised.taken_g(name)
+        taken_i = taken_g[promised.kind_i]
+        taken_rc[row] = promised.sums(size, taken_i * replicas_i)
+        if float(taken_g.max()) * float(replicas_i.sum()) >= _ENDLESS:
+            about_c = promised.sums(size, taken_i.astype(np.float64) * replicas_i)
+            taken_rc[row, about_c >= _ENDLESS] = _ENDLESS
+    return taken_rc
 
 
 def _left_by_amount(
     block: CellBlock,
     demanded: Mapping[str, int],
     claim: NodeClaim | None,
-    promised: PromisedColumns,
-    rival_i: BoolArray,
+    taken_rc: IntArray,
+    known_c: IntArray,
 ) -> IntArray:
-    """What the minimums hold less what the amounts that are promised can buy of it, 0 or more."""
+    """What the minimums hold less what the amounts that are promised can buy of it, where that
+    might be more than is ``known_c``.
+    """
     verdict_k = block_verdicts(block, claim)
     fits_k = fit_k(block.cells, demanded)
     if verdict_k is not None:
         fits_k *= verdict_k == Match.YES
-    room_k = fits_k * block.cells.count_k
-    left_c: IntArray = np.add.reduceat(room_k, block.first_c)
-    if not left_c.any():
-        return left_c
-    taken = {name: _taken(block, promised.taken_g(name), promised, rival_i) for name in demanded}
-    taken_rc = [taken_c for taken_c in taken.values() if taken_c is not None]
-    if len(taken_rc) < len(taken):
-        return np.zeros(len(block), dtype=np.int64)
-    budget_rc = np.array(taken_rc)
-    is_taken_c: BoolArray = np.logical_or.reduce(budget_rc > 0, axis=0)
-    prices = PriceLists.of(block, demanded, fits_k, is_taken_c)
-    left_c -= prices.bought(budget_rc, np.arange(len(block)))
+    left_c: IntArray = np.add.reduceat(fits_k * block.cells.count_k, block.first_c)
+    is_open_c = (left_c > known_c) & taken_rc.any(axis=0)
+    if is_open_c.any():
+        prices = PriceLists.of(block, demanded, fits_k, is_open_c)
+        left_c -= prices.bought(taken_rc, np.arange(len(block)))
     return np.clip(left_c, 0, MAX_REPLICAS)
-
-
-def _taken(
-    block: CellBlock, taken_g: IntArray, promised: PromisedColumns, rival_i: BoolArray
-) -> IntArray | None:
-    """What is promised of a resource in all, by cluster of the block; None beyond int64."""
-    inside_i = rival_i & (promised.position_i >= block.start)
-    inside_i &= promised.position_i < block.start + len(block)
-    amount_i, replicas_i = taken_g[promised.kind_i[inside_i]], promised.replicas_i[inside_i]
-    if float((amount_i.astype(np.float64) * replicas_i).sum()) >= _SAFE:
-        return None
-    taken_c = np.zeros(len(block), dtype=np.int64)
-    np.add.at(taken_c, promised.position_i[inside_i] - block.start, amount_i * replicas_i)
-    return taken_c

@@ -19,6 +19,7 @@ from federation.model.estimate import Bound
 from federation.model.pools.values import Cells, NodePool, Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import NodeClaim, ReplicaRequirements
+from tests import slow_strict
 
 RESOURCES = ("cpu", "memory", "pods")
 POOLS = (NodePool(labels={"zone": "a"}), NodePool(labels={"zone": "b"}))
@@ -171,6 +172,39 @@ def test_replicas_of_the_same_kind_take_one_place_each(
     beside = bounds_beside(cells, before, asked, columns)
     assert beside.lower_c[0] >= max(0, before.lower_c[0] - replicas)
     assert beside.upper_c[0] == max(beside.lower_c[0], before.upper_c[0] - replicas)
+
+
+@settings(deadline=None)
+@example(
+    # Prices of so many bits that they are sorted in another way.
+    drawn=[(0, [(2**60 + 5, 9, 9)]), (0, [(2**59 + 7, 9, 9)])],
+    before=[],
+    promised=[
+        Outstanding(
+            binding="x", requirements=ReplicaRequirements(request={"cpu": 2**57}), in_cells=3
+        )
+    ],
+    asked=ReplicaRequirements(request={"cpu": 2**58}),
+)
+@given(drawn=drawn_cells, before=outstandings, promised=outstandings, asked=shapes)
+def test_the_lower_bound_loses_no_more_than_the_obvious_loops_say(
+    drawn: DrawnCells,
+    before: list[Outstanding],
+    promised: list[Outstanding],
+    asked: ReplicaRequirements,
+) -> None:
+    """Also where what was promised before in another cluster is known still, or is not any more."""
+    others, pools = pools_of([(1, [(9, 9, 9)])]), pools_of(drawn)
+    cells = FleetCells.of([others, pools])
+    columns = PromisedColumns.of({0: before, 1: before}).after({0: before, 1: promised})
+    whole = pool_bounds(cells, asked)
+    beside = bounds_beside(cells, whole, asked, columns)
+    own = Outstanding(binding="own", requirements=asked, in_cells=0)
+    for position, (there, rivals) in enumerate(((others, before), (pools, promised))):
+        met = [each for each in rivals if slow_strict.may_meet(there, own, each)]
+        by_replica, by_amount = slow_strict.losses(there, own, met)
+        least = max(0, slow_strict.room_for(there, own) - by_amount)
+        assert beside.lower_c[position] == max(whole.lower_c[position] - by_replica, least)
 
 
 def test_many_small_promises_cost_what_their_amounts_buy() -> None:

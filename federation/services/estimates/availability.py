@@ -15,7 +15,7 @@ from federation.model.workload import Component, ReplicaRequirements
 from federation.services.estimates.exact import ask_agents
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.registry import FleetOwner
-from federation.services.fleet.snapshot import FleetSnapshot, age_seconds, sequences
+from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.ports import AgentEstimates, Clock
 from federation.services.threads import ESTIMATING
 from federation.services.values import EstimateAnswer, ExactQuestion
@@ -154,18 +154,19 @@ def _answered(
     now: float,
 ) -> EstimateAnswer:
     """The estimates of a whole fleet, of the clusters that were asked about."""
-    names, states = snapshot.names, snapshot.states
+    names, capacity = snapshot.names, snapshot.capacity
+    age_seconds_c, sequence_c = capacity.age_seconds_c(now), capacity.sequence_c
     if clusters:
         chosen = _positions(snapshot, clusters)
-        names, states = tuple(clusters), tuple(states[position] for position in chosen)
-        estimates = tuple(_taken(each, chosen) for each in estimates)
+        names, estimates = tuple(clusters), tuple(_taken(each, chosen) for each in estimates)
+        age_seconds_c, sequence_c = age_seconds_c[chosen], sequence_c[chosen]
     return EstimateAnswer(
         fleet_generation=snapshot.generation,
         names=names,
         estimates=estimates,
         choosing=tuple(choosing),
-        age_seconds_c=age_seconds(states, now),
-        sequence_c=sequences(states),
+        age_seconds_c=age_seconds_c,
+        sequence_c=sequence_c,
     )
 
 

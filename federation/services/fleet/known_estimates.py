@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -43,8 +44,9 @@ class _Bounds:
 class _Answers:
     """Whole answers for one state of the fleet."""
 
+    capacity: FleetCapacity
     cells: FleetCells
-    deductions: Deductions
+    outstanding: PromisedByPosition
     promised: PromisedColumns
     by_question: dict[Hashable, Estimates] = field(default_factory=dict)
 
@@ -60,6 +62,8 @@ class KnownEstimates:
         self._bounds: dict[Hashable, _Bounds] = {}
         self._deductions: Deductions | None = None
         self._answers: _Answers | None = None
+        # What all need of a state is worked out once, whoever comes first.
+        self._working_out = Lock()
 
     def estimates(
         self,
@@ -103,42 +107,62 @@ class KnownEstimates:
         return [found[each] for each in questions]
 
     def deductions(self, capacity: FleetCapacity, outstanding: PromisedByPosition) -> Deductions:
-        """What is outstanding, to be deducted from that capacity."""
-        known = self._deductions
-        if known is None:
-            known = Deductions.of(capacity, outstanding)
-        elif known.capacity is not capacity or known.outstanding is not outstanding:
-            known = known.after(capacity, outstanding)
-        self._deductions = known
-        return known
+        """What is outstanding, to be deducted from that capacity; where pools answer, nobody asks.
+
+        Also of a state that is not the newest.
+        """
+        with self._working_out:
+            known = self._deductions
+            if known is None:
+                known = Deductions.of(capacity, outstanding)
+            elif known.capacity is not capacity or known.outstanding is not outstanding:
+                known = known.after(capacity, outstanding)
+            self._deductions = known
+            return known
 
     def _answers_of(
         self, capacity: FleetCapacity, cells: FleetCells, outstanding: PromisedByPosition
     ) -> _Answers:
-        deductions, known = self.deductions(capacity, outstanding), self._answers
-        if known is None or known.cells is not cells or known.deductions is not deductions:
-            before = known.promised if known is not None else PromisedColumns.of({})
-            known = _Answers(cells=cells, deductions=deductions, promised=before.after(outstanding))
-            self._answers = known
-        return known
+        with self._working_out:
+            known = self._answers
+            if (
+                known is None
+                or known.capacity is not capacity
+                or known.cells is not cells
+                or known.outstanding is not outstanding
+            ):
+                before = known.promised if known is not None else PromisedColumns.of({})
+                known = self._answers = _Answers(
+                    capacity=capacity,
+                    cells=cells,
+                    outstanding=outstanding,
+                    promised=before.after(outstanding),
+                )
+            return known
 
     def _estimated(
         self, answers: _Answers, shapes: Sequence[ReplicaRequirements], options: EstimateOptions
     ) -> list[Estimates]:
-        deductions = answers.deductions
+        capacity, cells = answers.capacity, answers.cells
         if options.highest < Source.POOLS:
+            deductions = self.deductions(capacity, answers.outstanding)
             return deductions.estimates_of_each(shapes, options)
         return [
             improved_by_pools(
-                partial(deductions.estimates, each, options),
-                bounds_beside(
-                    answers.cells, self._bounds_of(answers.cells, each), each, answers.promised
-                ),
+                partial(self._blind, answers, each, options),
+                bounds_beside(cells, self._bounds_of(cells, each), each, answers.promised),
                 options,
-                deductions.capacity.open_above_c(each.node_claim),
+                capacity.open_above_c(each.node_claim),
             )
             for each in shapes
         ]
+
+    def _blind(
+        self, answers: _Answers, requirements: ReplicaRequirements, options: EstimateOptions
+    ) -> Estimates:
+        """What the levels say that cannot see nodes."""
+        deductions = self.deductions(answers.capacity, answers.outstanding)
+        return deductions.estimates(requirements, options)
 
     def _bounds_of(self, cells: FleetCells, requirements: ReplicaRequirements) -> PoolBounds:
         shape = shape_key(requirements)

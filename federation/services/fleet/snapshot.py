@@ -230,9 +230,9 @@ class FleetSnapshot:
         evidence = self._evidence.get(now)
         if evidence is None:
             self._evidence.clear()
-            ages_c = age_seconds(self.states, now)
+            ages_c = self.capacity.age_seconds_c(now)
             evidence = self._evidence[now] = ReportEvidence(
-                sequences=tuple(sequences(self.states).tolist()),
+                sequences=tuple(self.capacity.sequence_c.tolist()),
                 age_seconds=tuple(ages_c.round(EVIDENCE_DECIMALS).tolist()),
             )
         return evidence
@@ -250,22 +250,6 @@ class FleetSnapshot:
         """At most ``limit`` names that come after ``after``."""
         start = bisect_right(self.names, after)
         return self.names[start : start + limit]
-
-
-def age_seconds(states: Sequence[ClusterState], now: float) -> npt.NDArray[np.float64]:
-    """How old each cluster's picture is, 0 where there is none; clocks may disagree."""
-    as_of_c = np.array(
-        [now if state.as_of is None else state.as_of for state in states], dtype=np.float64
-    )
-    ages_c: npt.NDArray[np.float64] = np.maximum(now - as_of_c, 0.0)
-    return ages_c
-
-
-def sequences(states: Sequence[ClusterState]) -> npt.NDArray[np.int64]:
-    """The sequence of each cluster's report, 0 where there is none."""
-    return np.array(
-        [state.report.sequence if state.report else 0 for state in states], dtype=np.int64
-    )
 
 
 def _generation(names: tuple[str, ...]) -> str:

@@ -16,7 +16,6 @@ from federation.model.errors import (
 )
 from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.services.fleet.registry import FleetOwner
-from federation.services.fleet.snapshot import age_seconds
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting, ReportTimes
 from federation.services.values import AgentHello, AgentSight, Placer
@@ -257,7 +256,7 @@ async def test_the_picture_of_a_blind_agent_grows_old_and_takes_nothing_new(
         assert not view.presence.is_silent_at(clock.time)
         assert view.presence.blindness is not None
         assert view.state.as_of == view.presence.blindness.since == seen_at
-        assert age_seconds(fleet.snapshot.states, clock.time).tolist() == [age]
+        assert fleet.snapshot.capacity.age_seconds_c(clock.time).tolist() == [age]
         (reason,) = unready(fleet, clock)
         assert reason == f"cannot be seen since {since_text(seen_at)}: ApiServerUnreachable"
         clock.time += 10.0
