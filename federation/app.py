@@ -68,6 +68,7 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import EXPIRED_AT_ONCE, ReleaseService
+from federation.services.waiting.steering import Queueing
 from federation.services.watching.subjects import BindingSubject, ClusterSubject
 from federation.services.watching.watches import Watches, WatchPace
 from federation.services.workers import WorkerLimits
@@ -429,6 +430,7 @@ class ControlPlane:
                 self._placing,
                 self._releases,
                 self._binding_watches,
+                Queueing(self._store),
             ),
             server,
         )

@@ -36,7 +36,7 @@ def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -
         facts.append(("Not placed", str(decision.remainder)))
     facts += [("Warning", each) for each in decision.warnings]
     if queued:
-        facts.append(("Queued", "waits for capacity"))
+        facts.append(("Queued", "waits until there is room"))
     show.print_facts(facts)
     if decision.clusters:
         show.print_heading("Shares")

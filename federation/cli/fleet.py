@@ -17,6 +17,7 @@ from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.names import Kinds, named_binding
 from federation.cli.output import Format, output_option
+from federation.cli.queueing import get_queue
 from federation.cli.reservations import describe_binding, get_reservations
 from federation.client import Client
 from federation.codec.clusters import OVER_COMMITTED, cluster_from_message
@@ -175,6 +176,7 @@ def describe_cluster(name: str, output: Format) -> None:
 
 describe.add_command(describe_binding)
 get.add_command(get_reservations)
+get.add_command(get_queue)
 
 
 @click.group("join-token", epilog="Example: fedctl join-token create --cluster member1 --ttl 1h")

@@ -13,6 +13,7 @@ from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
+from federation.cli.queueing import wait_facts
 from federation.codec.written import document_from_message
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
@@ -159,6 +160,8 @@ def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
     facts += [("Note", note) for note in notes]
     if answer.HasField("lease_expire_time"):
         facts.append(("Held until", answer.lease_expire_time.ToJsonString()))
+    if answer.HasField("wait"):
+        facts += wait_facts(answer.wait)
     show.print_facts(facts)
     show.print_heading("Reservations")
     if answer.reservations:

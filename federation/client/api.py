@@ -315,6 +315,21 @@ class Client:
                 return bindings
             request.page_token = page.next_page_token
 
+    async def list_queue(
+        self, namespace: str = "", *, priority: int | None = None
+    ) -> list[scheduling_pb2.QueuedBinding]:
+        """What waits for room, in the order in which it is tried; of one priority, if given."""
+        queued: list[scheduling_pb2.QueuedBinding] = []
+        request = scheduling_pb2.ListQueueRequest(
+            namespace=namespace, priority=priority, page_size=_PAGE
+        )
+        while True:
+            page = await self._answer(self._scheduling.ListQueue, request)
+            queued += page.bindings
+            if not page.next_page_token:
+                return queued
+            request.page_token = page.next_page_token
+
     async def delete_binding(self, namespace: str, name: str, *, uid: str = "") -> None:
         """Deletes a binding; its decisions stay readable by id."""
         request = scheduling_pb2.DeleteBindingRequest(namespace=namespace, name=name, uid=uid)

@@ -47,6 +47,7 @@
 - ``unread``: fields that are accepted, as Karmada writes them, and that nothing here reads: told,
   not refused
 - ``violations``: collects broken rules, so that a caller hears of all of them at once
+- ``waits``: how bindings wait, to messages
 - ``workloads``: documents as bindings: resource bindings as they are, workloads through their
   policy
 - ``written``: messages to documents, in the spelling people know from Kubernetes: integers stay

@@ -28,6 +28,7 @@
 - ``selectors``: whether one object's labels suit a workload: selectors and requirements
 - ``shapes``: what pods of promises are told apart by, and what a report counts of them
 - ``tolerations``: what many tolerations cover, looked up by a taint's key, effect and value
+- ``waiting``: waiting for room: the states of it, and how long one waits
 - ``workload``: what is being scheduled: a workload's requirements, its components and where it
   already runs
 """

@@ -22,6 +22,7 @@ Must not decide anything: a servicer reads a message, calls one service and writ
   lost halfway
 - ``promises``: what bindings hold, over the wire: released early, or kept longer by renewing a
   lease
+- ``queueing``: the queue over the wire
 - ``scheduling``: scheduling: decide, read and delete bindings, read decisions
 - ``scoring``: scoring: nodes for a pod, as kube-scheduler or Volcano would score them
 - ``simulation``: simulation: what would be decided on clusters that come with the request

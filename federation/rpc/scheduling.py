@@ -14,6 +14,7 @@ from federation.codec.ranges import required
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
+from federation.codec.waits import wait_to_message
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, BindingName
 from federation.rpc.batches import scheduled_batch
@@ -22,11 +23,13 @@ from federation.rpc.interceptors import Context, caller, seconds_left
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed
+from federation.rpc.queueing import listed
 from federation.rpc.watching import bindings_response, serve_watch
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
 from federation.services.threads import ENCODING
 from federation.services.values import DecisionRecord, Once, Scheduled
+from federation.services.waiting.steering import Queueing
 from federation.services.watching.watches import Watches
 from federation.v1 import scheduling_pb2 as messages
 from federation.v1.scheduling_pb2_grpc import SchedulingServicer as Servicer
@@ -48,12 +51,14 @@ class SchedulingServicer(Servicer):
         placing: NodePlacing,
         releasing: Releasing,
         watches: Watches[BindingName, messages.BindingEvent],
+        queueing: Queueing,
     ) -> None:
         self._scheduling = scheduling
         self._previews = previews
         self._placing = placing
         self._releasing = releasing
         self._watches = watches
+        self._queueing = queueing
 
     async def Schedule(
         self, request: messages.ScheduleRequest, context: Context
@@ -92,7 +97,13 @@ class SchedulingServicer(Servicer):
             decision=decision_to_message(view.record) if view.record else None,
             reservations=reservation_messages(view.held),
             lease_expire_time=None if expires_at is None else timestamp_from_seconds(expires_at),
+            wait=wait_to_message(view.wait, view.position) if view.wait else None,
         )
+
+    async def ListQueue(
+        self, request: messages.ListQueueRequest, context: Context
+    ) -> messages.ListQueueResponse:
+        return await listed(request, self._queueing, self._watches.resource_version)
 
     async def ListBindings(
         self, request: messages.ListBindingsRequest, context: Context

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from federation.codec.bindings import binding_to_message
 from federation.codec.clusters import cluster_to_message
+from federation.codec.waits import wait_to_message
 from federation.model.errors import Conflict, Unavailable
 from federation.rpc.interceptors import Context
 from federation.rpc.pages import fitting
@@ -86,6 +87,7 @@ def binding_event(event: BindingEvent) -> scheduling_pb2.BindingEvent:
             scheduling_pb2.ClusterPromise(cluster=cluster, certificate=certificate)
             for cluster, certificate in event.certificates.items()
         ],
+        wait=wait_to_message(event.wait) if event.wait else None,
     )
 
 

@@ -58,10 +58,6 @@ from federation.scheduler.trace import (
 )
 
 _CAPACITY = Filter(name="Capacity", run=FILTERS["Capacity"])
-PRIORITY: Final = (
-    "spec.schedulePriority.priority orders bindings that are decided together; "
-    "nothing waits in a queue yet"
-)
 PREEMPTION: Final = "spec.preemptionPolicy has no effect: nothing is preempted yet"
 BLIND: Final = (
     "the node selector and affinity were ignored in {clusters} clusters, "
@@ -265,8 +261,6 @@ def _ending(
 
 def _warnings(binding: Binding, availability: Estimates) -> Iterator[str]:
     """What people should know beside the decision: what had no effect, and what it rests on."""
-    if binding.priority:
-        yield PRIORITY
     if binding.preemption_policy is not PreemptionPolicy.NEVER:
         yield PREEMPTION
     parts = [binding.requirements, *(each.requirements for each in binding.components)]

@@ -32,6 +32,8 @@ Estimating = Callable[[Binding], Estimates]
 NOBODY: Final[Mapping[int, str]] = {}
 _CAPACITY: Final = "Capacity"
 _MOST_NOTES: Final = 3
+_SHORT: Final = "short of "
+_CLAUSES: Final = "; "
 _ANY_NODE: Final = NodeClaim(tolerations=(Toleration(operator=TolerationOperator.EXISTS),))
 
 
@@ -54,7 +56,13 @@ def with_scarcity(
     text = _scarcity_text(replace(binding, clusters=()), lacking_c, estimating)
     notes = [note for position, note in stuck.items() if lacking_c[position]]
     clauses = [decision.reason, *([text] if text else []), *notes[:_MOST_NOTES]]
-    return replace(decision, reason="; ".join(clauses))
+    return replace(decision, reason=_CLAUSES.join(clauses))
+
+
+def short_of(decision: Decision) -> str:
+    """What there is too little of for what has no place, by the decision's reason."""
+    found = (text for text in decision.reason.split(_CLAUSES) if text.startswith(_SHORT))
+    return next(found, decision.reason).removeprefix(_SHORT)
 
 
 def _lacking(decision: Decision, binding: Binding, refused: Collection[int]) -> IntArray:
@@ -107,7 +115,7 @@ def _scarcity_text(binding: Binding, lacking_c: IntArray, estimating: Estimating
         scarcest_j[(alone_nj[0] == 0) & (on_any_j > 0)] = len(names) - 2
     counted = Counter(names[scarcest] for scarcest in scarcest_j.tolist())
     first, *others = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
-    text = f"short of {first[0]} in {first[1]} cluster{'s' if first[1] > 1 else ''}"
+    text = f"{_SHORT}{first[0]} in {first[1]} cluster{'s' if first[1] > 1 else ''}"
     return ", ".join([text, *(f"{name} in {count}" for name, count in others)])
 
 

@@ -28,12 +28,13 @@ class _PreviewBody(Body, frozen=True):
     decision: dict[str, Any]
     evidence: ReportEvidence = ReportEvidence()
     promises: PromiseColumns | None = None
+    wait: bool = True
 
 
 _PREVIEWS = msgspec.json.Decoder(_PreviewBody)
 
 
-def packed_preview(binding: Binding, verdict: Verdict) -> bytes:
+def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> bytes:
     """The binding, the decision and its evidence as compressed JSON."""
     plain = {
         "v": _PreviewBody.newest,
@@ -41,15 +42,17 @@ def packed_preview(binding: Binding, verdict: Verdict) -> bytes:
         "decision": verdict.decision.to_plain(),
         "evidence": verdict.evidence,
         "promises": promise_columns(verdict.promises),
+        "wait": wait,
     }
     return zlib.compress(msgspec.json.encode(plain), TRACE_COMPRESSION)
 
 
-def unpacked_preview(body: bytes) -> tuple[Binding, Verdict]:
+def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:
     """What ``packed_preview`` made this of. Raises NewerBody."""
     preview = read_body(_PREVIEWS, zlib.decompress(body), "previews")
-    return preview.binding, Verdict(
+    verdict = Verdict(
         decision=from_plain(Decision, preview.decision),
         evidence=preview.evidence,
         promises=promises_of(preview.promises),
     )
+    return preview.binding, verdict, preview.wait

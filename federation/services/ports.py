@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from federation.model.errors import FederationError
 from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.placement import Binding
+from federation.model.waiting import Wait
 from federation.services.journal_ports import (
     Histories,
     Journal,
@@ -28,6 +29,7 @@ from federation.services.values import (
     ExactQuestion,
     Verdict,
 )
+from federation.services.waiting_ports import Waits
 
 
 class Clock(Protocol):
@@ -85,13 +87,15 @@ ModelObserver = Callable[[str], None]
 class StoredBinding:
     """A binding as committed and the id of its newest decision (empty before the first).
 
-    ``observed_affinity`` names the group of cluster affinities its placement came from.
+    ``observed_affinity`` names the group of cluster affinities its placement came from. ``wait``
+    says how it waits for room, None where it does not.
     """
 
     id: int
     binding: Binding
     decision_id: str = ""
     observed_affinity: str = ""
+    wait: Wait | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,7 @@ class StoredPreview:
     binding_generation: int | None
     binding: Binding
     verdict: Verdict
+    wait: bool
     decision_id: str = ""
 
 
@@ -300,6 +305,9 @@ class Transaction(Protocol):
 
     @property
     def histories(self) -> Histories: ...
+
+    @property
+    def waiting(self) -> Waits: ...
 
 
 # The reason of Unavailable where a connection ended before what was asked on it was committed:

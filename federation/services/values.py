@@ -20,6 +20,7 @@ from federation.model.grades import ResourceModel
 from federation.model.node_plans import NodePlan
 from federation.model.placement import Binding, binding_key
 from federation.model.reservations import PromiseCertificate
+from federation.model.waiting import Wait
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
 from federation.services.journal import Position
@@ -315,7 +316,8 @@ class DecisionRecord:
 class Scheduled:
     """The answer to a scheduling request; ``binding`` as stored, None when nothing was stored.
 
-    ``superseded``: it was given before, and the binding was decided again since.
+    ``queued``: it waits for what has no place. ``superseded``: the answer was given before, and the
+    binding was decided again since.
     """
 
     record: DecisionRecord
@@ -368,13 +370,16 @@ class HeldReservation:
 class BindingView:
     """A binding, the newest decision about it, and what it holds by (cluster, component).
 
-    ``lease_expires_at`` is in Unix seconds, None without a lease.
+    ``lease_expires_at`` is in Unix seconds, None without a lease; ``wait`` is None when it does not
+    wait, and ``position`` its place in the queue, 0 while it is gated.
     """
 
     binding: Binding
     record: DecisionRecord | None = None
     held: tuple[HeldReservation, ...] = ()
     lease_expires_at: float | None = None
+    wait: Wait | None = None
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

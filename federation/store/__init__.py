@@ -24,4 +24,5 @@ file: its rows and the statements over them.
 - ``signal``: wakes up who waits for the journal, here and in other control planes, on its own
   connection
 - ``tables``: the schema as declared: tables, keys and rules
+- ``waiting``: bindings that wait for room: their rows, and statements over them
 """

@@ -31,7 +31,9 @@ from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.services.ports import Peers, StoredBinding
 from federation.store.tables import binding as table
-from federation.store.tables import unix_seconds
+from federation.store.tables import unix_seconds, waiting
+from federation.store.waiting import COLUMNS as WAIT_COLUMNS
+from federation.store.waiting import wait_of
 
 COLUMNS = (
     "namespace",
@@ -58,8 +60,11 @@ _given = (
     .table_valued("namespace", "name")
     .render_derived()
 )
-NAMED = select(table).join(
-    _given, (table.c.namespace == _given.c.namespace) & (table.c.name == _given.c.name)
+# With how each waits, where it does.
+NAMED = (
+    select(table, *WAIT_COLUMNS)
+    .join(_given, (table.c.namespace == _given.c.namespace) & (table.c.name == _given.c.name))
+    .outerjoin(waiting, waiting.c.binding_id == table.c.id)
 )
 LOCKED = NAMED.order_by(table.c.namespace, table.c.name).with_for_update(of=table)
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
@@ -72,7 +77,7 @@ class BindingStatements:
         self._connection = connection
 
     async def get(self, namespace: str, name: str) -> StoredBinding | None:
-        return await self._one(_named(namespace, name))
+        return (await self.find([(namespace, name)])).get((namespace, name))
 
     async def lock(self, namespace: str, name: str) -> StoredBinding | None:
         return (await self.lock_all([(namespace, name)])).get((namespace, name))
@@ -119,7 +124,7 @@ class BindingStatements:
             statement = statement.where(table.c.namespace == namespace)
         if after is not None:
             statement = statement.where(tuple_(table.c.namespace, table.c.name) > after)
-        return [binding_of(row).binding for row in await self._connection.execute(statement)]
+        return [_binding(row) for row in await self._connection.execute(statement)]
 
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
         holds = func.jsonb_path_exists(
@@ -144,14 +149,6 @@ class BindingStatements:
         rows = await self._connection.execute(statement, given)
         return {(row.namespace, row.name): binding_of(row) for row in rows}
 
-    async def _one(self, statement: Select[Any]) -> StoredBinding | None:
-        row = (await self._connection.execute(statement)).one_or_none()
-        return None if row is None else binding_of(row)
-
-
-def _named(namespace: str, name: str) -> Select[Any]:
-    return select(table).where(table.c.namespace == namespace, table.c.name == name)
-
 
 def _where(row: Row[Any]) -> frozenset[str]:
     return frozenset(target.name for target in targets_of(row.clusters))
@@ -163,20 +160,25 @@ def binding_spec(binding: Binding) -> dict[str, Any]:
 
 
 def binding_of(row: Row[Any]) -> StoredBinding:
+    """A row of ``NAMED``."""
+    return StoredBinding(
+        id=row.id,
+        binding=_binding(row),
+        decision_id=str(row.decision_id or ""),
+        observed_affinity=row.observed_affinity,
+        wait=wait_of(row),
+    )
+
+
+def _binding(row: Row[Any]) -> Binding:
     named = {**row.spec, "namespace": row.namespace, "name": row.name}
-    binding = replace(
+    return replace(
         msgspec.convert(named, Binding),
         uid=row.uid,
         generation=row.generation,
         resource_version=row.version,
         clusters=targets_of(row.clusters),
         last_scheduled_time=unix_seconds(row.last_scheduled_at),
-    )
-    return StoredBinding(
-        id=row.id,
-        binding=binding,
-        decision_id=str(row.decision_id or ""),
-        observed_affinity=row.observed_affinity,
     )
 
 

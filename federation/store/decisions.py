@@ -338,7 +338,7 @@ def _uuid(decision_id: str) -> UUID | None:
 
 
 def _preview_of(row: Row[Any]) -> StoredPreview:
-    binding, verdict = unpacked_preview(row.body)
+    binding, verdict, wait = unpacked_preview(row.body)
     return StoredPreview(
         id=row.id,
         secret_hash=row.secret_hash,
@@ -346,6 +346,7 @@ def _preview_of(row: Row[Any]) -> StoredPreview:
         binding_generation=row.binding_generation,
         binding=binding,
         verdict=verdict,
+        wait=wait,
         decision_id=str(row.decision_id or ""),
     )
 

@@ -26,6 +26,7 @@ from federation.store.presences import PresenceStatements, ReplicaStatements
 from federation.store.reports import ReportStatements
 from federation.store.requests import RequestStatements
 from federation.store.reservations import ReservationStatements
+from federation.store.waiting import WaitingStatements
 
 # A page that cannot be compressed: it needs room in a file.
 TAKE_ROOM = text("""
@@ -93,6 +94,10 @@ class PostgresTransaction:
     @cached_property
     def histories(self) -> HistoryStatements:
         return HistoryStatements(self._connection)
+
+    @cached_property
+    def waiting(self) -> WaitingStatements:
+        return WaitingStatements(self._connection)
 
 
 class PostgresStore:

@@ -201,6 +201,38 @@ binding = Table(
     ),
 )
 
+# One row for each binding that waits for room, in whole or in part; it goes with its binding.
+waiting = Table(
+    "waiting",
+    metadata,
+    Column(
+        "binding_id",
+        BigInteger,
+        ForeignKey("binding.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    # As the binding has them: the order of the queue is by what stands here.
+    Column("namespace", NAME, nullable=False),
+    Column("name", NAME, nullable=False),
+    Column("priority", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    # What a gated one waits for.
+    Column("gate", Text, nullable=False, server_default=""),
+    Column("since", TIME, nullable=False, server_default=func.now()),
+    Column("attempts", BigInteger, nullable=False),
+    Column("next_try", TIME),
+    Column("remainder", BigInteger, nullable=False),
+    Column("short_of", Text, nullable=False),
+    Column("overtaken_since", TIME),
+    # The binding that did so first.
+    Column("overtaken_by", Text, nullable=False, server_default=""),
+    CheckConstraint("state IN ('active', 'backoff', 'unschedulable', 'gated')", name="state_known"),
+    CheckConstraint("(state = 'backoff') = (next_try IS NOT NULL)", name="backoff_has_time"),
+    CheckConstraint("(state = 'gated') = (gate <> '')", name="gated_by"),
+    CheckConstraint("attempts >= 0 AND remainder >= 0", name="counters_not_negative"),
+)
+
 node_plan = Table(
     "node_plan",
     metadata,

@@ -53,6 +53,35 @@ OUTCOME_INVALID: Outcome.ValueType  # 5
 """Batches only: the item breaks a rule."""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
+class _WaitState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WaitStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WAIT_STATE_UNSPECIFIED: _WaitState.ValueType  # 0
+    WAIT_STATE_ACTIVE: _WaitState.ValueType  # 1
+    """Is tried next."""
+    WAIT_STATE_BACKOFF: _WaitState.ValueType  # 2
+    """Was tried, and failed for a passing reason: tried again at next_try."""
+    WAIT_STATE_UNSCHEDULABLE: _WaitState.ValueType  # 3
+    """Nothing has room: tried again when something that matters to it changes."""
+    WAIT_STATE_GATED: _WaitState.ValueType  # 4
+    """Is not tried; gate says why."""
+
+class WaitState(_WaitState, metaclass=_WaitStateEnumTypeWrapper): ...
+
+WAIT_STATE_UNSPECIFIED: WaitState.ValueType  # 0
+WAIT_STATE_ACTIVE: WaitState.ValueType  # 1
+"""Is tried next."""
+WAIT_STATE_BACKOFF: WaitState.ValueType  # 2
+"""Was tried, and failed for a passing reason: tried again at next_try."""
+WAIT_STATE_UNSCHEDULABLE: WaitState.ValueType  # 3
+"""Nothing has room: tried again when something that matters to it changes."""
+WAIT_STATE_GATED: WaitState.ValueType  # 4
+"""Is not tried; gate says why."""
+Global___WaitState: _TypeAlias = WaitState  # noqa: Y015
+
 @_typing.final
 class ScheduleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -67,7 +96,9 @@ class ScheduleRequest(_message.Message):
     adopt: _builtins.bool
     """Take spec.clusters of this request as where the workload runs, even when the binding is known."""
     wait: _builtins.bool
-    """false: a binding that cannot be scheduled is not stored. Absent: true."""
+    """What finds no room, wholly or in part, waits until there is some. false: it does not wait, and
+    one that is nowhere is not stored. Absent: true.
+    """
     node_timeout_seconds: _builtins.float
     """Answer only when the agents have said on which nodes the replicas go, at most this long.
     0: answer as soon as the decision is committed.
@@ -117,7 +148,7 @@ class ScheduleResponse(_message.Message):
     PREVIEW_TOKEN_FIELD_NUMBER: _builtins.int
     PREVIEW_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     queued: _builtins.bool
-    """Whether the binding waits for capacity."""
+    """Whether the binding, or what is left of it, waits until there is room."""
     preview_token: _builtins.str
     """Previews only: what commits this result. Empty when there would be nothing to store."""
     @_builtins.property
@@ -674,6 +705,7 @@ class GetBindingResponse(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     RESERVATIONS_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def binding(self) -> _resource_pb2.ResourceBinding: ...
     @_builtins.property
@@ -688,6 +720,10 @@ class GetBindingResponse(_message.Message):
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
         """When its reservations end unless the lease is renewed; absent without a lease."""
 
+    @_builtins.property
+    def wait(self) -> Global___Wait:
+        """Absent when it does not wait."""
+
     def __init__(
         self,
         *,
@@ -695,14 +731,80 @@ class GetBindingResponse(_message.Message):
         decision: Global___Decision | None = ...,
         reservations: _abc.Iterable[Global___Reservation] | None = ...,
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
+        wait: Global___Wait | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision", "lease_expire_time", b"lease_expire_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision", "lease_expire_time", b"lease_expire_time", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision", "lease_expire_time", b"lease_expire_time", "reservations", b"reservations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision", "lease_expire_time", b"lease_expire_time", "reservations", b"reservations", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetBindingResponse: _TypeAlias = GetBindingResponse  # noqa: Y015
+
+@_typing.final
+class Wait(_message.Message):
+    """How a binding waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    NEXT_TRY_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    SHORT_OF_FIELD_NUMBER: _builtins.int
+    OVERTAKEN_SINCE_FIELD_NUMBER: _builtins.int
+    OVERTAKEN_BY_FIELD_NUMBER: _builtins.int
+    GATE_FIELD_NUMBER: _builtins.int
+    REMAINDER_FIELD_NUMBER: _builtins.int
+    state: Global___WaitState.ValueType
+    attempts: _builtins.int
+    """How often it was tried."""
+    position: _builtins.int
+    """Among all that wait, from 1, in the order in which they are tried: priority, then since, then
+    name. 0: it is gated. Events do not tell it.
+    """
+    short_of: _builtins.str
+    """What there is too little of, for people."""
+    overtaken_by: _builtins.str
+    """The first that overtook it: namespace/name."""
+    gate: _builtins.str
+    """GATED only: what it waits for."""
+    remainder: _builtins.int
+    """Replicas that have no place."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """When it began to wait."""
+
+    @_builtins.property
+    def next_try(self) -> _timestamp_pb2.Timestamp:
+        """BACKOFF only."""
+
+    @_builtins.property
+    def overtaken_since(self) -> _timestamp_pb2.Timestamp:
+        """Since when what comes after it has been placed where it might have gone; absent: not yet."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___WaitState.ValueType = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        attempts: _builtins.int = ...,
+        next_try: _timestamp_pb2.Timestamp | None = ...,
+        position: _builtins.int = ...,
+        short_of: _builtins.str = ...,
+        overtaken_since: _timestamp_pb2.Timestamp | None = ...,
+        overtaken_by: _builtins.str = ...,
+        gate: _builtins.str = ...,
+        remainder: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next_try", b"next_try", "overtaken_since", b"overtaken_since", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "gate", b"gate", "next_try", b"next_try", "overtaken_by", b"overtaken_by", "overtaken_since", b"overtaken_since", "position", b"position", "remainder", b"remainder", "short_of", b"short_of", "since", b"since", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Wait: _TypeAlias = Wait  # noqa: Y015
 
 @_typing.final
 class Reservation(_message.Message):
@@ -912,6 +1014,7 @@ class BindingEvent(_message.Message):
     BINDING_FIELD_NUMBER: _builtins.int
     DECISION_ID_FIELD_NUMBER: _builtins.int
     PROMISES_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
     type: _resource_pb2.EventType.ValueType
     decision_id: _builtins.str
     """The newest decision about it."""
@@ -925,6 +1028,10 @@ class BindingEvent(_message.Message):
         says why.
         """
 
+    @_builtins.property
+    def wait(self) -> Global___Wait:
+        """Absent when it does not wait."""
+
     def __init__(
         self,
         *,
@@ -932,14 +1039,115 @@ class BindingEvent(_message.Message):
         binding: _resource_pb2.ResourceBinding | None = ...,
         decision_id: _builtins.str = ...,
         promises: _abc.Iterable[Global___ClusterPromise] | None = ...,
+        wait: Global___Wait | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision_id", b"decision_id", "promises", b"promises", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision_id", b"decision_id", "promises", b"promises", "type", b"type", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BindingEvent: _TypeAlias = BindingEvent  # noqa: Y015
+
+@_typing.final
+class ListQueueRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: all namespaces."""
+    priority: _builtins.int
+    """Only bindings of this priority."""
+    page_size: _builtins.int
+    """1 to 1000; 0: 500."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        priority: _builtins.int | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "priority", b"priority"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_priority", b"_priority", "namespace", b"namespace", "page_size", b"page_size", "page_token", b"page_token", "priority", b"priority"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+    _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
+
+Global___ListQueueRequest: _TypeAlias = ListQueueRequest  # noqa: Y015
+
+@_typing.final
+class ListQueueResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BINDINGS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    resource_version: _builtins.str
+    """Watch bindings from here: nothing that this page misses is missed."""
+    @_builtins.property
+    def bindings(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuedBinding]:
+        """In the order in which they are tried."""
+
+    def __init__(
+        self,
+        *,
+        bindings: _abc.Iterable[Global___QueuedBinding] | None = ...,
+        next_page_token: _builtins.str = ...,
+        resource_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings", "next_page_token", b"next_page_token", "resource_version", b"resource_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQueueResponse: _TypeAlias = ListQueueResponse  # noqa: Y015
+
+@_typing.final
+class QueuedBinding(_message.Message):
+    """A binding that waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    uid: _builtins.str
+    priority: _builtins.int
+    decision_id: _builtins.str
+    """The newest decision about it, which says in full why it waits."""
+    @_builtins.property
+    def wait(self) -> Global___Wait: ...
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        wait: Global___Wait | None = ...,
+        decision_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_id", b"decision_id", "name", b"name", "namespace", b"namespace", "priority", b"priority", "uid", b"uid", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuedBinding: _TypeAlias = QueuedBinding  # noqa: Y015
 
 @_typing.final
 class ListBindingsRequest(_message.Message):

@@ -79,6 +79,11 @@ class SchedulingStub:
                 request_serializer=federation_dot_v1_dot_scheduling__pb2.WatchBindingsRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_scheduling__pb2.WatchBindingsResponse.FromString,
                 _registered_method=True)
+        self.ListQueue = channel.unary_unary(
+                '/federation.v1.Scheduling/ListQueue',
+                request_serializer=federation_dot_v1_dot_scheduling__pb2.ListQueueRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_scheduling__pb2.ListQueueResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulingServicer:
@@ -148,6 +153,13 @@ class SchedulingServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQueue(self, request, context):
+        """What waits for room, in the order in which it is tried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulingServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -195,6 +207,11 @@ def add_SchedulingServicer_to_server(servicer, server):
                     servicer.WatchBindings,
                     request_deserializer=federation_dot_v1_dot_scheduling__pb2.WatchBindingsRequest.FromString,
                     response_serializer=federation_dot_v1_dot_scheduling__pb2.WatchBindingsResponse.SerializeToString,
+            ),
+            'ListQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueue,
+                    request_deserializer=federation_dot_v1_dot_scheduling__pb2.ListQueueRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_scheduling__pb2.ListQueueResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -440,6 +457,33 @@ class Scheduling:
             '/federation.v1.Scheduling/WatchBindings',
             federation_dot_v1_dot_scheduling__pb2.WatchBindingsRequest.SerializeToString,
             federation_dot_v1_dot_scheduling__pb2.WatchBindingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Scheduling/ListQueue',
+            federation_dot_v1_dot_scheduling__pb2.ListQueueRequest.SerializeToString,
+            federation_dot_v1_dot_scheduling__pb2.ListQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

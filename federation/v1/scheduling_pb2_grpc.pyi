@@ -54,6 +54,8 @@ class SchedulingStub:
     """Every change of a binding from a resource version on, at least once. ABORTED with reason RELIST
     when the watcher is too slow or the resource version too old: list again, and watch from there.
     """
+    ListQueue: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ListQueueRequest, _scheduling_pb2.ListQueueResponse]
+    """What waits for room, in the order in which it is tried."""
 
 @_typing.type_check_only
 class SchedulingAsyncStub(SchedulingStub):
@@ -81,6 +83,8 @@ class SchedulingAsyncStub(SchedulingStub):
     """Every change of a binding from a resource version on, at least once. ABORTED with reason RELIST
     when the watcher is too slow or the resource version too old: list again, and watch from there.
     """
+    ListQueue: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ListQueueRequest, _scheduling_pb2.ListQueueResponse]  # type: ignore[assignment]
+    """What waits for room, in the order in which it is tried."""
 
 class SchedulingServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -159,5 +163,13 @@ class SchedulingServicer(metaclass=_abc_1.ABCMeta):
         """Every change of a binding from a resource version on, at least once. ABORTED with reason RELIST
         when the watcher is too slow or the resource version too old: list again, and watch from there.
         """
+
+    @_abc_1.abstractmethod
+    def ListQueue(
+        self,
+        request: _scheduling_pb2.ListQueueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.ListQueueResponse, _abc.Awaitable[_scheduling_pb2.ListQueueResponse]]:
+        """What waits for room, in the order in which it is tried."""
 
 def add_SchedulingServicer_to_server(servicer: SchedulingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -209,13 +209,18 @@ def measure_bodies(targets: int) -> None:
         namespace="", name="", uid="", body=packed_reservations(held), lease_expires_at=None
     )
     rows = [cast(Any, row)]
-    (trace,), preview = packed_traces([made]), packed_preview(given, made)
+    (trace,), preview = packed_traces([made]), packed_preview(given, made, wait=True)
     print(f"Bodies of one decision of {FLEET} clusters, {targets} targets")
     for what, body, write, read in (
         ("journal", entry, lambda: packed_change(change), lambda: change_of(kind, entry, 1)),
         ("reservations", row.body, lambda: packed_reservations(held), lambda: read_all(rows)),
         ("trace", trace, lambda: packed_traces([made]), lambda: unpacked_trace(trace)),
-        ("preview", preview, lambda: packed_preview(given, made), lambda: read_preview(preview)),
+        (
+            "preview",
+            preview,
+            lambda: packed_preview(given, made, wait=True),
+            lambda: read_preview(preview),
+        ),
     ):
         print(
             f"  {what:22} {len(body):8} bytes, written in {microseconds(write):8.1f} us, "

@@ -220,9 +220,9 @@ def check(answers: Sequence[Any]) -> None:
         target.name for each in answers for target in each.decision.clusters if target.replicas
     )
     assert sorted(where.values()) == [2, 2]
-    assert not any(each.queued for each in answers)
     for each in answers:
         refused = each.decision.outcome == OUTCOME_UNSCHEDULABLE
+        assert each.queued == refused
         assert bool(LACK.search(each.decision.reason)) == refused, each.decision.reason
         assert each.decision.remainder == refused
         assert each.decision.id

@@ -83,7 +83,8 @@ def decision_record(attempt: Attempt, decision_id: str, created_at: float) -> De
 
 async def _answer_standing(store: Store, attempt: Attempt, standing: DecisionRecord) -> None:
     """Answer with what was decided before, and with the same when asked again."""
-    scheduled, once = Scheduled(record=standing, binding=attempt.candidate), attempt.once
+    scheduled = Scheduled(record=standing, binding=attempt.candidate, queued=attempt.leaves_waiting)
+    once = attempt.once
     if once is not None:
         async with store.transaction() as tx:
             known = await _keep(tx, once, scheduled)
@@ -117,4 +118,9 @@ async def _answer_of(read: Transaction, known: KnownRequest, once: Once) -> Sche
     if stored is None:
         return Scheduled(record=record, binding=None)
     superseded = stored.decision_id != record.id
-    return Scheduled(record=record, binding=stored.binding, superseded=superseded)
+    return Scheduled(
+        record=record,
+        binding=stored.binding,
+        queued=stored.wait is not None,
+        superseded=superseded,
+    )

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable
 
 from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
 from federation.model.placement import Binding, binding_key
+from federation.model.waiting import WaitState
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
 from federation.services.fleet.registry import FleetOwner
-from federation.services.ports import AgentGateway, Store
+from federation.services.ports import AgentGateway, Store, StoredBinding, Transaction
 from federation.services.scheduling.agents import LabelDiscovery, NodePlans
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.queue import Attempt
@@ -27,6 +28,7 @@ from federation.services.values import (
     Once,
     Scheduled,
 )
+from federation.services.waiting_ports import Place
 
 
 class Scheduling:
@@ -112,6 +114,7 @@ class Scheduling:
                 raise _no_binding(namespace, name)
             packed = await read.decisions.get(stored.decision_id) if stored.decision_id else None
             row = await read.reservations.of(namespace, name)
+            position = await _position(read, stored)
         held_there = self._fleet.holdings(stored.binding.key)
         ledgers = {cluster: self._fleet.ledger(cluster) for cluster in held_there}
         return BindingView(
@@ -119,6 +122,8 @@ class Scheduling:
             record=await UNPACKING.run(packed.unpacked) if packed else None,
             held=held_in(ledgers, stored.binding.key, held_there),
             lease_expires_at=row.lease_expires_at if row else None,
+            wait=stored.wait,
+            position=position,
         )
 
     async def list_bindings(
@@ -168,6 +173,16 @@ class Scheduling:
         if packed is None:
             raise NotFound(f"There is no decision {decision_id!r}.")
         return await UNPACKING.run(packed.unpacked)
+
+
+async def _position(read: Transaction, stored: StoredBinding) -> int:
+    """Its place in the queue, 0 where it has none."""
+    binding, wait = stored.binding, stored.wait
+    if wait is None or wait.state is WaitState.GATED:
+        return 0
+    return await read.waiting.position(
+        Place(binding.priority, wait.since, binding.namespace, binding.name)
+    )
 
 
 def _no_binding(namespace: str, name: str) -> NotFound:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from federation.model.echoes import Owner
 from federation.model.errors import Conflict
 from federation.model.placement import Binding
+from federation.scheduler.scarcity import short_of
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import (
@@ -21,13 +22,21 @@ from federation.services.journal import (
     nonces_by_cluster,
 )
 from federation.services.packed_traces import packed_off_loop, packed_traces
-from federation.services.ports import Clock, NewDecision, Store, StoredBinding, Transaction
+from federation.services.ports import (
+    Clock,
+    NewDecision,
+    Settled,
+    Store,
+    StoredBinding,
+    Transaction,
+)
 from federation.services.scheduling.answer import decision_record, keep_answers
 from federation.services.scheduling.decide import decide_all, is_atomic, reserve
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import UNDER_LOCKS
 from federation.services.values import Scheduled
+from federation.services.waiting_ports import NewWait
 
 # The changes that a transaction appends to the journal, with the ids of their entries.
 Entries = tuple[Sequence[int], Sequence[BindingChanged]]
@@ -162,11 +171,13 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[b
         raise Conflict("A binding of that name was made meanwhile: try again.")
     changes = list(map(_change, attempts))
     await _write_reservations(tx, attempts, nonces_by_cluster(changes))
+    await _write_waits(tx, attempts, settled)
     entries = await tx.journal.append(changes)
     for attempt in attempts:
         attempt.scheduled = Scheduled(
             record=decision_record(attempt, attempt.id, settled.at),
             binding=settled.bindings[attempt.key].binding,
+            queued=attempt.leaves_waiting,
         )
     await keep_answers(tx, attempts)
     return entries, changes
@@ -263,6 +274,34 @@ def _change(attempt: Attempt) -> BindingChanged:
         decision=attempt.id,
         clusters=attempt.reserved.clusters if attempt.reserved else {},
         nonce=new_nonce(),
+    )
+
+
+async def _write_waits(tx: Transaction, attempts: Sequence[Attempt], settled: Settled) -> None:
+    """Who found too little room waits, unless it was not to; who waited for what it has now does
+    not.
+    """
+    left = [attempt for attempt in attempts if attempt.leaves_waiting]
+    if left:
+        await tx.waiting.put([_new_wait(each, settled.bindings[each.key].id) for each in left])
+    placed = [
+        attempt.known.id
+        for attempt in attempts
+        if attempt.known and attempt.known.wait and not attempt.leaves_waiting
+    ]
+    if placed:
+        await tx.waiting.remove(placed)
+
+
+def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:
+    candidate, decision = attempt.candidate, attempt.verdict.decision
+    return NewWait(
+        binding_id=binding_id,
+        namespace=candidate.namespace,
+        name=candidate.name,
+        priority=candidate.priority,
+        remainder=decision.remainder,
+        short_of=short_of(decision),
     )
 
 

@@ -226,13 +226,15 @@ def _tell_scarcity(
 
 
 def _standing(attempt: Attempt) -> DecisionRecord | None:
-    """The newest decision where it still stands: nothing changed, this one says the same, and what
-    was reserved is held still.
+    """The newest decision where it still stands: nothing changed, this one says the same, what was
+    reserved is held still, and what waited does.
 
     A reschedule that was triggered always is a new decision.
     """
     known, packed, decision = attempt.known, attempt.newest, attempt.verdict.decision
     if known is None or packed is None or attempt.candidate != known.binding:
+        return None
+    if attempt.leaves_waiting is not (known.wait is not None):
         return None
     if attempt.is_placed:
         requested, holding = attempt.requested, attempt.holding

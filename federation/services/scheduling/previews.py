@@ -73,7 +73,9 @@ class Previews:
             id=made.id,
             secret_hash=made.hash,
             base=attempt.known,
-            body=await PACKING.run(packed_preview, attempt.candidate, attempt.verdict),
+            body=await PACKING.run(
+                packed_preview, attempt.candidate, attempt.verdict, wait=attempt.wait
+            ),
         )
         async with self._store.transaction() as tx:
             expires_at = await tx.previews.add(preview, PREVIEW_SECONDS)
@@ -112,7 +114,7 @@ class Previews:
         self, tx: Transaction, preview: StoredPreview
     ) -> tuple[Attempt, WorkingCopy]:
         """What was shown, with the room for it taken. Raises PreconditionFailed without any."""
-        attempt = Attempt(binding=preview.binding)
+        attempt = Attempt(binding=preview.binding, wait=preview.wait)
         candidate = attempt.candidate
         attempt.verdict = replace(preview.verdict, promises=())
         # Before anything else is locked; until the end nobody else joins the groups.
@@ -190,7 +192,12 @@ async def _committed(tx: Transaction, preview: StoredPreview) -> Scheduled:
         raise _stale(preview, "it was committed, and deleted afterwards")
     record = await UNDER_LOCKS.run(packed.unpacked)
     superseded = current.decision_id != record.id
-    return Scheduled(record=record, binding=current.binding, superseded=superseded)
+    return Scheduled(
+        record=record,
+        binding=current.binding,
+        queued=current.wait is not None,
+        superseded=superseded,
+    )
 
 
 def _stale(preview: StoredPreview, why: str) -> PreconditionFailed:

@@ -129,6 +129,11 @@ class Attempt:
         return self.is_placed or (not self.atomic and bool(self.known or self.wait))
 
     @property
+    def leaves_waiting(self) -> bool:
+        """Whether the binding waits from now on for what has no place."""
+        return self.wait and self.verdict.decision.outcome is not Outcome.SCHEDULED
+
+    @property
     def is_to_write(self) -> bool:
         return self.error is None and self.standing is None and self.is_stored
 

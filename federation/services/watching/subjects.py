@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from federation.model.placement import Binding, BindingName
 from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.waiting import Wait
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import Store, StoredBinding
@@ -29,7 +30,8 @@ E = TypeVar("E")
 class BindingEvent:
     """A binding as it is now, with the newest decision about it; no ``binding``: it was deleted.
 
-    ``certificates`` are what its shares are worth now, by cluster.
+    ``certificates`` are what its shares are worth now, by cluster; ``wait`` is None when it does
+    not wait.
     """
 
     namespace: str
@@ -38,6 +40,7 @@ class BindingEvent:
     decision_id: str = ""
     binding: Binding | None = None
     certificates: Mapping[str, PromiseCertificate] = field(default_factory=dict)
+    wait: Wait | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,7 @@ class BindingSubject(Generic[E]):
                     decision_id=found.decision_id,
                     binding=found.binding,
                     certificates=self._certificates(found.binding.key, change),
+                    wait=found.wait,
                 )
             elif isinstance(change, BindingChanged):
                 events[key] = BindingEvent(namespace=namespace, name=name, uid=change.uid)

@@ -31,7 +31,7 @@ def preview(preview_id: str = "p", *, base: StoredBinding | None = None) -> NewP
         id=preview_id,
         secret_hash=b"s" * 32,
         base=base,
-        body=packed_preview(BINDING, VERDICT),
+        body=packed_preview(BINDING, VERDICT, wait=False),
     )
 
 
@@ -52,6 +52,7 @@ async def test_a_preview_comes_back_as_it_was_put(store: PostgresStore) -> None:
     kept = await found(store)
     assert kept is not None
     assert kept.binding == BINDING
+    assert kept.wait is False
     assert kept.verdict.decision.to_plain() == VERDICT.decision.to_plain()
     assert kept.verdict.evidence == VERDICT.evidence
     assert (kept.binding_id, kept.binding_generation) == (base.id, 3)

@@ -18,6 +18,7 @@ WORKLOAD = ("-f", str(EXAMPLES / "deployment.yaml"), "-f", str(EXAMPLES / "polic
 ASKING = [
     ("get", "clusters"),
     ("get", "bindings"),
+    ("get", "queue"),
     ("describe", "cluster", "member1"),
     ("describe", "binding", "shop/web"),
     ("explain", "shop/web"),

@@ -106,10 +106,10 @@ def edited_trace(edit: Edit) -> object:
 
 
 def edited_preview(edit: Edit) -> object:
-    body = msgspec.json.decode(zlib.decompress(packed_preview(BINDING, VERDICT)))
+    body = msgspec.json.decode(zlib.decompress(packed_preview(BINDING, VERDICT, wait=False)))
     edit(body)
-    binding, verdict = unpacked_preview(zlib.compress(msgspec.json.encode(body)))
-    return binding, verdict.decision.to_plain(), verdict.evidence, verdict.promises
+    binding, verdict, wait = unpacked_preview(zlib.compress(msgspec.json.encode(body)))
+    return binding, verdict.decision.to_plain(), verdict.evidence, verdict.promises, wait
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,8 +159,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "preview": Kind(
         read=edited_preview,
-        whole=(BINDING, PLAIN, VERDICT.evidence, VERDICT.promises),
-        missing=("evidence", (BINDING, PLAIN, ReportEvidence(), VERDICT.promises)),
+        whole=(BINDING, PLAIN, VERDICT.evidence, VERDICT.promises, False),
+        missing=("evidence", (BINDING, PLAIN, ReportEvidence(), VERDICT.promises, False)),
         inner="decision",
     ),
 }

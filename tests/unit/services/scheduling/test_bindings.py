@@ -184,10 +184,15 @@ async def test_who_does_not_want_to_wait_leaves_nothing_behind(
     waiting = await apply(scheduling, binding)
     assert waiting.record.id
     assert waiting.binding is not None
-    # A known binding keeps the record of what was asked for.
+    assert waiting.queued
+    assert (await apply(scheduling, binding)).record.id == waiting.record.id
+    # A known binding keeps the record of what was asked for, also that it waits no more.
     again = await scheduling.schedule(binding, adopt=False, wait=False)
-    assert again.record.id == waiting.record.id
-    assert await rows(engine, "decision") == 1
+    assert not again.queued
+    same = await scheduling.schedule(binding, adopt=False, wait=False)
+    assert same.record.id == again.record.id
+    assert await rows(engine, "decision") == 2
+    assert await rows(engine, "waiting") == 0
 
 
 async def test_another_uid_is_refused_until_the_old_binding_is_deleted(

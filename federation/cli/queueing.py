@@ -1,0 +1,105 @@
+"""Verbs about what waits for room: get queue.
+
+Must not interpret what it shows.
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.output import Format, output_option
+from federation.codec.timestamps import seconds_from_timestamp
+from federation.codec.written import document_from_message
+from federation.v1 import scheduling_pb2
+
+GET_QUEUE_EPILOG = """Examples:
+
+\b
+fedctl get queue
+fedctl get queue -n shop --priority 100 -o wide
+"""
+WIDE = ("OVERTAKEN BY", "DECISION")
+# What a narrow terminal leaves out, the first one first.
+LEAST_OF_QUEUE = ("DECISION", "OVERTAKEN BY", "ATTEMPTS", "OVERTAKEN", "REMAINDER")
+
+
+@click.command("queue", epilog=GET_QUEUE_EPILOG)
+@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@click.option(
+    "--priority", type=click.IntRange(-(2**31), 2**31 - 1), help="Only bindings of this priority."
+)
+@output_option
+def get_queue(namespace: str, priority: int | None, output: Format) -> None:
+    """Bindings that wait for room, in the order in which they are tried.
+
+    REMAINDER is how many replicas have no place. OVERTAKEN is for how long what comes later has
+    been placed where the binding might have gone.
+    """
+    queued = connection().call(lambda api: api.list_queue(namespace, priority=priority))
+    if output.is_document:
+        show.print_document([document_from_message(each) for each in queued], output)
+        return
+    wide = output is Format.WIDE
+    columns = ["POSITION", "NAMESPACE", "NAME", "PRIORITY", "STATE", "WAITS", "REMAINDER"]
+    columns += ["ATTEMPTS", "OVERTAKEN", *(WIDE if wide else ()), "SHORT OF"]
+    now = time.time()
+    show.print_table(
+        columns,
+        [_row(each, now, wide=wide) for each in queued],
+        least=LEAST_OF_QUEUE,
+        prose=["SHORT OF"],
+        empty="Nothing waits.",
+    )
+
+
+def wait_facts(wait: scheduling_pb2.Wait) -> list[tuple[str, object]]:
+    """How a binding waits, for people."""
+    now = time.time()
+    position = f", position {wait.position}" if wait.position else ""
+    times = "once" if wait.attempts == 1 else f"{wait.attempts} times"
+    state = f"{state_text(wait)} for {_age(wait, now)}{position}, tried {times}"
+    facts: list[tuple[str, object]] = [("Waits", state)]
+    if wait.remainder:
+        facts.append(("Not placed", wait.remainder))
+    if wait.short_of:
+        facts.append(("Short of", wait.short_of))
+    if wait.HasField("next_try"):
+        facts.append(("Next try", wait.next_try.ToJsonString()))
+    if wait.HasField("overtaken_since"):
+        since = wait.overtaken_since.ToJsonString()
+        facts.append(("Overtaken", f"since {since}, first by {wait.overtaken_by}"))
+    return facts
+
+
+def state_text(wait: scheduling_pb2.Wait) -> str:
+    """``unschedulable``, or ``gated: suspended``."""
+    name = scheduling_pb2.WaitState.Name(wait.state).removeprefix("WAIT_STATE_").lower()
+    return f"{name}: {wait.gate}" if wait.gate else name
+
+
+def _row(queued: scheduling_pb2.QueuedBinding, now: float, *, wide: bool) -> tuple[object, ...]:
+    wait = queued.wait
+    overtaken = ""
+    if wait.HasField("overtaken_since"):
+        overtaken = show.age(now - (seconds_from_timestamp(wait.overtaken_since) or now))
+    return (
+        wait.position or "-",
+        queued.namespace,
+        queued.name,
+        queued.priority,
+        state_text(wait),
+        _age(wait, now),
+        wait.remainder,
+        wait.attempts,
+        overtaken or "-",
+        *((wait.overtaken_by or "-", queued.decision_id) if wide else ()),
+        wait.short_of,
+    )
+
+
+def _age(wait: scheduling_pb2.Wait, now: float) -> str:
+    return show.age(now - (seconds_from_timestamp(wait.since) or now))

@@ -1,0 +1,69 @@
+"""How bindings wait, to messages.
+
+Must not know where waits are kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from federation.codec.timestamps import timestamp_from_seconds
+from federation.model.waiting import Wait, WaitState
+from federation.v1 import scheduling_pb2
+
+_STATES: Final = {
+    WaitState.ACTIVE: scheduling_pb2.WAIT_STATE_ACTIVE,
+    WaitState.BACKOFF: scheduling_pb2.WAIT_STATE_BACKOFF,
+    WaitState.UNSCHEDULABLE: scheduling_pb2.WAIT_STATE_UNSCHEDULABLE,
+    WaitState.GATED: scheduling_pb2.WAIT_STATE_GATED,
+}
+
+
+class QueuedView(Protocol):
+    """A binding that waits, and its place among all that do."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def wait(self) -> Wait: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def decision_id(self) -> str: ...
+
+
+def wait_to_message(wait: Wait, position: int = 0) -> scheduling_pb2.Wait:
+    """How it waits; ``position`` 0 where that is not told."""
+    message = scheduling_pb2.Wait(
+        state=_STATES[wait.state],
+        since=timestamp_from_seconds(wait.since),
+        attempts=wait.attempts,
+        position=position,
+        short_of=wait.short_of,
+        overtaken_by=wait.overtaken_by,
+        gate=wait.gate,
+        remainder=wait.remainder,
+    )
+    if wait.next_try is not None:
+        message.next_try.CopyFrom(timestamp_from_seconds(wait.next_try))
+    if wait.overtaken_since is not None:
+        message.overtaken_since.CopyFrom(timestamp_from_seconds(wait.overtaken_since))
+    return message
+
+
+def queued_to_message(queued: QueuedView) -> scheduling_pb2.QueuedBinding:
+    """A row of the queue."""
+    return scheduling_pb2.QueuedBinding(
+        namespace=queued.namespace,
+        name=queued.name,
+        uid=queued.uid,
+        priority=queued.priority,
+        wait=wait_to_message(queued.wait, queued.position),
+        decision_id=queued.decision_id,
+    )

@@ -1,0 +1,40 @@
+"""Waiting for room: the states of it, and how long one waits.
+
+Pure values. Must not decide who is tried: the scheduler does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class WaitState(StrEnum):
+    """ACTIVE: is tried next; BACKOFF: failed for a passing reason; UNSCHEDULABLE: nothing has room;
+    GATED: must not be tried.
+    """
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """How a binding waits for the ``remainder`` of its replicas. Times are in Unix seconds.
+
+    ``next_try`` is for BACKOFF; ``gate`` says what a GATED one waits for; ``short_of`` is for
+    people. ``overtaken_by`` is the key of the first binding that came later and was placed where
+    this one might have gone, at ``overtaken_since``.
+    """
+
+    state: WaitState
+    since: float
+    attempts: int = 0
+    next_try: float | None = None
+    remainder: int = 0
+    short_of: str = ""
+    gate: str = ""
+    overtaken_since: float | None = None
+    overtaken_by: str = ""

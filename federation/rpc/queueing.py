@@ -1,0 +1,71 @@
+"""The queue over the wire.
+
+Must not decide anything: reads the message, calls the use case, writes the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+
+from federation.codec.ranges import whole
+from federation.codec.strict import refuse_nul
+from federation.codec.violations import Violations
+from federation.codec.waits import queued_to_message
+from federation.model.errors import InvalidRequest
+from federation.rpc.pages import fitting, key_of, page_size_of, page_token
+from federation.services.journal import Position
+from federation.services.threads import ENCODING
+from federation.services.waiting.steering import Queueing
+from federation.services.waiting_ports import Place, QueuedBinding
+from federation.v1 import scheduling_pb2 as messages
+
+# The list's version, priority, since, namespace, name.
+TOKEN_PARTS = 5
+LEAST_PRIORITY, MOST_PRIORITY = -(2**31), 2**31 - 1
+# Far beyond any time that a database keeps.
+MOST_SECONDS = 1e11
+
+
+async def listed(
+    request: messages.ListQueueRequest, queueing: Queueing, version_of: Callable[[Position], str]
+) -> messages.ListQueueResponse:
+    """Raises InvalidRequest."""
+    found = Violations()
+    refuse_nul(request, "", found)
+    priority = None
+    if request.HasField("priority"):
+        priority = whole(
+            request.priority, "priority", found, least=LEAST_PRIORITY, most=MOST_PRIORITY
+        )
+    found.check()
+    key = key_of(request.page_token, TOKEN_PARTS)
+    after = _place_of(key) if key else None
+    limit = page_size_of(request.page_size)
+    page = await queueing.list(request.namespace, priority, after, limit)
+    bindings = await ENCODING.run(fitting, map(queued_to_message, page.bindings))
+    is_last = page.is_last and len(bindings) == len(page.bindings)
+    # All pages have the first one's: what it misses, the later ones do not tell.
+    version = key[0] if key else version_of(page.position)
+    return messages.ListQueueResponse(
+        bindings=bindings,
+        next_page_token="" if is_last else _token(version, page.bindings[len(bindings) - 1]),
+        resource_version=version,
+    )
+
+
+def _token(version: str, last: QueuedBinding) -> str:
+    place = str(last.priority), repr(last.wait.since), last.namespace, last.name
+    return page_token((version, *place))
+
+
+def _place_of(key: tuple[str, ...]) -> Place:
+    _, priority, since, namespace, name = key
+    try:
+        place = Place(int(priority), float(since), namespace, name)
+    except ValueError:
+        place = Place(0, float("nan"), "", "")
+    is_place = isfinite(place.since) and 0 <= place.since < MOST_SECONDS
+    if not is_place or not LEAST_PRIORITY <= place.priority <= MOST_PRIORITY:
+        raise InvalidRequest.of("pageToken", "is not one that a list answered")
+    return place

@@ -1,0 +1,70 @@
+"""What use cases need from the store for bindings that wait for room.
+
+Protocols only. Must not name a technology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from federation.model.waiting import Wait, WaitState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWait:
+    """A binding that is to wait from now on, or goes on waiting after it was tried once more."""
+
+    binding_id: int
+    namespace: str
+    name: str
+    priority: int
+    remainder: int
+    short_of: str
+    state: WaitState = WaitState.UNSCHEDULABLE
+    gate: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedBinding:
+    """A binding that waits. ``position`` is its place among all that wait, 0 for a gated one."""
+
+    namespace: str
+    name: str
+    uid: str
+    priority: int
+    wait: Wait
+    position: int
+    decision_id: str
+
+
+class Place(NamedTuple):
+    """A place in the order of the queue; ``since`` in Unix seconds."""
+
+    priority: int
+    since: float
+    namespace: str
+    name: str
+
+
+class Waits(Protocol):
+    """Bindings that wait. One that is deleted waits no more."""
+
+    async def put(self, waits: Sequence[NewWait]) -> None:
+        """Who waits already keeps its place, and was tried once more."""
+        ...
+
+    async def remove(self, binding_ids: Collection[int]) -> None:
+        """They wait no more."""
+        ...
+
+    async def page(
+        self, namespace: str, priority: int | None, after: Place | None, limit: int
+    ) -> Sequence[QueuedBinding]:
+        """In the order in which they are tried; of one namespace unless it is empty."""
+        ...
+
+    async def position(self, place: Place) -> int:
+        """Among all that wait and are not gated, from 1."""
+        ...

@@ -1,0 +1,156 @@
+"""Bindings that wait for room: their rows, and statements over them.
+
+Must not decide who is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Row,
+    Text,
+    bindparam,
+    case,
+    delete,
+    func,
+    select,
+    text,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.model.waiting import Wait, WaitState
+from federation.services.waiting_ports import NewWait, Place, QueuedBinding
+from federation.store.tables import binding, unix_seconds
+from federation.store.tables import waiting as table
+
+# In the order of their keys, so that two transactions never wait for each other.
+PUT = text("""
+    INSERT INTO waiting AS stored
+        (binding_id, namespace, name, priority, state, gate, attempts, remainder, short_of)
+    SELECT id, namespace, name, priority, state, gate, 1, remainder, short_of
+    FROM unnest(:ids, :namespaces, :names, :priorities, :states, :gates, :remainders, :shortages)
+        AS given (id, namespace, name, priority, state, gate, remainder, short_of)
+    ORDER BY id
+    ON CONFLICT (binding_id) DO UPDATE
+    SET priority = excluded.priority, state = excluded.state, gate = excluded.gate,
+        attempts = stored.attempts + 1, next_try = NULL, remainder = excluded.remainder,
+        short_of = excluded.short_of
+""").bindparams(
+    *(bindparam(name, type_=ARRAY(BigInteger)) for name in ("ids", "priorities", "remainders")),
+    *(
+        bindparam(name, type_=ARRAY(Text))
+        for name in ("namespaces", "names", "states", "gates", "shortages")
+    ),
+)
+IS_TRIED = table.c.state != WaitState.GATED
+ORDER = (-table.c.priority, table.c.since, table.c.namespace, table.c.name)
+# Of a row that a binding is joined with: all null where it does not wait.
+COLUMNS = tuple(
+    column.label(f"wait_{column.name}")
+    for column in table.c
+    if column.name not in ("binding_id", "namespace", "name", "priority")
+)
+
+
+class WaitingStatements:
+    """Implements ``waiting_ports.Waits`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def put(self, waits: Sequence[NewWait]) -> None:
+        await self._connection.execute(
+            PUT,
+            {
+                "ids": [each.binding_id for each in waits],
+                "namespaces": [each.namespace for each in waits],
+                "names": [each.name for each in waits],
+                "priorities": [each.priority for each in waits],
+                "states": [each.state for each in waits],
+                "gates": [each.gate for each in waits],
+                "remainders": [each.remainder for each in waits],
+                "shortages": [each.short_of for each in waits],
+            },
+        )
+
+    async def remove(self, binding_ids: Collection[int]) -> None:
+        gone = delete(table).where(table.c.binding_id.in_(sorted(binding_ids)))
+        await self._connection.execute(gone)
+
+    async def page(
+        self, namespace: str, priority: int | None, after: Place | None, limit: int
+    ) -> Sequence[QueuedBinding]:
+        before = func.count().filter(IS_TRIED).over(order_by=ORDER)
+        every = select(
+            table.c.binding_id, case((IS_TRIED, before), else_=0).label("position")
+        ).subquery()
+        statement = (
+            select(
+                table.c.namespace,
+                table.c.name,
+                table.c.priority,
+                binding.c.uid,
+                binding.c.decision_id,
+                every.c.position,
+                *COLUMNS,
+            )
+            .join(every, every.c.binding_id == table.c.binding_id)
+            .join(binding, binding.c.id == table.c.binding_id)
+            .order_by(*ORDER)
+            .limit(limit)
+        )
+        if namespace:
+            statement = statement.where(table.c.namespace == namespace)
+        if priority is not None:
+            statement = statement.where(table.c.priority == priority)
+        if after is not None:
+            statement = statement.where(tuple_(*ORDER) > _values(after))
+        return [_queued(row) for row in await self._connection.execute(statement)]
+
+    async def position(self, place: Place) -> int:
+        before = select(func.count()).where(IS_TRIED, tuple_(*ORDER) < _values(place))
+        return 1 + int((await self._connection.execute(before)).scalar_one())
+
+
+def wait_of(row: Row[Any]) -> Wait | None:
+    """How a binding waits that was joined with ``COLUMNS``."""
+    since = unix_seconds(row.wait_since)
+    if since is None:
+        return None
+    return Wait(
+        state=WaitState(row.wait_state),
+        since=since,
+        attempts=row.wait_attempts,
+        next_try=unix_seconds(row.wait_next_try),
+        remainder=row.wait_remainder,
+        short_of=row.wait_short_of,
+        gate=row.wait_gate,
+        overtaken_since=unix_seconds(row.wait_overtaken_since),
+        overtaken_by=row.wait_overtaken_by,
+    )
+
+
+def _queued(row: Row[Any]) -> QueuedBinding:
+    wait = wait_of(row)
+    if wait is None:
+        raise LookupError("a row of the queue says nothing of a wait")
+    return QueuedBinding(
+        namespace=row.namespace,
+        name=row.name,
+        uid=row.uid,
+        priority=row.priority,
+        wait=wait,
+        position=row.position,
+        decision_id=str(row.decision_id or ""),
+    )
+
+
+def _values(place: Place) -> tuple[int, datetime, str, str]:
+    since = datetime.fromtimestamp(place.since, UTC)
+    return -place.priority, since, place.namespace, place.name

@@ -1,0 +1,121 @@
+"""Bindings that wait: in which order, how long, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from federation.model.waiting import WaitState
+from federation.services.ports import StoredBinding
+from federation.services.waiting_ports import NewWait, Place, QueuedBinding
+from federation.store.postgres import PostgresStore
+from tests.contract.store.test_bindings import FULL, add
+
+
+async def added(store: PostgresStore, name: str, priority: int = 0) -> StoredBinding:
+    stored = await add(store, replace(FULL, name=name, uid="", priority=priority))
+    assert stored is not None
+    return stored
+
+
+async def put(store: PostgresStore, *bindings: StoredBinding, gate: str = "") -> None:
+    async with store.transaction() as tx:
+        await tx.waiting.put([new_wait(each, gate) for each in bindings])
+
+
+def new_wait(stored: StoredBinding, gate: str = "") -> NewWait:
+    binding = stored.binding
+    return NewWait(
+        binding_id=stored.id,
+        namespace=binding.namespace,
+        name=binding.name,
+        priority=binding.priority,
+        remainder=3,
+        short_of="cpu in 2 clusters",
+        state=WaitState.GATED if gate else WaitState.UNSCHEDULABLE,
+        gate=gate,
+    )
+
+
+async def page(
+    store: PostgresStore,
+    namespace: str = "",
+    priority: int | None = None,
+    after: Place | None = None,
+) -> Sequence[QueuedBinding]:
+    async with store.reading() as read:
+        return await read.waiting.page(namespace, priority, after, 10)
+
+
+def names(queued: Sequence[QueuedBinding]) -> list[str]:
+    return [each.name for each in queued]
+
+
+def place(queued: QueuedBinding) -> Place:
+    return Place(queued.priority, queued.wait.since, queued.namespace, queued.name)
+
+
+async def test_the_queue_is_in_order_of_priority_then_time_then_name(store: PostgresStore) -> None:
+    late = await added(store, "a-late")
+    together = [await added(store, "c"), await added(store, "b")]
+    urgent = await added(store, "z-urgent", priority=7)
+    await put(store, *together)
+    await put(store, late)
+    await put(store, urgent)
+    queued = await page(store)
+    assert names(queued) == ["z-urgent", "b", "c", "a-late"]
+    assert [each.position for each in queued] == [1, 2, 3, 4]
+    assert names(await page(store, after=place(queued[1]))) == ["c", "a-late"]
+    assert names(await page(store, priority=7)) == ["z-urgent"]
+    assert names(await page(store, "elsewhere")) == []
+    async with store.reading() as read:
+        assert await read.waiting.position(place(queued[3])) == 4
+
+
+async def test_who_is_tried_again_keeps_its_place(store: PostgresStore) -> None:
+    first, second = await added(store, "one"), await added(store, "other")
+    await put(store, first)
+    await put(store, second)
+    (before, _) = await page(store)
+    await put(store, first)
+    (after, _) = await page(store)
+    assert after.name == "one"
+    assert after.wait == replace(before.wait, attempts=2)
+    assert (after.wait.remainder, after.wait.short_of) == (3, "cpu in 2 clusters")
+    assert after.wait.state is WaitState.UNSCHEDULABLE
+
+
+async def test_a_gated_one_is_listed_and_has_no_place(store: PostgresStore) -> None:
+    gated, other = await added(store, "gated"), await added(store, "other")
+    await put(store, gated, gate="suspended")
+    await put(store, other)
+    (one, two) = await page(store)
+    assert (one.name, one.position, one.wait.gate) == ("gated", 0, "suspended")
+    assert (two.name, two.position) == ("other", 1)
+
+
+async def test_a_binding_tells_how_it_waits_until_it_does_not(store: PostgresStore) -> None:
+    stored = await added(store, "web")
+    key = stored.binding.namespace, "web"
+    await put(store, stored)
+    async with store.transaction() as tx:
+        (queued,) = await tx.waiting.page("", None, None, 10)
+        for found in (
+            await tx.bindings.get(*key),
+            await tx.bindings.lock(*key),
+            (await tx.bindings.find([key]))[key],
+        ):
+            assert found is not None
+            assert found.wait == queued.wait
+        await tx.waiting.remove([stored.id])
+        found = await tx.bindings.get(*key)
+        assert found is not None
+        assert found.wait is None
+
+
+async def test_a_binding_that_is_deleted_waits_no_more(store: PostgresStore) -> None:
+    stored = await added(store, "web")
+    await put(store, stored)
+    async with store.transaction() as tx:
+        await tx.bindings.delete(stored.id)
+    assert not await page(store)

@@ -1,0 +1,117 @@
+"""``fedctl``: what waits is listed, on terminals of any width, and described."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from federation.cli import output, queueing, reservations
+from federation.cli.__main__ import fedctl
+from federation.v1 import resource_pb2, scheduling_pb2
+
+NOW = 1_800_000_000.0
+OVERTAKEN = scheduling_pb2.Wait(
+    state=scheduling_pb2.WAIT_STATE_UNSCHEDULABLE,
+    since=Timestamp(seconds=int(NOW) - 7200),
+    attempts=12,
+    position=1,
+    short_of="nvidia.com/gpu in 12 clusters, memory in 3",
+    overtaken_since=Timestamp(seconds=int(NOW) - 300),
+    overtaken_by="shop/checkout",
+    remainder=8,
+)
+BACKOFF = scheduling_pb2.Wait(
+    state=scheduling_pb2.WAIT_STATE_BACKOFF,
+    since=Timestamp(seconds=int(NOW) - 30),
+    attempts=2,
+    position=2,
+    next_try=Timestamp(seconds=int(NOW) + 4),
+    short_of="cpu in 1 cluster",
+    remainder=1,
+)
+GATED = scheduling_pb2.Wait(
+    state=scheduling_pb2.WAIT_STATE_GATED,
+    since=Timestamp(seconds=int(NOW) - 90),
+    gate="suspended",
+)
+QUEUE = [
+    scheduling_pb2.QueuedBinding(
+        namespace="ml",
+        name="training-job",
+        priority=100,
+        wait=OVERTAKEN,
+        decision_id="6f0f64ae-8f51-4b5e-9c7d-2f9a3a0f3c55",
+    ),
+    scheduling_pb2.QueuedBinding(namespace="shop", name="web-deployment", wait=BACKOFF),
+    scheduling_pb2.QueuedBinding(namespace="shop", name="batch-job", priority=-1, wait=GATED),
+]
+GOLDEN = {
+    80: """\
+POSITION  NAMESPACE  NAME            PRIORITY  STATE             WAITS  SHORT OF
+       1  ml         training-job         100  unschedulable     2h     nvidia.com/gpu in 12
+                                                                        clusters, memory in 3
+       2  shop       web-deployment         0  backoff           30s    cpu in 1 cluster
+       -  shop       batch-job             -1  gated: suspended  90s
+""",
+    160: """\
+POSITION  NAMESPACE  NAME            PRIORITY  STATE             WAITS  REMAINDER  ATTEMPTS\
+  OVERTAKEN  SHORT OF
+       1  ml         training-job         100  unschedulable     2h             8        12\
+  5m         nvidia.com/gpu in 12 clusters, memory in 3
+       2  shop       web-deployment         0  backoff           30s            1         2\
+  -          cpu in 1 cluster
+       -  shop       batch-job             -1  gated: suspended  90s            0         0\
+  -
+""",
+}
+
+
+class Answers:
+    """A client that knows its answers."""
+
+    async def list_queue(self, namespace: str, *, priority: int | None) -> Any:
+        del namespace, priority
+        return QUEUE
+
+    async def get_binding(self, namespace: str, name: str) -> Any:
+        names = resource_pb2.ObjectMeta(namespace=namespace, name=name)
+        binding = resource_pb2.ResourceBinding(metadata=names)
+        return scheduling_pb2.GetBindingResponse(binding=binding, wait=OVERTAKEN)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    connection = SimpleNamespace(call=lambda method: asyncio.run(method(Answers())))
+    for module in (queueing, reservations):
+        monkeypatch.setattr(module, "connection", lambda: connection)
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("width", GOLDEN)
+def test_a_table(terminal: pytest.MonkeyPatch, width: int) -> None:
+    terminal.setattr(output, "_is_terminal", lambda: True)
+    terminal.setenv("COLUMNS", str(width))
+    result = CliRunner().invoke(fedctl, ["get", "queue"])
+    assert result.stdout == GOLDEN[width]
+
+
+def test_a_binding_that_waits_is_described(terminal: pytest.MonkeyPatch) -> None:
+    del terminal
+    result = CliRunner().invoke(fedctl, ["describe", "binding", "ml/training-job"])
+    assert result.exit_code == 0, result.output
+    assert DESCRIBED in result.stdout
+
+
+DESCRIBED = """\
+Waits:       unschedulable for 2h, position 1, tried 12 times
+Not placed:  8
+Short of:    nvidia.com/gpu in 12 clusters, memory in 3
+Overtaken:   since 2027-01-15T07:55:00Z, first by shop/checkout
+"""

@@ -1,0 +1,121 @@
+"""The queue over the wire: who waits, in which order, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from federation.v1.resource_pb2 import SchedulePriority
+from federation.v1.scheduling_pb2 import (
+    OUTCOME_UNSCHEDULABLE,
+    WAIT_STATE_UNSCHEDULABLE,
+    GetBindingRequest,
+    ListQueueRequest,
+    ScheduleRequest,
+)
+from tests.control_planes import RunningControlPlane, refused, report, running_control_plane
+from tests.unit.rpc.test_scheduling import binding, scheduled
+
+
+@pytest.fixture
+async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+    async with (
+        running_control_plane(database_url, tmp_path) as found,
+        found.connected("member1", report=report()),
+    ):
+        yield found
+
+
+async def waiting(running: RunningControlPlane, name: str, priority: int = 0) -> Any:
+    """A binding for which there is no room."""
+    wanted = binding(name, replicas=1000, schedule_priority=SchedulePriority(priority=priority))
+    answer = await scheduled(running, wanted)
+    assert answer.decision.outcome == OUTCOME_UNSCHEDULABLE
+    assert answer.queued
+    return answer
+
+
+async def listed(running: RunningControlPlane, **fields: Any) -> Any:
+    method = running.admin.scheduling.ListQueue
+    return await running.admin.call(method, ListQueueRequest(**fields))
+
+
+async def test_the_queue_is_paged_in_the_order_in_which_it_is_tried(
+    running: RunningControlPlane,
+) -> None:
+    for name, priority in (("one", 0), ("two", 0), ("urgent", 9), ("three", 0)):
+        await waiting(running, name, priority)
+    names, token, versions = [], "", set()
+    while True:
+        page = await listed(running, page_size=2, page_token=token)
+        names += [each.name for each in page.bindings]
+        versions.add(page.resource_version)
+        token = page.next_page_token
+        if not token:
+            break
+    assert names == ["urgent", "one", "two", "three"]
+    assert len(versions) == 1
+    (urgent,) = (await listed(running, priority=9)).bindings
+    assert (urgent.namespace, urgent.priority, urgent.wait.position) == ("shop", 9, 1)
+    assert not (await listed(running, namespace="elsewhere")).bindings
+
+
+async def test_a_binding_tells_how_it_waits(running: RunningControlPlane) -> None:
+    answer = await waiting(running, "web")
+    found = await running.admin.call(
+        running.admin.scheduling.GetBinding, GetBindingRequest(namespace="shop", name="web")
+    )
+    wait = found.wait
+    assert (wait.state, wait.attempts, wait.position) == (WAIT_STATE_UNSCHEDULABLE, 1, 1)
+    assert (wait.remainder, wait.short_of) == (1000, "cpu in 1 cluster")
+    assert wait.HasField("since")
+    assert not wait.HasField("next_try")
+    assert not wait.HasField("overtaken_since")
+    (queued,) = (await listed(running)).bindings
+    assert queued.wait == wait
+    assert queued.decision_id == answer.decision.id
+
+
+async def test_a_preview_that_is_committed_waits_as_it_was_to(running: RunningControlPlane) -> None:
+    await scheduled(running, binding("placed", replicas=1))
+    for name, wait in (("web", True), ("placed", False)):
+        wanted = binding(name, replicas=1000)
+        preview = await scheduled(running, wanted, preview=True, wait=wait)
+        request = ScheduleRequest(preview_token=preview.preview_token)
+        for _ in range(2):
+            answer = await running.admin.call(running.admin.scheduling.Schedule, request)
+            assert answer.queued is wait
+    assert [each.name for each in (await listed(running)).bindings] == ["web"]
+
+
+def token(*parts: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"priority": 2**31}, "priority"),
+        ({"priority": -(2**31) - 1}, "priority"),
+        ({"page_size": 1001}, "pageSize"),
+        ({"page_token": "nonsense"}, "pageToken"),
+        ({"page_token": token("1-1", "x", "1.0", "", "")}, "pageToken"),
+        ({"page_token": token("1-1", "1", "nan", "", "")}, "pageToken"),
+        ({"page_token": token("1-1", "1", "1e300", "", "")}, "pageToken"),
+        ({"page_token": token("1-1", str(2**40), "1.0", "", "")}, "pageToken"),
+        ({"page_token": token("1-1", "1" * 5000, "1.0", "", "")}, "pageToken"),
+        ({"namespace": "a\0b"}, "namespace"),
+    ],
+)
+async def test_what_cannot_be_listed_is_refused(
+    running: RunningControlPlane, fields: dict[str, Any], field: str
+) -> None:
+    refusal = await refused(listed(running, **fields))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert field in refusal.violations
