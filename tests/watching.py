@@ -15,7 +15,7 @@ from typing import Any
 from estimator.kube.access import connect, lister
 from estimator.kube.live import NOT_FAILED
 from estimator.kube.objects import RawPod
-from estimator.kube.reading import ObjectChange, Watched
+from estimator.kube.reading import DEFAULT_PATIENCE, ObjectChange, Patience, Watched
 from estimator.kube.translate import pod_from_raw
 from estimator.kube.watch import Watcher
 from estimator.nodes import Pod
@@ -74,7 +74,10 @@ class Seen:
 
 @asynccontextmanager
 async def following(
-    server: KubeApiServer, tmp_path: Path, uniform: Callable[[float], float] = lambda _ceiling: 0.0
+    server: KubeApiServer,
+    tmp_path: Path,
+    uniform: Callable[[float], float] = lambda _ceiling: 0.0,
+    patience: Patience = DEFAULT_PATIENCE,
 ) -> AsyncIterator[Seen]:
     """A watcher of pods in its thread that tries again at once."""
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
@@ -86,7 +89,7 @@ async def following(
         translate=pod_from_raw,
         field_selector=NOT_FAILED,
     )
-    watcher = Watcher(watched, seen, uniform)
+    watcher = Watcher(watched, seen, uniform, patience)
     thread = threading.Thread(target=watcher.run)
     thread.start()
     try:

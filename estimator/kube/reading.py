@@ -50,7 +50,8 @@ class Patience:
 
     The server ends a watch after ``watch`` and up to ``watch_shift`` more, which keeps watches
     from ending together; ``grace`` later it is taken for dead. Watches are short, as only their
-    end and the next one's begin show of a quiet one that it is alive.
+    end and the next one's begin show of a quiet one that it is alive; so nobody waits longer than
+    ``watch`` for the one object that is asked for between them.
     """
 
     connect: float = 5.0
@@ -187,7 +188,7 @@ class ResourceReader(Generic[Value]):
 
     def present_version(self) -> str:
         """The server's version now; asks for one object."""
-        return self._page(limit=1).metadata.resource_version
+        return self._page(self._patience.watch, limit=1).metadata.resource_version
 
     def changes(self, version: str) -> Iterator[list[ObjectChange[Value]]]:
         """Changes after ``version`` until the watch ends, as many at once as have come.
@@ -223,7 +224,8 @@ class ResourceReader(Generic[Value]):
         values: list[Value] = []
         token: str | None = None
         while True:
-            page = self._page(limit=PAGE_SIZE, **({"continue": token} if token else {}))
+            more = {"continue": token} if token else {}
+            page = self._page(self._patience.list_read, limit=PAGE_SIZE, **more)
             for item in page.items:
                 value = self._translated(self._raw(item))
                 if value is not None:
@@ -232,8 +234,8 @@ class ResourceReader(Generic[Value]):
             if not token:
                 return Listed(values=values, version=page.metadata.resource_version)
 
-    def _page(self, **query: Any) -> _List:
-        answer = self._call(self._patience.list_read, **query)
+    def _page(self, read_seconds: float, **query: Any) -> _List:
+        answer = self._call(read_seconds, **query)
         return _decoded(answer.data, _List)
 
     @contextmanager

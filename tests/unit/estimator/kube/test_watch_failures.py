@@ -14,14 +14,11 @@ import pytest
 from estimator.kube.access import connect, lister
 from estimator.kube.loop import STEADY_SECONDS, WatcherThreads
 from estimator.kube.objects import RawPod
-from estimator.kube.reading import DEFAULT_PATIENCE, Watched
+from estimator.kube.reading import DEFAULT_PATIENCE, Patience, Watched
 from estimator.kube.translate import pod_from_raw
 from estimator.kube.watch import CAP_SECONDS, Watcher
 from tests.kubeapi.documents import pod
-from tests.kubeapi.faults import (
-    Answer,
-    bad_gateway,
-)
+from tests.kubeapi.faults import Answer, Silence, bad_gateway
 from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.kubeapi.state import Cluster
 from tests.watching import WAIT_SECONDS, Seen, following
@@ -211,3 +208,19 @@ async def test_a_watch_that_opens_does_not_show_that_the_server_lives(
         while await seen.next(contact=True) != ("contact", "made"):
             pass
     assert len(seen.losses) == 4
+
+
+async def test_a_server_that_says_no_more_is_lost_as_soon_as_a_watch_would_end(
+    server: KubeApiServer, tmp_path: Path
+) -> None:
+    """After a quiet watch one object is asked for: nobody waits for it as long as for a list."""
+    patience = Patience(list_read=100 * WAIT_SECONDS, watch=1.0, watch_shift=0.0)
+    async with following(server, tmp_path, patience=patience) as seen:
+        assert await seen.next() == ("replace", [])
+        server.faults.add(Silence(), verb="list")
+        await seen.until_lost()
+        server.faults.clear()
+        server.stop()
+        server.start()
+        while await seen.next(contact=True) != ("contact", "made"):
+            pass
