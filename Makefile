@@ -23,9 +23,9 @@ install: ## Make .venv with everything that developing needs
 check: install ## Format, lint, types, import floors, stubs, protos, sizes, suppressions, locks
 	@$(BIN)/python -m tools.check
 
-# Most tests wait for processes and databases: more workers than cores.
+# Many tests wait for processes and databases: more workers than cores.
 test: install ## All tests
-	@$(BIN)/python -m pytest -q -n 4 --dist loadfile
+	@$(BIN)/python -m pytest -q -n 6 --dist loadfile
 
 test-all: test ## All tests, and on every other Python here what may differ there
 	@$(BIN)/python -m tools.other_pythons

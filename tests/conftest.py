@@ -9,6 +9,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -22,6 +23,10 @@ from tests.patience import PATIENCE_SECONDS
 
 # The data is thrown away at the end: waiting for the disk would test nothing.
 THROWN_AWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+HERE = Path(__file__).parent
+# Folders of tests whose files take longest: whole programs, and many examples.
+LONGEST = ("e2e", "truth", "chaos", "attack", "properties")
 
 serial = itertools.count(1)
 
@@ -47,8 +52,16 @@ def interrupt_once(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: longest_first(item.path.parent))
     if settings.get_current_profile_name() == examples.EXPLORE:
         examples.explore_further(items)
+
+
+@cache
+def longest_first(folder: Path) -> int:
+    """Its place in the order: a long file that is begun last holds up the end."""
+    parts = folder.relative_to(HERE).parts if folder.is_relative_to(HERE) else ()
+    return LONGEST.index(parts[0]) if parts and parts[0] in LONGEST else len(LONGEST)
 
 
 def pytest_report_teststatus(

@@ -1,7 +1,7 @@
 """Run what Python's version may change on every other Python that this machine has.
 
 The names python3.11, python3.12, … are looked for on PATH and among pyenv's versions. Each gets an
-environment of its own beside .venv, made of the same lock.
+environment of its own beside .venv, made of the same lock; their tests run side by side.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 from tools.progress import say
 
 ROOT = Path(__file__).resolve().parent.parent
 LOWEST, TRIED = (3, 11), 20
+# Of all Pythons together: much of what tests do is waiting for processes.
+WORKERS, LEAST_WORKERS = 6, 2
 # Every program as a process; and what takes values apart by their types.
 TESTS = (
     "tests/e2e",
@@ -25,7 +29,6 @@ TESTS = (
     "tests/unit/cli",
     "tests/unit/codec",
     "tests/unit/scheduler",
-    "tests/unit/embedded_postgres",
     "tests/unit/store",
     "tests/properties/test_scheduler_cycle.py",
 )
@@ -70,28 +73,52 @@ def other_pythons() -> dict[Version, Path]:
     return found
 
 
-def tests_pass(version: Version, python: Path) -> bool:
-    name = ".".join(map(str, version))
-    folder = ROOT / f".venv-{name}"
-    say(f"Python {name}: {python}")
-    started = time.monotonic()
+def installed(version: Version, python: Path) -> Path | None:
+    """The Python of its environment, None where that could not be made."""
+    folder = ROOT / f".venv-{named(version)}"
+    say(f"Python {named(version)}: {python}")
     install = [str(python), "-m", "tools.install", "dev", "--into", str(folder)]
-    test = [f"{folder}/bin/python", "-m", "pytest", "-q", "-n", "4", "--dist", "loadfile"]
-    good = all(
-        subprocess.run(command, cwd=ROOT, check=False).returncode == 0
-        for command in (install, [*test, *TESTS])
-    )
-    say(f"Python {name}: {'ok' if good else 'FAILED'} in {time.monotonic() - started:.0f} s")
-    return good
+    if subprocess.run(install, cwd=ROOT, check=False).returncode == 0:
+        return folder / "bin" / "python"
+    return None
+
+
+def tests_pass(version: Version, python: Path, workers: int) -> bool:
+    """Several run at once: which one a line is of stands in front of it."""
+    started = time.monotonic()
+    with subprocess.Popen(
+        [python, "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadfile", *TESTS],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        for line in process.stdout or ():
+            print(f"{named(version)}  {line}", end="", flush=True)
+    is_good = process.returncode == 0
+    seconds = time.monotonic() - started
+    say(f"Python {named(version)}: {'ok' if is_good else 'FAILED'} in {seconds:.0f} s")
+    return is_good
+
+
+def named(version: Version) -> str:
+    return ".".join(map(str, version))
 
 
 def main() -> int:
     found = other_pythons()
     if not found:
         say("this machine has no other Python from 3.11 on")
+        return 0
+    # One after the other: two would wait for each other.
+    environments = {version: installed(version, python) for version, python in found.items()}
+    made = {version: python for version, python in environments.items() if python}
+    workers = max(LEAST_WORKERS, WORKERS // len(found))
     # All of them, also after one fails: who repairs wants the whole list.
-    results = [tests_pass(version, python) for version, python in found.items()]
-    return 0 if all(results) else 1
+    with ThreadPoolExecutor(max_workers=len(found)) as threads:
+        results = list(threads.map(tests_pass, made, made.values(), repeat(workers)))
+    return 0 if len(made) == len(found) and all(results) else 1
 
 
 if __name__ == "__main__":
