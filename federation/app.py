@@ -53,6 +53,7 @@ from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.readiness import Readiness
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import Refreshing
+from federation.services.history import DecisionHistory
 from federation.services.journal import ClusterChanged, ReportAdvanced
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.hearing import LoopWatch
@@ -431,6 +432,7 @@ class ControlPlane:
                 self._releases,
                 self._binding_watches,
                 Queueing(self._store),
+                DecisionHistory(self._store),
             ),
             server,
         )

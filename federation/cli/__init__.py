@@ -12,6 +12,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
 - ``fleet``: verbs about member clusters: get, describe, apply, join-token; and the lists of
   everything else
+- ``history``: verbs about what was decided before: get decisions, history
 - ``inputs``: what the offline verbs read: clusters, requests, options, each under its field path
 - ``members``: verbs that change a member cluster's standing: cordon, uncordon, delete, replace,
   revoke
@@ -25,6 +26,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
   or a configuration
 - ``scoring_objects``: Kubernetes nodes and pods from files, as the scorer takes them
 - ``simulate``: the verb ``simulate``: decide bindings on clusters from files, without any server
+- ``times``: times and spans of time as people write them on the command line
 - ``watch``: ``fedctl watch``: a line, or a document, for everything that happens, until it is
   interrupted
 - ``workloads``: verbs about workloads: schedule, explain, delete

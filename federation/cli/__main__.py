@@ -29,6 +29,7 @@ VERBS = {
     "estimate": "estimate",
     "explain": "workloads",
     "get": "fleet",
+    "history": "history",
     "join-token": "fleet",
     "release": "reservations",
     "renew": "reservations",

@@ -27,9 +27,11 @@ LEAST_OF_TRACE = (
 
 def print_decision(decision: scheduling_pb2.Decision, *, queued: bool = False) -> None:
     """Outcome and shares."""
-    outcome = scheduling_pb2.Outcome.Name(decision.outcome).removeprefix("OUTCOME_")
-    name = binding_key(decision.namespace, decision.name)
-    facts = [("Binding", name), ("Outcome", outcome), ("Decision", decision.id or "not stored")]
+    facts = [
+        ("Binding", binding_key(decision.namespace, decision.name)),
+        ("Outcome", outcome_word(decision)),
+        ("Decision", decision.id or "not stored"),
+    ]
     if decision.reason:
         facts.append(("Reason", decision.reason))
     if decision.remainder:
@@ -149,6 +151,11 @@ def why(cluster: scheduling_pb2.ClusterTrace) -> str:
     if cluster.remainder_seat:
         return "selected; holds a remainder seat"
     return "selected"
+
+
+def outcome_word(decision: scheduling_pb2.Decision) -> str:
+    """``SCHEDULED`` for OUTCOME_SCHEDULED."""
+    return scheduling_pb2.Outcome.Name(decision.outcome).removeprefix("OUTCOME_")
 
 
 def source_word(source: estimates_pb2.EstimateSource.ValueType) -> str:

@@ -5,7 +5,6 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,10 +14,12 @@ import click
 from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.history import get_decisions
 from federation.cli.names import Kinds, named_binding
 from federation.cli.output import Format, output_option
 from federation.cli.queueing import get_queue
 from federation.cli.reservations import describe_binding, get_reservations
+from federation.cli.times import seconds_of
 from federation.client import Client
 from federation.codec.clusters import OVER_COMMITTED, cluster_from_message
 from federation.codec.document_files import documents_of
@@ -40,7 +41,6 @@ LEAST_OF_CLUSTERS = (
     *("SEQUENCE", "AGENT VERSION", "UID", "KUBERNETES", "PODS FREE", "REGION", "NODES"),
     *("MEMORY FREE", "CPU FREE", "REPORT AGE", "AGENT"),
 )
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @click.group(cls=Kinds, epilog="Example: fedctl get clusters -o wide")
@@ -177,6 +177,7 @@ def describe_cluster(name: str, output: Format) -> None:
 describe.add_command(describe_binding)
 get.add_command(get_reservations)
 get.add_command(get_queue)
+get.add_command(get_decisions)
 
 
 @click.group("join-token", epilog="Example: fedctl join-token create --cluster member1 --ttl 1h")
@@ -191,7 +192,7 @@ def join_token() -> None:
 @output_option
 def create_join_token(cluster: str, ttl: str, output: Format, *, token_only: bool) -> None:
     """Make a single-use token and print the one command to run in the member cluster."""
-    seconds = _seconds(ttl)
+    seconds = seconds_of(ttl, "--ttl")
     answer = connection().call(lambda api: api.create_join_token(cluster, ttl_seconds=seconds))
     if token_only:
         say(answer.token)
@@ -228,13 +229,6 @@ def _clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster]:
         messages.append(message)
     inputs.warn_of_unread(dropped_from_documents(documents))
     return messages
-
-
-def _seconds(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-    if match is None:
-        raise InvalidRequest.of("--ttl", f"must be a number and s, m, h or d, not {text!r}")
-    return int(match[1]) * UNITS[match[2]]
 
 
 def _cluster_row(cluster: resource_pb2.Cluster, now: float, *, wide: bool) -> list[object]:

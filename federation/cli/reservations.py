@@ -11,6 +11,7 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.decisions import outcome_word
 from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.cli.queueing import wait_facts
@@ -144,7 +145,6 @@ def _size(spec: resource_pb2.ResourceBindingSpec) -> tuple[str, object]:
 
 def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
     spec, decision = answer.binding.spec, answer.decision
-    outcome = scheduling_pb2.Outcome.Name(decision.outcome).removeprefix("OUTCOME_")
     facts: list[tuple[str, object]] = [
         ("Namespace", answer.binding.metadata.namespace or "-"),
         ("Name", answer.binding.metadata.name),
@@ -152,7 +152,7 @@ def _print_binding(answer: scheduling_pb2.GetBindingResponse) -> None:
         ("Workload", f"{spec.resource.kind}/{spec.resource.name}"),
         _size(spec),
         ("Clusters", ", ".join(f"{at.name}={at.replicas}" for at in spec.clusters) or "-"),
-        ("Decision", f"{decision.id} {outcome}" if decision.id else "none yet"),
+        ("Decision", f"{decision.id} {outcome_word(decision)}" if decision.id else "none yet"),
     ]
     if decision.reason:
         facts.append(("Reason", decision.reason))

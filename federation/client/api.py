@@ -384,6 +384,21 @@ class Client:
         request = scheduling_pb2.GetDecisionRequest(id=decision_id)
         return (await self._answer(self._scheduling.GetDecision, request)).decision
 
+    async def list_decisions(
+        self, request: scheduling_pb2.ListDecisionsRequest, *, limit: int
+    ) -> list[scheduling_pb2.Decision]:
+        """The newest first, at most so many, without their traces."""
+        decisions: list[scheduling_pb2.Decision] = []
+        asked = scheduling_pb2.ListDecisionsRequest()
+        asked.CopyFrom(request)
+        while True:
+            asked.page_size = min(limit - len(decisions), _PAGE)
+            page = await self._answer(self._scheduling.ListDecisions, asked)
+            decisions += page.decisions
+            if len(decisions) >= limit or not page.next_page_token:
+                return decisions
+            asked.page_token = page.next_page_token
+
     async def _answer(self, method: _UnaryMethod[T], request: object) -> T:
         try:
             return await method(

@@ -12,8 +12,10 @@ from typing import Final, Protocol
 from federation.codec.bindings import put_targets
 from federation.codec.estimates import bound_message, source_message
 from federation.codec.timestamps import timestamp_from_seconds
+from federation.codec.violations import Violations
 from federation.model.estimate import Source
 from federation.model.reservations import PromiseCertificate
+from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.division.strategies import Limit
 from federation.scheduler.trace import DivisionTrace, Trace
@@ -134,6 +136,33 @@ class RecordView(Protocol):
     def node_plans(self) -> Sequence[NodePlanView]: ...
 
 
+class ListedView(Protocol):
+    """A decision without its trace, but for why it was made."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def binding_generation(self) -> int: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def outcome(self) -> Outcome: ...
+    @property
+    def clusters(self) -> tuple[TargetCluster, ...]: ...
+    @property
+    def remainder(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def algorithm_revision(self) -> int: ...
+    @property
+    def triggers(self) -> tuple[str, ...]: ...
+
+
 def decision_to_message(record: RecordView, *, trace: bool = False) -> scheduling_pb2.Decision:
     """The decision as callers see it, with its trace when asked for."""
     message = scheduling_pb2.Decision()
@@ -156,10 +185,41 @@ def put_decision(record: RecordView, message: scheduling_pb2.Decision) -> None:
     message.reason = decision.reason
     message.create_time.CopyFrom(timestamp_from_seconds(record.created_at))
     message.warnings.extend(decision.trace.warnings)
+    message.triggers.extend(decision.trace.triggers)
     message.algorithm_revision = str(decision.trace.algorithm_revision)
     for plan in record.node_plans:
         _put_node_placement(plan, message.node_placements.add())
     message.MergeFromString(_written(tuple(record.promises)))
+
+
+def listed_decision_message(listed: ListedView) -> scheduling_pb2.Decision:
+    """A decision as lists have it."""
+    message = scheduling_pb2.Decision(
+        id=listed.id,
+        namespace=listed.namespace,
+        name=listed.name,
+        binding_generation=listed.binding_generation,
+        outcome=_OUTCOMES[listed.outcome],
+        remainder=listed.remainder,
+        reason=listed.reason,
+        create_time=timestamp_from_seconds(listed.created_at),
+        algorithm_revision=str(listed.algorithm_revision),
+        triggers=listed.triggers,
+    )
+    put_targets(listed.clusters, message.clusters.add)
+    return message
+
+
+def outcomes_from_numbers(
+    numbers: Sequence[int], path: str, found: Violations
+) -> frozenset[Outcome]:
+    """Outcomes that a stored decision may have."""
+    by_number = {int(number): outcome for outcome, number in _OUTCOMES.items()}
+    for position, number in enumerate(numbers):
+        if number not in by_number:
+            known = ", ".join(by_number.values())
+            found.add(f"{path}[{position}]", f"must be one of {known}")
+    return frozenset(by_number[number] for number in numbers if number in by_number)
 
 
 @lru_cache(maxsize=PROMISES_KNOWN)

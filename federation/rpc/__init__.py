@@ -10,6 +10,7 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``decoding``: from the bytes of a request to its message: how many there may be, and which have to
   wait
 - ``estimates``: estimates: how many replicas of each shape fit in each cluster, packed
+- ``history``: the history of decisions, over the wire
 - ``interceptors``: what every call passes first: who calls, whether that is allowed, its
   deadline, its errors
 - ``joining``: the one command that joins a cluster, with everything an agent must know to trust

@@ -8,19 +8,24 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+from uuid import UUID
 
 from google.protobuf.message import Message
 
 from federation.codec.strict import is_unicode
 from federation.model.errors import InvalidRequest
+from federation.services.listed_decisions import DecisionPlace
 from federation.services.watching.watches import position_of
 
 DEFAULT_PAGE_SIZE = 500
 MAX_PAGE_SIZE = 1000
 # Clients take answers of up to 4 MiB; the rest of the answer is small.
 MAX_PAGE_BYTES = 3 * 1024 * 1024
+# Since 1970.
+_MICROSECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 M = TypeVar("M", bound=Message)
 
@@ -43,26 +48,46 @@ def key_of(token: str, parts: int) -> tuple[str, ...] | None:
 
     Raises InvalidRequest.
     """
+    return _texts_of(token, parts, _is_versioned)
+
+
+def place_of(token: str) -> DecisionPlace | None:
+    """Where a list of decisions goes on; None without a token. Raises InvalidRequest."""
+    texts = _texts_of(token, 2, _is_place)
+    return (int(texts[0]), texts[1]) if texts else None
+
+
+def _texts_of(
+    token: str, parts: int, is_sound: Callable[[Sequence[str]], bool]
+) -> tuple[str, ...] | None:
     if not token:
         return None
     try:
         key = json.loads(base64.b64decode(token.encode(), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, RecursionError):
         key = None
-    if not isinstance(key, list) or len(key) != parts or not _is_key(key):
+    is_key = isinstance(key, list) and len(key) == parts and all(map(_is_text, key))
+    if not is_key or not is_sound(key):
         raise InvalidRequest.of("pageToken", "is not one that a list answered")
     return tuple(key)
 
 
-def _is_key(key: list[object]) -> bool:
-    """Whether its first part is a resource version, and the others are texts."""
-    if not all(map(_is_text, key)):
-        return False
+def _is_versioned(key: Sequence[str]) -> bool:
+    """Whether its first part is a resource version."""
     try:
-        position_of(str(key[0]))
+        position_of(key[0])
     except InvalidRequest:
         return False
     return True
+
+
+def _is_place(key: Sequence[str]) -> bool:
+    """Whether it is a time in microseconds and an id."""
+    try:
+        UUID(key[1])
+    except ValueError:
+        return False
+    return _MICROSECONDS.fullmatch(key[0]) is not None
 
 
 def _is_text(part: object) -> bool:

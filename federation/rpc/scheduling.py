@@ -19,12 +19,14 @@ from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, BindingName
 from federation.rpc.batches import scheduled_batch
 from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
+from federation.rpc.history import listed_decisions
 from federation.rpc.interceptors import Context, caller, seconds_left
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed
 from federation.rpc.queueing import listed
 from federation.rpc.watching import bindings_response, serve_watch
+from federation.services.history import DecisionHistory
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
 from federation.services.threads import ENCODING
@@ -52,6 +54,7 @@ class SchedulingServicer(Servicer):
         releasing: Releasing,
         watches: Watches[BindingName, messages.BindingEvent],
         queueing: Queueing,
+        history: DecisionHistory,
     ) -> None:
         self._scheduling = scheduling
         self._previews = previews
@@ -59,6 +62,7 @@ class SchedulingServicer(Servicer):
         self._releasing = releasing
         self._watches = watches
         self._queueing = queueing
+        self._history = history
 
     async def Schedule(
         self, request: messages.ScheduleRequest, context: Context
@@ -166,6 +170,11 @@ class SchedulingServicer(Servicer):
         found.check()
         record = await self._scheduling.get_decision(request.id)
         return messages.GetDecisionResponse(decision=await _with_trace(record))
+
+    async def ListDecisions(
+        self, request: messages.ListDecisionsRequest, context: Context
+    ) -> messages.ListDecisionsResponse:
+        return await listed_decisions(request, self._history)
 
     async def _preview(self, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
         if request.preview_token:

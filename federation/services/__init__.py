@@ -8,10 +8,12 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
   lease
 - ``estimates``: how many replicas still fit, and where
 - ``fleet``: the fleet in memory, kept up with the journal
+- ``history``: the history of decisions: what was decided, when, and why
 - ``journal``: the journal: what was committed about promises, reports, clusters and bindings, in
   order
 - ``journal_ports``: what use cases need from the store for promises: the journal, reservations,
   keys, duties, peers
+- ``listed_decisions``: decisions in lists: what is asked for, and what a list says of each
 - ``member_ports``: what use cases need from the store for members: clusters, their credentials and
   their reports
 - ``members``: member clusters and who speaks for them: joining, credentials, reports, presence

@@ -23,6 +23,7 @@ from federation.services.journal_ports import (
     StoredPresences,
     StoredReplicas,
 )
+from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
 from federation.services.member_ports import Clusters, Credentials, Reports
 from federation.services.values import (
     DecisionRecord,
@@ -234,6 +235,15 @@ class Decisions(Protocol):
 
     async def find(self, decision_ids: Collection[str]) -> Mapping[str, PackedDecision]:
         """Those that are there, read together."""
+        ...
+
+    async def page(
+        self, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
+    ) -> DecisionPage:
+        """The newest first, those that come after ``after``; costs no more however many there are.
+
+        Where clusters or outcomes are asked for, a page may hold fewer before the last one.
+        """
         ...
 
     async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:

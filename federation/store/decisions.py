@@ -37,6 +37,7 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
 from federation.services.bodies import NewerBody
+from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
 from federation.services.packed_previews import unpacked_preview
 from federation.services.packed_traces import unpacked_trace
 from federation.services.ports import (
@@ -48,6 +49,7 @@ from federation.services.ports import (
 )
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, targets_of
+from federation.store.decision_lists import decision_page
 from federation.store.tables import binding, node_plan, unix_seconds
 from federation.store.tables import decision as table
 from federation.store.tables import preview as preview_table
@@ -62,12 +64,12 @@ ADD = text("""
                 generation bigint, spec jsonb, clusters jsonb, affinity_group text,
                 anti_affinity_group text, observed text, placed boolean,
                 scheduled_at double precision, outcome text, decided jsonb, remainder bigint,
-                reason text, revision bigint
+                reason text, revision bigint, triggers text[]
             ),
             unnest(:traces)
         ) AS given (decision_id, binding_id, namespace, name, uid, generation, spec, clusters,
             affinity_group, anti_affinity_group, observed, placed, scheduled_at, outcome, decided,
-            remainder, reason, revision, trace)
+            remainder, reason, revision, triggers, trace)
     ), added AS (
         INSERT INTO binding (namespace, name, uid, generation, version, spec, clusters,
             decision_id, observed_affinity, affinity_group, anti_affinity_group, last_scheduled_at)
@@ -93,9 +95,9 @@ ADD = text("""
         SELECT * FROM added UNION ALL SELECT * FROM put
     ), decided AS (
         INSERT INTO decision (id, binding_id, namespace, name, binding_generation, outcome,
-            clusters, remainder, reason, algorithm_revision, trace)
+            clusters, remainder, reason, algorithm_revision, trace, triggers)
         SELECT decision_id, settled.id, namespace, name, generation, outcome,
-            decided, remainder, reason, revision, trace
+            decided, remainder, reason, revision, trace, triggers
         FROM given JOIN settled USING (namespace, name)
     )
     SELECT id, namespace, name, version, last_scheduled_at, now() FROM settled
@@ -212,6 +214,11 @@ class DecisionStatements:
             by_decision[row.decision_id].append(_node_plan_of(row.body))
         return {str(row.id): StoredDecision(row, tuple(by_decision[row.id])) for row in rows}
 
+    async def page(
+        self, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
+    ) -> DecisionPage:
+        return await decision_page(self._connection, wanted, after, limit)
+
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         is_newest = select(binding.c.id).where(binding.c.decision_id == table.c.id).exists()
         old = (
@@ -306,6 +313,7 @@ def _row(new: NewDecision) -> dict[str, Any]:
         "remainder": decision.remainder,
         "reason": decision.reason,
         "revision": decision.trace.algorithm_revision,
+        "triggers": decision.trace.triggers,
     }
 
 

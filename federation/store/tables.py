@@ -158,13 +158,17 @@ decision = Table(
     _created_at(),
     # Compressed JSON: everything behind the decision.
     Column("trace", LargeBinary, nullable=False),
+    # Why it was made, for lists, which unpack no traces.
+    Column("triggers", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     CheckConstraint(
         "outcome IN ('SCHEDULED', 'PARTIAL', 'UNSCHEDULABLE', 'NO_FIT')", name="outcome_known"
     ),
     CheckConstraint("remainder >= 0", name="remainder_not_negative"),
     CheckConstraint("binding_generation >= 1", name="generation_positive"),
-    Index(None, "binding_id", "created_at"),
-    Index(None, "created_at"),
+    # What was decided together has one time: the id makes places in lists unique.
+    Index(None, "created_at", "id"),
+    Index(None, "namespace", "created_at", "id"),
+    Index(None, "namespace", "name", "created_at", "id"),
 )
 
 binding = Table(

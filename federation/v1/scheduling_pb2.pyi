@@ -341,6 +341,7 @@ class Decision(_message.Message):
     TRACE_FIELD_NUMBER: _builtins.int
     PROMISES_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    TRIGGERS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     namespace: _builtins.str
     name: _builtins.str
@@ -377,6 +378,10 @@ class Decision(_message.Message):
         not expect. Fields that are accepted and not read are named once, in the answer to the request.
         """
 
+    @_builtins.property
+    def triggers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why it was made: what had changed since the decision before."""
+
     def __init__(
         self,
         *,
@@ -394,10 +399,11 @@ class Decision(_message.Message):
         trace: Global___Trace | None = ...,
         promises: _abc.Iterable[Global___ClusterPromise] | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
+        triggers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm_revision", b"algorithm_revision", "binding_generation", b"binding_generation", "clusters", b"clusters", "create_time", b"create_time", "id", b"id", "name", b"name", "namespace", b"namespace", "node_placements", b"node_placements", "outcome", b"outcome", "promises", b"promises", "reason", b"reason", "remainder", b"remainder", "trace", b"trace", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm_revision", b"algorithm_revision", "binding_generation", b"binding_generation", "clusters", b"clusters", "create_time", b"create_time", "id", b"id", "name", b"name", "namespace", b"namespace", "node_placements", b"node_placements", "outcome", b"outcome", "promises", b"promises", "reason", b"reason", "remainder", b"remainder", "trace", b"trace", "triggers", b"triggers", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1284,3 +1290,81 @@ class GetDecisionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetDecisionResponse: _TypeAlias = GetDecisionResponse  # noqa: Y015
+
+@_typing.final
+class ListDecisionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Empty: all namespaces, unless name is set."""
+    name: _builtins.str
+    """Only of the binding with this name in that namespace."""
+    cluster: _builtins.str
+    """Only those that give this cluster a share."""
+    page_size: _builtins.int
+    """1 to 1000; 0: 500. With cluster or outcomes a page may hold fewer, and even none, before the
+    last one: each looks at 5000 decisions at most.
+    """
+    page_token: _builtins.str
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedScalarFieldContainer[Global___Outcome.ValueType]:
+        """Only those that ended in one of these; none: all."""
+
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Only from this time on, and before that one."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        outcomes: _abc.Iterable[Global___Outcome.ValueType] | None = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "name", b"name", "namespace", b"namespace", "outcomes", b"outcomes", "page_size", b"page_size", "page_token", b"page_token", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDecisionsRequest: _TypeAlias = ListDecisionsRequest  # noqa: Y015
+
+@_typing.final
+class ListDecisionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    @_builtins.property
+    def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Decision]:
+        """Without traces, warnings, promises and nodes: GetDecision has them."""
+
+    def __init__(
+        self,
+        *,
+        decisions: _abc.Iterable[Global___Decision] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDecisionsResponse: _TypeAlias = ListDecisionsResponse  # noqa: Y015

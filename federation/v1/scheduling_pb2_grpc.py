@@ -64,6 +64,11 @@ class SchedulingStub:
                 request_serializer=federation_dot_v1_dot_scheduling__pb2.GetDecisionRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_scheduling__pb2.GetDecisionResponse.FromString,
                 _registered_method=True)
+        self.ListDecisions = channel.unary_unary(
+                '/federation.v1.Scheduling/ListDecisions',
+                request_serializer=federation_dot_v1_dot_scheduling__pb2.ListDecisionsRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_scheduling__pb2.ListDecisionsResponse.FromString,
+                _registered_method=True)
         self.ReleaseReservation = channel.unary_unary(
                 '/federation.v1.Scheduling/ReleaseReservation',
                 request_serializer=federation_dot_v1_dot_scheduling__pb2.ReleaseReservationRequest.SerializeToString,
@@ -125,6 +130,13 @@ class SchedulingServicer:
 
     def GetDecision(self, request, context):
         """A decision with its whole trace: everything needed to explain it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDecisions(self, request, context):
+        """Decisions, the newest first. They outlive their bindings, until they are pruned.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -192,6 +204,11 @@ def add_SchedulingServicer_to_server(servicer, server):
                     servicer.GetDecision,
                     request_deserializer=federation_dot_v1_dot_scheduling__pb2.GetDecisionRequest.FromString,
                     response_serializer=federation_dot_v1_dot_scheduling__pb2.GetDecisionResponse.SerializeToString,
+            ),
+            'ListDecisions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDecisions,
+                    request_deserializer=federation_dot_v1_dot_scheduling__pb2.ListDecisionsRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_scheduling__pb2.ListDecisionsResponse.SerializeToString,
             ),
             'ReleaseReservation': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseReservation,
@@ -376,6 +393,33 @@ class Scheduling:
             '/federation.v1.Scheduling/GetDecision',
             federation_dot_v1_dot_scheduling__pb2.GetDecisionRequest.SerializeToString,
             federation_dot_v1_dot_scheduling__pb2.GetDecisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDecisions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Scheduling/ListDecisions',
+            federation_dot_v1_dot_scheduling__pb2.ListDecisionsRequest.SerializeToString,
+            federation_dot_v1_dot_scheduling__pb2.ListDecisionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,8 @@ class SchedulingStub:
     DeleteBinding: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.DeleteBindingRequest, _scheduling_pb2.DeleteBindingResponse]
     GetDecision: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.GetDecisionRequest, _scheduling_pb2.GetDecisionResponse]
     """A decision with its whole trace: everything needed to explain it."""
+    ListDecisions: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ListDecisionsRequest, _scheduling_pb2.ListDecisionsResponse]
+    """Decisions, the newest first. They outlive their bindings, until they are pruned."""
     ReleaseReservation: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ReleaseReservationRequest, _scheduling_pb2.ReleaseReservationResponse]
     """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none."""
     RenewLease: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.RenewLeaseRequest, _scheduling_pb2.RenewLeaseResponse]
@@ -73,6 +75,8 @@ class SchedulingAsyncStub(SchedulingStub):
     DeleteBinding: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.DeleteBindingRequest, _scheduling_pb2.DeleteBindingResponse]  # type: ignore[assignment]
     GetDecision: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.GetDecisionRequest, _scheduling_pb2.GetDecisionResponse]  # type: ignore[assignment]
     """A decision with its whole trace: everything needed to explain it."""
+    ListDecisions: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ListDecisionsRequest, _scheduling_pb2.ListDecisionsResponse]  # type: ignore[assignment]
+    """Decisions, the newest first. They outlive their bindings, until they are pruned."""
     ReleaseReservation: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReleaseReservationRequest, _scheduling_pb2.ReleaseReservationResponse]  # type: ignore[assignment]
     """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none."""
     RenewLease: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.RenewLeaseRequest, _scheduling_pb2.RenewLeaseResponse]  # type: ignore[assignment]
@@ -135,6 +139,14 @@ class SchedulingServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.GetDecisionResponse, _abc.Awaitable[_scheduling_pb2.GetDecisionResponse]]:
         """A decision with its whole trace: everything needed to explain it."""
+
+    @_abc_1.abstractmethod
+    def ListDecisions(
+        self,
+        request: _scheduling_pb2.ListDecisionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.ListDecisionsResponse, _abc.Awaitable[_scheduling_pb2.ListDecisionsResponse]]:
+        """Decisions, the newest first. They outlive their bindings, until they are pruned."""
 
     @_abc_1.abstractmethod
     def ReleaseReservation(

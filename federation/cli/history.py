@@ -1,0 +1,230 @@
+"""Verbs about what was decided before: get decisions, history.
+
+Must not interpret a decision beyond its shares.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import click
+
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.decisions import outcome_word
+from federation.cli.names import named_binding
+from federation.cli.output import Format, output_option
+from federation.cli.times import time_of
+from federation.codec.written import document_from_message
+from federation.model.placement import binding_key
+from federation.scheduler.decision import Outcome
+from federation.v1 import scheduling_pb2
+
+PLACING: Final = frozenset({scheduling_pb2.OUTCOME_SCHEDULED, scheduling_pb2.OUTCOME_PARTIAL})
+NEW: Final = "the binding is new"
+MOST_SHOWN: Final = 100_000
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+GET_DECISIONS_EPILOG = """Examples:
+
+\b
+fedctl get decisions --since 1h
+fedctl get decisions -n shop --outcome unschedulable --outcome no_fit
+fedctl get decisions --cluster member1 --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z
+fedctl get decision DECISION -o json
+"""
+HISTORY_EPILOG = """Examples:
+
+\b
+fedctl history shop/checkout-deployment
+fedctl history shop/checkout-deployment --since 7d --limit 1000 -o json
+"""
+
+
+def _range_options(function: F) -> F:
+    """The options ``--since``, ``--until`` and ``--limit``."""
+    options = (
+        click.option("--since", metavar="TIME", help="From this time on: 24h ago, or RFC 3339."),
+        click.option("--until", metavar="TIME", help="Before this time."),
+        click.option(
+            "--limit",
+            type=click.IntRange(1, MOST_SHOWN),
+            default=50,
+            show_default=True,
+            help="No more than so many.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command("decisions", epilog=GET_DECISIONS_EPILOG)
+@click.argument("decision_id", metavar="[DECISION]", required=False)
+@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@click.option("--binding", metavar="NAMESPACE/BINDING", help="Only about this binding.")
+@click.option("--cluster", default="", help="Only those that give this cluster a share.")
+@click.option(
+    "--outcome",
+    "outcomes",
+    multiple=True,
+    type=click.Choice([each.value for each in Outcome], case_sensitive=False),
+    help="Only those that ended so.",
+)
+@_range_options
+@output_option
+def get_decisions(
+    decision_id: str | None,
+    namespace: str,
+    binding: str | None,
+    cluster: str,
+    outcomes: Sequence[str],
+    since: str | None,
+    until: str | None,
+    limit: int,
+    output: Format,
+) -> None:
+    """Decisions, the newest first, or the one with this id.
+
+    SHARES are those that the decision gives; why it gives them: fedctl explain DECISION.
+    """
+    if namespace and binding:
+        raise click.UsageError("--binding names its namespace: leave --namespace out")
+    if decision_id is not None:
+        decisions = [connection().call(lambda api: api.get_decision(decision_id))]
+    else:
+        request = _request(since, until)
+        request.namespace, request.name = named_binding(binding) if binding else (namespace, "")
+        request.cluster = cluster
+        request.outcomes.extend(
+            scheduling_pb2.Outcome.Value(f"OUTCOME_{each.upper()}") for each in outcomes
+        )
+        decisions = connection().call(lambda api: api.list_decisions(request, limit=limit))
+    if output.is_document:
+        documents = [document_from_message(each) for each in decisions]
+        show.print_document(documents if decision_id is None else documents[0], output)
+        return
+    print_decisions(decisions, time.time())
+
+
+@click.command(epilog=HISTORY_EPILOG)
+@click.argument("name", metavar="NAMESPACE/BINDING")
+@_range_options
+@output_option
+def history(name: str, since: str | None, until: str | None, limit: int, output: Format) -> None:
+    """What was decided about a binding, what each decision changed, and why it was made.
+
+    The newest is first. CHANGE compares with the decision before that placed replicas; where that
+    one is not shown, it is the whole placement.
+    """
+    request = _request(since, until)
+    request.namespace, request.name = named_binding(name)
+    # One more, to compare the last one with.
+    decisions = connection().call(lambda api: api.list_decisions(request, limit=limit + 1))
+    steps = steps_of(decisions)[:limit]
+    if output.is_document:
+        show.print_document([step.document() for step in steps], output)
+        return
+    print_history(steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A decision, and by cluster the replicas before and after it; before is None: not known."""
+
+    decision: scheduling_pb2.Decision
+    changes: Mapping[str, tuple[int | None, int]]
+
+    def document(self) -> dict[str, Any]:
+        changes = [
+            {"cluster": name, **({} if before is None else {"before": before}), "after": after}
+            for name, (before, after) in self.changes.items()
+        ]
+        return {**document_from_message(self.decision), "changes": changes}
+
+
+def steps_of(decisions: Sequence[scheduling_pb2.Decision]) -> list[Step]:
+    """What each of one binding's decisions changed; both the newest first."""
+    return list(_steps_backwards(reversed(decisions)))[::-1]
+
+
+def _steps_backwards(decisions: Iterable[scheduling_pb2.Decision]) -> Iterator[Step]:
+    known: Mapping[str, int] | None = None
+    for decision in decisions:
+        if NEW in decision.triggers:
+            known = {}
+        changes: dict[str, tuple[int | None, int]] = {}
+        if decision.outcome in PLACING:
+            after = {each.name: each.replicas for each in decision.clusters}
+            for name in sorted(after.keys() | (known or {}).keys()):
+                before = None if known is None else known.get(name, 0)
+                if before != after.get(name, 0):
+                    changes[name] = before, after.get(name, 0)
+            known = after
+        yield Step(decision=decision, changes=changes)
+
+
+def print_decisions(decisions: Sequence[scheduling_pb2.Decision], now: float) -> None:
+    """A row for each; ages are counted from ``now``, Unix seconds."""
+    show.print_table(
+        ["DECISION", "AGE", "BINDING", "OUTCOME", "SHARES", "WHY"],
+        [
+            (
+                each.id,
+                show.age(now - each.create_time.ToNanoseconds() / 1e9),
+                binding_key(each.namespace, each.name),
+                outcome_word(each),
+                ", ".join(f"{at.name}={at.replicas}" for at in each.clusters) or "-",
+                why_text(each),
+            )
+            for each in decisions
+        ],
+        least=["WHY", "SHARES", "AGE"],
+        prose=["SHARES", "WHY"],
+        empty="No such decisions.",
+    )
+
+
+def print_history(steps: Sequence[Step]) -> None:
+    """A row for each."""
+    show.print_table(
+        ["TIME", "OUTCOME", "CHANGE", "WHY", "DECISION"],
+        [
+            (
+                step.decision.create_time.ToJsonString(),
+                outcome_word(step.decision),
+                _change_text(step.changes),
+                why_text(step.decision),
+                step.decision.id,
+            )
+            for step in steps
+        ],
+        least=["DECISION"],
+        prose=["CHANGE", "WHY"],
+        empty="No decisions about it are kept.",
+    )
+
+
+def why_text(decision: scheduling_pb2.Decision) -> str:
+    """Why it was made, and why it did not place everything."""
+    return "; ".join(filter(None, (*decision.triggers, decision.reason))) or "-"
+
+
+def _change_text(changes: Mapping[str, tuple[int | None, int]]) -> str:
+    texts = (
+        f"{name}={after}" if before is None else f"{name} {before} to {after}"
+        for name, (before, after) in changes.items()
+    )
+    return ", ".join(texts) or "none"
+
+
+def _request(since: str | None, until: str | None) -> scheduling_pb2.ListDecisionsRequest:
+    now = time.time()
+    return scheduling_pb2.ListDecisionsRequest(
+        since=None if since is None else time_of(since, "--since", now),
+        until=None if until is None else time_of(until, "--until", now),
+    )

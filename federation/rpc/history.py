@@ -1,0 +1,49 @@
+"""The history of decisions, over the wire.
+
+Must not decide anything: reads the message, calls the use case, writes the answer.
+"""
+
+from __future__ import annotations
+
+from federation.codec.decisions import listed_decision_message, outcomes_from_numbers
+from federation.codec.ranges import is_cluster_name, optional_seconds
+from federation.codec.strict import refuse_nul
+from federation.codec.violations import Violations
+from federation.rpc.pages import fitting, page_size_of, page_token, place_of
+from federation.services.history import DecisionHistory
+from federation.services.listed_decisions import DecisionFilter
+from federation.services.threads import ENCODING
+from federation.v1 import scheduling_pb2 as messages
+
+
+async def listed_decisions(
+    request: messages.ListDecisionsRequest, history: DecisionHistory
+) -> messages.ListDecisionsResponse:
+    """Raises InvalidRequest."""
+    wanted, after = _filter(request), place_of(request.page_token)
+    page = await history.list_decisions(wanted, after, page_size_of(request.page_size))
+    decisions = await ENCODING.run(fitting, map(listed_decision_message, page.decisions))
+    next_after = page.next_after
+    if len(decisions) < len(page.decisions):
+        next_after = page.decisions[len(decisions) - 1].place
+    return messages.ListDecisionsResponse(
+        decisions=decisions,
+        next_page_token=page_token((str(next_after[0]), next_after[1])) if next_after else "",
+    )
+
+
+def _filter(request: messages.ListDecisionsRequest) -> DecisionFilter:
+    found = Violations()
+    refuse_nul(request, "", found)
+    if request.cluster and not is_cluster_name(request.cluster):
+        found.add("cluster", f"{request.cluster[:64]!r} cannot be a cluster's name")
+    wanted = DecisionFilter(
+        namespace=request.namespace,
+        name=request.name,
+        cluster=request.cluster,
+        outcomes=outcomes_from_numbers(request.outcomes, "outcomes", found),
+        since=optional_seconds(request, "since", "since", found),
+        until=optional_seconds(request, "until", "until", found),
+    )
+    found.check()
+    return wanted

@@ -1,0 +1,115 @@
+"""Decisions in lists, the newest first.
+
+Must not read traces, nor more rows than a page may look at: every list follows an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Row, Select, cast, select, tuple_
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.scheduler.decision import Outcome
+from federation.services.listed_decisions import (
+    DecisionFilter,
+    DecisionPage,
+    DecisionPlace,
+    ListedDecision,
+)
+from federation.store.bindings import targets_of
+from federation.store.tables import decision as table
+
+# How many decisions a page looks at where it leaves some out.
+LOOKED_AT: Final = 5000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
+_UNLISTED: Final = frozenset({"binding_id", "trace"})
+_COLUMNS: Final = tuple(each for each in table.c if each.name not in _UNLISTED)
+_place_columns: Final = tuple_(table.c.created_at, table.c.id)
+
+
+async def decision_page(
+    connection: AsyncConnection, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
+) -> DecisionPage:
+    """What ``ports.Decisions.page`` says."""
+    listed = select(*_COLUMNS).where(*_ranges(wanted, after))
+    last = None
+    if wanted.cluster or wanted.outcomes:
+        last = await _last_looked_at(connection, wanted, after)
+        if last is not None:
+            listed = listed.where(_place_columns >= last)
+        listed = listed.where(*_choices(wanted))
+    rows = (await connection.execute(_newest_first(listed).limit(limit + 1))).all()
+    decisions = tuple(map(_listed, rows[:limit]))
+    if len(rows) > limit:
+        return DecisionPage(decisions=decisions, next_after=decisions[-1].place)
+    return DecisionPage(decisions=decisions, next_after=_place(last))
+
+
+async def _last_looked_at(
+    connection: AsyncConnection, wanted: DecisionFilter, after: DecisionPlace | None
+) -> tuple[datetime, UUID] | None:
+    """The last one that this page looks at; None where it comes to the end. The index has it."""
+    found: Select[Any] = select(table.c.created_at, table.c.id).where(*_ranges(wanted, after))
+    found = _newest_first(found).offset(LOOKED_AT - 1).limit(1)
+    row = (await connection.execute(found)).one_or_none()
+    return None if row is None else (row.created_at, row.id)
+
+
+def _ranges(wanted: DecisionFilter, after: DecisionPlace | None) -> Iterator[ColumnElement[bool]]:
+    """What an index finds."""
+    if wanted.namespace or wanted.name:
+        yield table.c.namespace == wanted.namespace
+    if wanted.name:
+        yield table.c.name == wanted.name
+    if wanted.since is not None:
+        yield table.c.created_at >= _time(round(wanted.since * 1_000_000))
+    if wanted.until is not None:
+        yield table.c.created_at < _time(round(wanted.until * 1_000_000))
+    if after is not None:
+        yield _place_columns < (_time(after[0]), UUID(after[1]))
+
+
+def _choices(wanted: DecisionFilter) -> Iterator[ColumnElement[bool]]:
+    """What is looked for in each."""
+    if wanted.outcomes:
+        yield table.c.outcome.in_(sorted(wanted.outcomes))
+    if wanted.cluster:
+        yield table.c.clusters.contains(cast([{"name": wanted.cluster}], JSONB))
+
+
+def _newest_first(statement: Select[Any]) -> Select[Any]:
+    return statement.order_by(table.c.created_at.desc(), table.c.id.desc())
+
+
+def _time(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=min(microseconds, _microseconds(_LAST)))
+
+
+def _microseconds(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def _place(last: tuple[datetime, UUID] | None) -> DecisionPlace | None:
+    return None if last is None else (_microseconds(last[0]), str(last[1]))
+
+
+def _listed(row: Row[Any]) -> ListedDecision:
+    return ListedDecision(
+        id=str(row.id),
+        namespace=row.namespace,
+        name=row.name,
+        binding_generation=row.binding_generation,
+        created_at=row.created_at.timestamp(),
+        outcome=Outcome(row.outcome),
+        clusters=targets_of(row.clusters),
+        remainder=row.remainder,
+        reason=row.reason,
+        algorithm_revision=row.algorithm_revision,
+        triggers=tuple(row.triggers),
+    )
