@@ -22,6 +22,16 @@ from federation.model.positions import Moves
 CLUSTERS_A_BLOCK: Final = 64
 # Where clusters came, before the block is divided.
 _MOST_A_BLOCK: Final = 96
+# What stands for a cluster that has none: one of no nodes.
+_NO_CELLS: Final = Cells(
+    resources=(),
+    pool_k=np.zeros(1, dtype=np.int32),
+    count_k=np.zeros(1, dtype=np.int64),
+    min_rk=np.zeros((0, 1), dtype=np.int64),
+    sum_rk=np.zeros((0, 1), dtype=np.int64),
+    max_rk=np.zeros((0, 1), dtype=np.int64),
+    sum_exact_k=np.ones(1, dtype=np.bool_),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,65 +139,59 @@ def _blocks(pools: Sequence[Pools | None], start: int, stop: int) -> list[CellBl
 
 def _block(pools: Sequence[Pools | None], start: int, stop: int) -> CellBlock:
     clusters = pools[start:stop]
-    sizes = [1 if each is None else max(len(each.cells), 1) for each in clusters]
+    every = [_NO_CELLS if each is None or not len(each.cells) else each.cells for each in clusters]
+    sizes = [len(cells) for cells in every]
     stop_c = np.cumsum(sizes, dtype=np.int64)
-    names = dict.fromkeys(
-        name for each in clusters if each is not None for name in each.cells.resources
-    )
-    table = _Table(tuple(names), int(stop_c[-1]))
-    shared: dict[_Identity, int] = {}
-    carried: list[CarriedPool] = []
-    for first, each in zip((stop_c - sizes).tolist(), clusters, strict=True):
-        if each is None or len(each.cells) == 0:
-            continue
-        places = []
-        for pool in each.pools:
-            identity = (pool.taints, each.label_keys, *sorted(pool.labels.items()))
-            place = shared.setdefault(identity, len(carried))
-            if place == len(carried):
-                carried.append(CarriedPool(pool=pool, label_keys=each.label_keys))
-            places.append(place)
-        table.write(first, each.cells, np.array(places, dtype=np.int32))
+    shared: dict[_Identity, tuple[int, CarriedPool]] = {}
+    pool_k: list[npt.NDArray[np.int32]] = []
+    for each, cells in zip(clusters, every, strict=True):
+        places = [0]
+        if each is not None and cells is each.cells:
+            places = [
+                _place(CarriedPool(pool=pool, label_keys=each.label_keys), shared)
+                for pool in each.pools
+            ]
+        pool_k.append(np.array(places, dtype=np.int32)[cells.pool_k])
     return CellBlock(
         start=start,
         reported_c=np.array([each is not None for each in clusters]),
         first_c=stop_c - sizes,
         cluster_k=np.arange(len(sizes)).repeat(sizes),
-        pools=tuple(carried),
-        cells=table.sealed(),
+        pools=tuple(pool for _, pool in shared.values()),
+        cells=_side_by_side(every, np.concatenate(pool_k)),
     )
 
 
-class _Table:
-    """The cells of several clusters while they are written; what none writes has no nodes."""
+def _place(carried: CarriedPool, shared: dict[_Identity, tuple[int, CarriedPool]]) -> int:
+    """The place of a pool among those that clusters share, which has it from now on."""
+    pool = carried.pool
+    identity = (pool.taints, carried.label_keys, *sorted(pool.labels.items()))
+    place, _ = shared.setdefault(identity, (len(shared), carried))
+    return place
 
-    def __init__(self, resources: tuple[str, ...], size: int) -> None:
-        self._resources = resources
-        self._pool_k = np.zeros(size, dtype=np.int32)
-        self._count_k = np.zeros(size, dtype=np.int64)
-        self._amounts_trk = np.zeros((3, len(resources), size), dtype=np.int64)
-        self._sum_exact_k = np.ones(size, dtype=np.bool_)
 
-    def write(self, first: int, cells: Cells, place_p: np.ndarray) -> None:
-        span = slice(first, first + len(cells))
-        self._pool_k[span] = place_p[cells.pool_k]
-        self._count_k[span] = cells.count_k
-        self._sum_exact_k[span] = cells.sum_exact_k
-        for row, name in enumerate(cells.resources):
-            place = self._resources.index(name)
-            for amounts_rk, given_rk in zip(
-                self._amounts_trk, (cells.min_rk, cells.sum_rk, cells.max_rk), strict=True
-            ):
-                amounts_rk[place, span] = given_rk[row]
+def _side_by_side(every: Sequence[Cells], pool_k: npt.NDArray[np.int32]) -> Cells:
+    """The cells of several clusters in one table; of a resource that one lacks it has nothing."""
+    names = tuple(dict.fromkeys(name for cells in every for name in cells.resources))
+    return Cells(
+        resources=names,
+        pool_k=pool_k,
+        count_k=np.concatenate([cells.count_k for cells in every]),
+        min_rk=_rows(names, [(cells.resources, cells.min_rk) for cells in every]),
+        sum_rk=_rows(names, [(cells.resources, cells.sum_rk) for cells in every]),
+        max_rk=_rows(names, [(cells.resources, cells.max_rk) for cells in every]),
+        sum_exact_k=np.concatenate([cells.sum_exact_k for cells in every]),
+    )
 
-    def sealed(self) -> Cells:
-        min_rk, sum_rk, max_rk = self._amounts_trk
-        return Cells(
-            resources=self._resources,
-            pool_k=self._pool_k,
-            count_k=self._count_k,
-            min_rk=min_rk,
-            sum_rk=sum_rk,
-            max_rk=max_rk,
-            sum_exact_k=self._sum_exact_k,
-        )
+
+def _rows(names: tuple[str, ...], every: Iterable[tuple[tuple[str, ...], IntArray]]) -> IntArray:
+    """Amounts of several clusters side by side, each with rows of its own, in rows by name."""
+    tables = []
+    for resources, amount_rk in every:
+        if resources == names:
+            tables.append(amount_rk)
+            continue
+        table_rk = np.zeros((len(names), amount_rk.shape[1]), dtype=np.int64)
+        table_rk[[names.index(name) for name in resources]] = amount_rk
+        tables.append(table_rk)
+    return np.concatenate(tables, axis=1)

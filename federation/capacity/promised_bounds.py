@@ -6,7 +6,7 @@ Pure, whole-array. Holds for every placer, so it must not assume where anything 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
@@ -29,9 +29,12 @@ from federation.model.workload import NodeClaim, ReplicaRequirements
 _MOST_UNUSED: Final = 256
 # More than all that cells hold costs: see PriceLists.
 _ENDLESS: Final = 2**62
-_NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 _Number = TypeVar("_Number", bound=np.generic)
+
+
+def _nothing() -> IntArray:
+    return np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,48 @@ class Kind:
         return self.shape, self.claim and self.claim.key
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Kinds:
+    """Distinct shapes and claims (axis g), and the place of each by its key."""
+
+    every: tuple[Kind, ...] = ()
+    places: Mapping[Hashable, int] = field(default_factory=dict)
+
+    def including(self, more: Mapping[Hashable, tuple[int, Kind]]) -> _Kinds:
+        """With more at the places behind the others; the very same where there are no more."""
+        if not more:
+            return self
+        return _Kinds(
+            every=(*self.every, *(kind for _, kind in more.values())),
+            places={**self.places, **{key: place for key, (place, _) in more.items()}},
+        )
+
+    @cached_property
+    def claims(self) -> tuple[NodeClaim | None, ...]:
+        """The distinct claims of all kinds."""
+        return tuple({each.claim and each.claim.key: each.claim for each in self.every}.values())
+
+    @cached_property
+    def claim_g(self) -> IntArray:
+        """The place of each kind's claim among them."""
+        places = {claim and claim.key: place for place, claim in enumerate(self.claims)}
+        return np.array([places[each.claim and each.claim.key] for each in self.every], np.int64)
+
+    def taken_g(self, name: str) -> IntArray:
+        """What one replica of each kind takes of a resource."""
+        taken_g = self._amounts.get(name)
+        return np.zeros(len(self.every), dtype=np.int64) if taken_g is None else taken_g
+
+    @cached_property
+    def _amounts(self) -> Mapping[str, IntArray]:
+        names = dict.fromkeys(name for each in self.every for name, _ in each.shape)
+        amounts = {name: np.zeros(len(self.every), dtype=np.int64) for name in names}
+        for place, each in enumerate(self.every):
+            for name, amount in each.shape:
+                amounts[name][place] = amount
+        return {**amounts, PODS: np.ones(len(self.every), dtype=np.int64)}
+
+
 class _Part(NamedTuple):
     """What is promised in one cluster, and the rows it comes to; known by its identity."""
 
@@ -64,72 +109,45 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PromisedColumns:
-    """All that is outstanding in the cells of a fleet, in columns (axis i).
+    """All that is outstanding in the cells of a fleet, in columns (axis i); the rows of a cluster
+    stand together.
 
-    ``kinds`` are the distinct shapes and claims (axis g). Of ``to_pack_i`` replicas nothing else
-    makes room; ``replicas_i`` also has those that take the place of older pods.
+    Of ``to_pack_i`` replicas nothing else makes room; ``replicas_i`` also has those that take the
+    place of older pods.
     """
 
-    position_i: IntArray
-    kind_i: IntArray
-    replicas_i: IntArray
-    to_pack_i: IntArray
-    kinds: tuple[Kind, ...]
-    _parts: Mapping[int, _Part]
-    _places: Mapping[Hashable, int]
+    position_i: IntArray = field(default_factory=_nothing)
+    kind_i: IntArray = field(default_factory=_nothing)
+    replicas_i: IntArray = field(default_factory=_nothing)
+    to_pack_i: IntArray = field(default_factory=_nothing)
+    kinds: _Kinds = field(default_factory=_Kinds)
+    _parts: Mapping[int, _Part] = field(default_factory=dict)
 
     @classmethod
     def of(cls, outstanding: Mapping[int, Sequence[Outstanding]]) -> PromisedColumns:
-        return cls(
-            position_i=_NOTHING,
-            kind_i=_NOTHING,
-            replicas_i=_NOTHING,
-            to_pack_i=_NOTHING,
-            kinds=(),
-            _parts={},
-            _places={},
-        ).after(outstanding)
+        return cls().after(outstanding)
 
     def after(self, outstanding: Mapping[int, Sequence[Outstanding]]) -> PromisedColumns:
         """Those of a newer state; only where something else is outstanding is it read again."""
-        if len(self.kinds) > _MOST_UNUSED + 2 * len(self.kind_i):
+        if len(self.kinds.every) > _MOST_UNUSED + 2 * len(self.kind_i):
             return PromisedColumns.of(outstanding)
-        kinds, places = list(self.kinds), dict(self._places)
-        parts: dict[int, _Part] = {}
+        newcomers: dict[Hashable, tuple[int, Kind]] = {}
+        parts = []
         for promised in outstanding.values():
             part = self._parts.get(id(promised))
             if part is None:
-                part = _Part(promised, _rows(promised, kinds, places))
-            parts[id(promised)] = part
-        rows = [parts[id(promised)].rows for promised in outstanding.values()]
-        column_i = np.concatenate([np.zeros((0, 3), dtype=np.int64), *rows]).T
+                part = _Part(promised, _rows(promised, self.kinds.places, newcomers))
+            parts.append(part)
+        rows = np.concatenate([np.zeros((3, 0), dtype=np.int64), *(each.rows for each in parts)], 1)
+        positions = np.array(list(outstanding), dtype=np.int64)
         return PromisedColumns(
-            position_i=np.repeat(
-                np.array(list(outstanding), dtype=np.int64), [len(each) for each in rows]
-            ),
-            kind_i=column_i[0],
-            replicas_i=column_i[1],
-            to_pack_i=column_i[2],
-            kinds=tuple(kinds),
-            _parts=parts,
-            _places=places,
+            position_i=positions.repeat([each.rows.shape[1] for each in parts]),
+            kind_i=rows[0],
+            replicas_i=rows[1],
+            to_pack_i=rows[2],
+            kinds=self.kinds.including(newcomers),
+            _parts={id(each.promised): each for each in parts},
         )
-
-    @cached_property
-    def claims(self) -> tuple[NodeClaim | None, ...]:
-        """The distinct claims of all kinds."""
-        return tuple({each.claim and each.claim.key: each.claim for each in self.kinds}.values())
-
-    @cached_property
-    def claim_g(self) -> IntArray:
-        """The place of each kind's claim among them."""
-        places = {claim and claim.key: place for place, claim in enumerate(self.claims)}
-        return np.array([places[each.claim and each.claim.key] for each in self.kinds], np.int64)
-
-    @cached_property
-    def _first_p(self) -> IntArray:
-        """Where the rows of each cluster begin that has any: they stand together."""
-        return np.flatnonzero(np.diff(self.position_i, prepend=-1))
 
     def sums(self, size: int, value_i: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
         """The sums of what rows are worth, by cluster of so many."""
@@ -140,41 +158,35 @@ class PromisedColumns:
 
     def to_pack_c(self, size: int, kind: Kind) -> IntArray:
         """What is to be packed of one kind, by cluster of so many."""
-        place = self._places.get(kind.key)
+        place = self.kinds.places.get(kind.key)
         if place is None:
             return np.zeros(size, dtype=np.int64)
         return self.sums(size, self.to_pack_i * (self.kind_i == place))
 
     @cached_property
-    def amounts(self) -> Mapping[str, IntArray]:
-        """What one replica of each kind takes, by resource."""
-        names = dict.fromkeys(name for each in self.kinds for name, _ in each.shape)
-        of_kind = [dict(each.shape) for each in self.kinds]
-        amounts = {
-            name: np.array([each.get(name, 0) for each in of_kind], dtype=np.int64)
-            for name in names
-        }
-        return {**amounts, PODS: np.ones(len(self.kinds), dtype=np.int64)}
-
-    def taken_g(self, name: str) -> IntArray:
-        """What one replica of each kind takes of a resource."""
-        found = self.amounts.get(name)
-        return np.zeros(len(self.kinds), dtype=np.int64) if found is None else found
+    def _first_p(self) -> IntArray:
+        """Where the rows of each cluster begin that has any."""
+        return np.flatnonzero(np.diff(self.position_i, prepend=-1))
 
 
 def _rows(
-    promised: Sequence[Outstanding], kinds: list[Kind], places: dict[Hashable, int]
+    promised: Sequence[Outstanding],
+    places: Mapping[Hashable, int],
+    newcomers: dict[Hashable, tuple[int, Kind]],
 ) -> IntArray:
-    """What one cluster has outstanding: kind, replicas, and those to pack; adds new kinds."""
+    """What one cluster has outstanding: kind, replicas, and those to pack; adds kinds that have no
+    place yet.
+    """
     rows = []
     for each in promised:
         if each.in_cells > 0:
             kind = Kind.of(each.requirements)
-            place = places.setdefault(kind.key, len(kinds))
-            if place == len(kinds):
-                kinds.append(kind)
+            key = kind.key
+            place = places.get(key)
+            if place is None:
+                place, _ = newcomers.setdefault(key, (len(places) + len(newcomers), kind))
             rows.append((place, each.in_cells, each.to_pack))
-    return np.array(rows, dtype=np.int64).reshape(len(rows), 3)
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 3).T.copy()
 
 
 def bounds_beside(
@@ -222,12 +234,12 @@ def _rivals(
     cells: FleetCells, claim: NodeClaim | None, promised: PromisedColumns
 ) -> BoolArray | None:
     """Which of what is promised might land on a node that surely suits the claim; None: all."""
-    met_ch = np.ones((len(cells), len(promised.claims)), dtype=np.bool_)
+    met_ch = np.ones((len(cells), len(promised.kinds.claims)), dtype=np.bool_)
     for block in cells.blocks:
-        met_ch[block.here] = _met(block, claim, promised.claims)
+        met_ch[block.here] = _met(block, claim, promised.kinds.claims)
     if met_ch.all():
         return None
-    return met_ch[promised.position_i, promised.claim_g[promised.kind_i]]
+    return met_ch[promised.position_i, promised.kinds.claim_g[promised.kind_i]]
 
 
 def _met(
@@ -255,9 +267,9 @@ def _lost_by_replica(
     size: int, demanded: Mapping[str, int], promised: PromisedColumns, replicas_i: IntArray
 ) -> IntArray:
     """Replica by replica, by cluster; at most MAX_REPLICAS for each of what is promised."""
-    worth_g = np.ones(len(promised.kinds), dtype=np.int64)
+    worth_g = np.ones(len(promised.kinds.every), dtype=np.int64)
     for name, amount in demanded.items():
-        taken_g = promised.taken_g(name)
+        taken_g = promised.kinds.taken_g(name)
         np.maximum(worth_g, taken_g // amount + (taken_g % amount > 0), out=worth_g)
     lost_i = np.minimum(worth_g, MAX_REPLICAS)[promised.kind_i] * replicas_i
     return promised.sums(size, np.minimum(lost_i, MAX_REPLICAS))
@@ -269,7 +281,7 @@ def _taken(
     """What so many replicas take of each resource in all, by cluster; at most _ENDLESS."""
     taken_rc = np.zeros((len(demanded), size), dtype=np.int64)
     for row, name in enumerate(demanded):
-        taken_g = promised.taken_g(name)
+        taken_g = promised.kinds.taken_g(name)
         taken_i = taken_g[promised.kind_i]
         taken_rc[row] = promised.sums(size, taken_i * replicas_i)
         if float(taken_g.max()) * float(replicas_i.sum()) >= _ENDLESS:

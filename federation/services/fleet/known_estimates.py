@@ -131,7 +131,7 @@ class KnownEstimates:
                 or known.cells is not cells
                 or known.outstanding is not outstanding
             ):
-                before = known.promised if known is not None else PromisedColumns.of({})
+                before = known.promised if known is not None else PromisedColumns()
                 known = self._answers = _Answers(
                     capacity=capacity,
                     cells=cells,

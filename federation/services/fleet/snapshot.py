@@ -7,8 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Collection,
+    ItemsView,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from dataclasses import dataclass, field, replace
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +35,9 @@ from federation.services.values import ReportEvidence
 
 STALE = "is stale: its agent is silent"
 EVIDENCE_DECIMALS = 3
+
+# What is outstanding by position, and where that is to be found anew.
+_Known: TypeAlias = tuple[dict[int, tuple[Outstanding, ...]], frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,14 +62,21 @@ class ClusterPicture:
 
 
 class OutstandingByCluster(Mapping[int, tuple[Outstanding, ...]]):
-    """What is outstanding by ledgers, by position, where anything is; found when asked for.
+    """What is outstanding by ledgers, by position, where anything is; found when asked for, out of
+    what was found by earlier ledgers.
 
-    Decisions do not ask: it is for levels that cannot see nodes.
+    Decisions do not ask: it is for estimates. What is known is one value, as several threads may
+    read a fleet.
     """
 
-    def __init__(self, ledgers: Sequence[ClusterLedger]) -> None:
+    def __init__(self, ledgers: Sequence[ClusterLedger], known: _Known | None = None) -> None:
         self._ledgers = ledgers
-        self._found: dict[int, tuple[Outstanding, ...]] | None = None
+        self._known: _Known = known or ({}, frozenset(range(len(ledgers))))
+
+    def after(self, ledgers: Sequence[ClusterLedger], changed: Iterable[int]) -> Self:
+        """By later ledgers of the same clusters, some of which changed."""
+        found, stale = self._known
+        return type(self)(ledgers, (found, stale.union(changed)))
 
     def __getitem__(self, position: int) -> tuple[Outstanding, ...]:
         return self._by_position()[position]
@@ -68,14 +87,22 @@ class OutstandingByCluster(Mapping[int, tuple[Outstanding, ...]]):
     def __len__(self) -> int:
         return len(self._by_position())
 
-    def _by_position(self) -> Mapping[int, tuple[Outstanding, ...]]:
-        if self._found is None:
-            self._found = {
-                position: ledger.outstanding()
-                for position, ledger in enumerate(self._ledgers)
-                if ledger.is_open
-            }
-        return self._found
+    def items(self) -> ItemsView[int, tuple[Outstanding, ...]]:
+        return self._by_position().items()
+
+    def values(self) -> ValuesView[tuple[Outstanding, ...]]:
+        return self._by_position().values()
+
+    def _by_position(self) -> dict[int, tuple[Outstanding, ...]]:
+        found, stale = self._known
+        if stale:
+            found = found.copy()
+            for position in stale:
+                found.pop(position, None)
+                if self._ledgers[position].is_open:
+                    found[position] = self._ledgers[position].outstanding()
+            self._known = found, frozenset()
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,7 +123,7 @@ class FleetSnapshot:
     capacity: FleetCapacity
     rooms: FleetRooms
     ledgers: tuple[ClusterLedger, ...]
-    outstanding: Mapping[int, tuple[Outstanding, ...]]
+    outstanding: OutstandingByCluster
     silent_after_c: npt.NDArray[np.float64]
     unseen: Column[str]
     # For the time last asked about: decisions are made by the hundred at one.
@@ -203,11 +230,11 @@ class FleetSnapshot:
         )
 
     def _waiting(
-        self, changed: Iterable[int], ledgers: Sequence[ClusterLedger]
-    ) -> Mapping[int, tuple[Outstanding, ...]]:
+        self, changed: Collection[int], ledgers: Sequence[ClusterLedger]
+    ) -> OutstandingByCluster:
         """The very same where nothing was and is outstanding: estimates are known by it."""
         if any(self.ledgers[c].is_open or ledgers[c].is_open for c in changed):
-            return OutstandingByCluster(ledgers)
+            return self.outstanding.after(ledgers, changed)
         return self.outstanding
 
     def fleet_at(self, now: float) -> Fleet:
