@@ -53,6 +53,10 @@ class AssumedPods:
     def __len__(self) -> int:
         return len(self._pods)
 
+    def promises(self) -> set[ReservationKey]:
+        """Those whose pods are on their way to nodes that were kept for them."""
+        return {each.key for each in self._pods.values() if each.key is not None}
+
     def assume(
         self,
         uid: str,

@@ -18,6 +18,7 @@ from estimator.cluster.echoes import EchoCount
 from estimator.nodes import PodState
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import Claimed, Positions
+from estimator.placing.moving import largest_first, replicas_of, seated_anew, share_like
 from estimator.placing.place import (
     Seating,
     arrays_beside,
@@ -32,7 +33,6 @@ from federation.model.echoes import InterestUpdate, PodSighting, SightingState, 
 from federation.model.node_plans import LostPlan, NodePlan, NodeShare, PlaceOrder, ShareOrder
 from federation.model.resources import PODS
 from federation.model.shapes import Echo, ReservationKey, request_shape
-from federation.model.workload import ReplicaRequirements
 
 NOT_FOLLOWED: Final = "nobody here follows claims"
 
@@ -87,22 +87,30 @@ class Plans:
             replace(share, replicas=share.replicas - sum(nodes.values()))
             for share, nodes in zip(order.shares, bound, strict=True)
         ]
-        seatings = self._seated(placeable, others, missing)
-        unplaced = sum(seating.unplaced for seating in seatings)
+        seatings = dict(zip(keys, self._seated(placeable, others, missing), strict=True))
+        if any(seating.unplaced for seating in seatings.values()):
+            seatings |= self._seated_anew(
+                placeable, dict(zip(keys, missing, strict=True)), order.binding_key
+            )
+        unplaced = sum(seating.unplaced for seating in seatings.values())
         if not unplaced:
-            for key in before.keys() - set(keys):
+            for key in before.keys() - seatings.keys():
                 self._claims.plan(key, ())
-            for key, seating in zip(keys, seatings, strict=True):
-                self._claims.plan(key, seating.claims, now + EXPIRY_SECONDS)
-                self.lost.pop(key, None)
+            for key, seating in seatings.items():
+                is_own = key.binding == order.binding_key
+                until = now + EXPIRY_SECONDS if is_own else self._claims.expires_at(key)
+                self._claims.plan(key, seating.claims, until)
+                if is_own:
+                    self.lost.pop(key, None)
+        own = [seatings[key] for key in keys]
         return NodePlan(
             nodes=tuple(
                 node
-                for share, nodes, seating in zip(order.shares, bound, seatings, strict=True)
+                for share, nodes, seating in zip(order.shares, bound, own, strict=True)
                 for node in _merged(share.component, nodes, seating.nodes)
             ),
             unplaced=unplaced,
-            message="; ".join(seating.why for seating in seatings if seating.why),
+            message="; ".join(seating.why for seating in own if seating.why),
             strategy=placeable.strategy.name,
             claimed=not unplaced,
         )
@@ -214,7 +222,7 @@ class Plans:
         displaced = {
             key: missing
             for key, before in held.items()
-            if (missing := _replicas(before) - _replicas(standing[key]))
+            if (missing := replicas_of(before) - replicas_of(standing[key]))
         }
         until = {key: self._claims.expires_at(key) for key in displaced}
         for key in displaced:
@@ -225,14 +233,7 @@ class Plans:
                 self._fill(key, sought, placeable)
                 continue
             # Nobody has said yet what it is worth.
-            claim = held[key][0]
-            share = ShareOrder(
-                component=key.component,
-                replicas=missing,
-                requirements=ReplicaRequirements(
-                    request=claim.request, node_claim=claim.node_claim
-                ),
-            )
+            share = share_like(key, held[key][0], missing)
             (seating,) = self._seated(placeable, list(self._claims.all()), [share])
             self._claims.plan(key, (*standing[key], *seating.claims), until[key])
 
@@ -250,7 +251,7 @@ class Plans:
             return ClaimedSnapshot(snapshot=snapshot, replicas={})
         rows = self._positions.of(snapshot)
         held = {key: self._claims.planned(key) for key in promises}
-        replicas = {key: _replicas(claims) for key, claims in held.items()}
+        replicas = {key: replicas_of(claims) for key, claims in held.items()}
         covered: Counter[str] = Counter()
         for key in promises:
             # Pods with a node kept for them do not wait for one.
@@ -279,7 +280,7 @@ class Plans:
                 self._drop(key)
             return
         wanted = max(0, sought.planned.replicas - self._echoes.held(key))
-        missing = wanted - _replicas(held)
+        missing = wanted - replicas_of(held)
         self.lost.pop(key, None)
         if missing > 0:
             share = ShareOrder(
@@ -301,6 +302,27 @@ class Plans:
         snapshot = beside_assumed(placeable.snapshot, assumed)
         return seat(snapshot, claims, shares, placeable.strategy, placeable.counted_n)
 
+    def _seated_anew(
+        self, placeable: PlaceableNodes, asked: Mapping[ReservationKey, ShareOrder], binding: str
+    ) -> Mapping[ReservationKey, Seating]:
+        """Nodes for what a binding found none for, and for the claims of others that move for it.
+
+        Claims stay whose pods are on their way to them.
+        """
+        on_their_way = self._assumed.promises()
+        held = {
+            key: self._claims.planned(key)
+            for key in self._claims.promises()
+            if key.binding != binding and key not in on_their_way
+        }
+        gone = [self._claims.planned(key) for key in self._of_binding(binding)]
+        staying = _without(self._claims.all(), [*held.values(), *gone])
+
+        def seated(shares: Sequence[ShareOrder]) -> list[Seating]:
+            return self._seated(placeable, staying, shares)
+
+        return seated_anew(held, asked, placeable.snapshot, seated)
+
     def _drop(self, key: ReservationKey) -> None:
         self._claims.plan(key, ())
         self.lost.pop(key, None)
@@ -316,20 +338,13 @@ class Plans:
         self, bindings: Iterable[str], snapshot: Snapshot
     ) -> list[tuple[ReservationKey, SoughtShape]]:
         """What they look for; of many claims made at once the large ones are harder to place."""
-        found = [
-            (ReservationKey(binding, sought.component, sought.shape), sought)
+        found = {
+            ReservationKey(binding, sought.component, sought.shape): sought
             for binding in sorted(bindings)
             if (interest := self._echoes.interest(binding)) is not None
             for sought in interest.shapes
-        ]
-        totals = {name: int(column.sum()) for name, column in snapshot.table.allocatable.items()}
-
-        def size(key: ReservationKey) -> float:
-            return max(
-                (amount / max(totals.get(name, 0), 1) for name, amount in key.shape), default=0
-            )
-
-        return sorted(found, key=lambda each: size(each[0]), reverse=True)
+        }
+        return [(key, found[key]) for key in largest_first(found, snapshot)]
 
     def _of_binding(self, binding: str) -> Collection[ReservationKey]:
         return [key for key in self._claims.promises() if key.binding == binding]
@@ -356,10 +371,6 @@ def echoes_with(echoes: Sequence[Echo], claimed: Mapping[ReservationKey, int]) -
             echo, bound=echo.bound + replicas, unbound=max(0, echo.unbound - replicas)
         )
     return tuple(by_key.values())
-
-
-def _replicas(claims: Iterable[Claim]) -> int:
-    return sum(claim.replicas for claim in claims)
 
 
 def _key(binding: str, share: ShareOrder) -> ReservationKey:

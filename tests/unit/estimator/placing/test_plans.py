@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,9 +51,11 @@ class World:
             )
         )
 
-    def order(self, replicas: int, *, planned: bool = True, cpu: int = 1000) -> NodePlan:
+    def order(
+        self, replicas: int, *, planned: bool = True, cpu: int = 1000, binding: str = "shop/web"
+    ) -> NodePlan:
         share = ShareOrder(replicas=replicas, requirements=requirements(cpu))
-        order = PlaceOrder(binding_key="shop/web", shares=(share,), planned=planned)
+        order = PlaceOrder(binding_key=binding, shares=(share,), planned=planned)
         return self.member.place(order, NOW)
 
     def tell(self, planned: int | None, version: int = 1, *, whole: bool = False) -> None:
@@ -156,6 +159,32 @@ def test_an_order_is_claimed_as_a_whole_or_not_at_all() -> None:
     assert world.claimed == {"a": 3}
     assert world.order(4).claimed
     assert world.claimed == {"a": 4}
+
+
+def test_claims_of_others_move_where_that_makes_room() -> None:
+    """Two cores were claimed on b, three on a, and one core each is left; all seven fit."""
+    world = crowded_world()
+    plan = world.order(1, cpu=2000, binding="shop/cache")
+    assert (plan.claimed, plan.message) == (True, "")
+    assert nodes_claimed(world) == {"shop/db": "b", "shop/web": "a", "shop/cache": "a"}
+    assert world.member.claims.expires_at(PLANNED_WEB) == NOW + EXPIRY_SECONDS
+
+
+def test_claims_stay_where_no_move_makes_room_and_while_their_pods_are_on_their_way() -> None:
+    before = {"shop/db": "a", "shop/web": "b"}
+    world = crowded_world()
+    assert not world.order(2, cpu=2000, binding="shop/cache").claimed
+    assert nodes_claimed(world) == before
+    member = world.member
+    table = member.cache.snapshot().table
+    on_b = np.array([node.name == "b" for node in table.nodes])
+    member.assumed.assume("p", {CPU: 2000}, on_b, table, NOW, PLANNED_WEB)
+    plan = world.order(1, cpu=2000, binding="shop/cache")
+    assert not plan.claimed
+    assert plan.message == "1 of 1 replicas found no node among 2: 2 short of cpu"
+    assert nodes_claimed(world) == before
+    member.assumed.drop("p")
+    assert world.order(1, cpu=2000, binding="shop/cache").claimed
 
 
 def test_what_is_bound_needs_no_claim() -> None:
@@ -313,6 +342,25 @@ def test_exact_answers_leave_out_what_is_claimed() -> None:
     world = World("a")
     world.tell(3)
     assert world.member.exact().replicas(requirements()) == 1
+
+
+PLANNED_WEB = ReservationKey("shop/web", "", request_shape({CPU: 2000}))
+
+
+def crowded_world() -> World:
+    """Of four cores each, two of b are claimed first, where one is taken, and three of a then."""
+    world = World("a", "b")
+    world.pod("foreign", "b", owner=None)
+    assert world.order(1, cpu=2000).claimed
+    assert world.order(1, cpu=3000, binding="shop/db").claimed
+    assert nodes_claimed(world) == {"shop/web": "b", "shop/db": "a"}
+    return world
+
+
+def nodes_claimed(world: World) -> dict[str, str]:
+    """Where each binding's only replica goes."""
+    claims = list(world.member.claims.all())
+    return {claim.promise.binding: claim.node for claim in claims if claim.promise}
 
 
 steps = st.one_of(

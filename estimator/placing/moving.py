@@ -1,0 +1,60 @@
+"""Claims that move for one another: what finds no node beside them may find one when they do.
+
+Must not decide whose claims may move, nor change any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from estimator.cluster.claims import Claim
+from estimator.placing.place import Seating
+from estimator.snapshot import Snapshot
+from federation.model.node_plans import ShareOrder
+from federation.model.shapes import ReservationKey
+from federation.model.workload import ReplicaRequirements
+
+# So many promises are seated anew in less than a tenth of a second.
+MOST_MOVED: Final = 200
+
+
+def seated_anew(
+    held: Mapping[ReservationKey, Sequence[Claim]],
+    asked: Mapping[ReservationKey, ShareOrder],
+    snapshot: Snapshot,
+    seated: Callable[[Sequence[ShareOrder]], Sequence[Seating]],
+) -> dict[ReservationKey, Seating]:
+    """Nodes for what is ``asked`` and for all that is ``held``, the largest first.
+
+    Nothing where that does not find one for every replica, or too many would have to move.
+    """
+    if not held or len(held) > MOST_MOVED:
+        return {}
+    shares = {key: share_like(key, claims[-1], replicas_of(claims)) for key, claims in held.items()}
+    shares.update(asked)
+    order = largest_first(shares, snapshot)
+    seatings = seated([shares[key] for key in order])
+    if any(seating.unplaced for seating in seatings):
+        return {}
+    return dict(zip(order, seatings, strict=True))
+
+
+def largest_first(keys: Iterable[ReservationKey], snapshot: Snapshot) -> list[ReservationKey]:
+    """By the largest part of anything in the cluster that one replica takes."""
+    totals = {name: int(column.sum()) for name, column in snapshot.table.allocatable.items()}
+
+    def size(key: ReservationKey) -> float:
+        return max((amount / max(totals.get(name, 0), 1) for name, amount in key.shape), default=0)
+
+    return sorted(keys, key=size, reverse=True)
+
+
+def share_like(key: ReservationKey, claim: Claim, replicas: int) -> ShareOrder:
+    """Replicas that ask for what those of a claim do."""
+    requirements = ReplicaRequirements(request=claim.request, node_claim=claim.node_claim)
+    return ShareOrder(component=key.component, replicas=replicas, requirements=requirements)
+
+
+def replicas_of(claims: Iterable[Claim]) -> int:
+    return sum(claim.replicas for claim in claims)
