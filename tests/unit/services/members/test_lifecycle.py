@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from federation.model.errors import (
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
-from federation.services.members.reports import Reporting, ReportTimes
+from federation.services.members.reports import Reporting
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import AgentHello, Enrollment
 from federation.store.postgres import PostgresStore
@@ -151,12 +153,23 @@ async def test_a_report_of_the_cluster_before_is_not_taken_for_the_new_ones(
     store: PostgresStore,
     fleet: FleetOwner,
     clock: StillClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    collecting = Reporting(store, fleet, clock, ReportTimes(batch_seconds=0.2))
-    await join_and_report(registration, collecting, {"a": make_report(1)})
-    late = asyncio.create_task(collecting.accept("a", make_report(2)))
-    await asyncio.sleep(0)
+    reporting = Reporting(store, fleet, clock)
+    await join_and_report(registration, reporting, {"a": make_report(1)})
+    collected, replaced = asyncio.Event(), asyncio.Event()
+    write = reporting._batches._write
+
+    async def write_later(batch: Sequence[Any]) -> Sequence[Any]:
+        collected.set()
+        await replaced.wait()
+        return await write(batch)
+
+    monkeypatch.setattr(reporting._batches, "_write", write_later)
+    late = asyncio.create_task(reporting.accept("a", make_report(2)))
+    await collected.wait()
     await membership.replace("a", "uid-new")
+    replaced.set()
     with pytest.raises(NotFound):
         await late
     assert fleet.view("a").state.report is None
