@@ -128,6 +128,24 @@ def outstanding_alike(outstanding: Iterable[Outstanding]) -> list[list[Outstandi
     return [[every[place] for place in alike] for alike in places_alike(every)]
 
 
+def summed_alike(outstanding: Iterable[Outstanding]) -> list[Outstanding]:
+    """All of the same requirements and certificate as one, of nobody; in the order of the first."""
+    groups: dict[tuple[int, PromiseCertificate], list[Outstanding]] = {}
+    for each in outstanding:
+        # Bindings that ask for the same mostly share one value.
+        groups.setdefault((id(each.requirements), each.certificate), []).append(each)
+    return [
+        alike[0]._replace(
+            binding="",
+            component="",
+            in_cells=sum(each.in_cells for each in alike),
+            in_summary=sum(each.in_summary for each in alike),
+            credited=sum(each.credited for each in alike),
+        )
+        for alike in groups.values()
+    ]
+
+
 def is_alike(one: Outstanding, other: Outstanding) -> bool:
     """Whether two are packed in the same way."""
     unproven = PromiseCertificate.UNPROVEN

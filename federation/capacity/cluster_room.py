@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federation.capacity.assignments import Assignment, Held, outstanding_alike, runs_alike
+from federation.capacity.assignments import (
+    Assignment,
+    Held,
+    outstanding_alike,
+    runs_alike,
+    summed_alike,
+)
 from federation.capacity.cells import Residues, View, bare_residues, cells_left
 from federation.capacity.packing import room_by_segment
 from federation.capacity.pool_kinds import PoolKinds
@@ -139,6 +145,18 @@ class Room:
         """As if the binding had nothing outstanding."""
         kept = [each for each in self.outstanding if each.binding != binding]
         return self if len(kept) == len(self.holdings) else self.repacked(kept)
+
+    def beside(self, binding: str) -> Room:
+        """``without`` for who only asks what is left there: it holds what is alike as one."""
+        if self.held.is_overcommitted:
+            return self.without(binding)
+        every = self.outstanding
+        kept = [each for each in every if each.binding != binding]
+        if len(kept) == len(every):
+            return self
+        room = self.repacked(summed_alike(kept))
+        # Whose promises are stuck matters as well.
+        return self.repacked(kept) if room.held.is_overcommitted else room
 
     @property
     def filled(self) -> Pools:

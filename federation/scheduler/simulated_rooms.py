@@ -80,7 +80,7 @@ class SimulatedRooms:
             room = None if position is None else self._rooms.rooms[position]
             if position is not None and room is not None:
                 waiting = sum(each.outstanding.to_pack for each in room.holdings_of(binding.key))
-                yield position, (room.without(binding.key), waiting)
+                yield position, (room.beside(binding.key), waiting)
 
     def _seen(self, binding: Binding, room: Room, name: str) -> Mapping[str, int]:
         """Replicas by component that are on nodes already: they run, and none is waited for."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.fleet_rooms import FleetRooms, UnpackedRoom, packed_room
 from federation.model.pools.values import Cells
-from federation.model.reservations import Outstanding
+from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import ReplicaRequirements
 from tests.properties.test_reserve_packing import cells_drawn, outstandings, table
 
@@ -68,6 +68,7 @@ def assert_same(found: Room | None, expected: Room) -> None:
 
 
 ONE = Outstanding("x", ReplicaRequirements(request={}), 1)
+ASKED = ReplicaRequirements(request={"cpu": 1})
 
 
 @settings(max_examples=150, deadline=None)
@@ -88,3 +89,25 @@ def test_rooms_take_the_place_of_others(drawn: list[_Drawn], again: list[_Drawn]
     fleet = FleetRooms.of(packed_room(each) for each in before).with_rooms(changed)
     for position, unpacked in enumerate(before):
         assert_same(fleet.rooms[position], packed_room(changed.get(position, unpacked)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawn=rooms_drawn)
+def test_beside_a_binding_as_much_is_left_as_without_it(drawn: list[_Drawn]) -> None:
+    for unpacked in unpacked_rooms(drawn):
+        room = packed_room(unpacked)
+        for binding in {"nobody", *(each.binding for each in room.outstanding)}:
+            found, expected = room.beside(binding), room.without(binding)
+            assert plain(found.filled.cells) == plain(expected.filled.cells)
+            assert plain(found.spread.cells) == plain(expected.spread.cells)
+            assert found.holds_strict == expected.holds_strict
+            assert found.stuck() == expected.stuck()
+            for certificate in PromiseCertificate:
+                assert found.most(ASKED, certificate, 99) == expected.most(ASKED, certificate, 99)
+
+
+def test_what_is_alike_is_held_as_one_beside_a_binding() -> None:
+    every = [ONE._replace(binding=f"shop/web-{number}", in_cells=2) for number in range(50)]
+    room = packed_room(UnpackedRoom(ReportId(1, 1), table([(0, 100, (9, 9, 9, 9))]), False, tuple(every)))
+    (one,) = room.beside("shop/web-7").holdings
+    assert one.outstanding.in_cells == 98

@@ -254,7 +254,7 @@ class WorkingCopy:
             position = self.snapshot.positions.get(target.name)
             room = None if position is None else self.room(position)
             if position is not None and room is not None:
-                yield position, room.without(binding.key)
+                yield position, room.beside(binding.key)
 
     def _kept_there(self, binding: Binding, position: int) -> int:
         """Replicas that stay where they are and need room for that: not those seen there."""
