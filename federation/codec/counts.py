@@ -6,11 +6,12 @@ Must not read values. A request that passes is read, checked and decided in a bo
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from federation.codec.descriptors import inner_message
+from federation.codec.descriptors import fields_of, inner_message
 from federation.codec.violations import Violations, joined
 
 # By the name of a list or map; of everything else there may be MOST.
@@ -59,13 +60,13 @@ def _parts(message: Message, path: str, found: Violations) -> int:
         here = joined(path, field.json_name)
         inner = inner_message(field)
         if not field.is_repeated:
-            parts += _parts(value, here, found) if inner else 0
+            parts += _parts(value, here, found) if inner and _has_parts(inner) else 0
             continue
         count = len(value)
         most = _MOST.get(field.name, MOST)
         if count > most:
             found.add(here, f"holds {count}: at most {most} are looked at")
-        elif inner:
+        elif inner and _has_parts(inner):
             parts += _parts_of_each(value, here, found)
         parts += count
     return parts
@@ -73,3 +74,11 @@ def _parts(message: Message, path: str, found: Violations) -> int:
 
 def _parts_of_each(messages: Any, path: str, found: Violations) -> int:
     return sum(_parts(each, f"{path}[{position}]", found) for position, each in enumerate(messages))
+
+
+@cache
+def _has_parts(descriptor: Any) -> bool:
+    """Whether a message may hold lists, maps or other messages. What comes in thousands, like
+    tolerations, does not.
+    """
+    return any(field.is_repeated or inner_message(field) for field in fields_of(descriptor))

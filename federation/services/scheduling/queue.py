@@ -6,10 +6,11 @@ Must not decide anything. Belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from bisect import insort_left, insort_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import groupby
 from typing import TypeAlias
 from uuid import uuid4
 
@@ -29,7 +30,7 @@ BATCH_SECONDS = 0.1
 # After an attempt that was alone so many batches are small while somebody asks for many at once:
 # the next one has little to wait for.
 SMALL_BATCHES = 20
-LEAST_SMALL_BATCH, SMALL_BATCH_SECONDS = 4, 0.02
+LEAST_SMALL_BATCH, SMALL_BATCH_SECONDS = 1, 0.01
 # After so many tries a request takes all locks first: then nobody can win against it.
 TRIES_WITHOUT_LOCKS = 3
 MAX_TRIES = 6
@@ -64,6 +65,8 @@ class Attempt:
     # Those of one atomic batch have the same: all of them are placed, or none. "": of no such one.
     atomic: str = ""
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
+    # Queued: an atomic batch is as urgent as its most urgent one.
+    urgency: int = 0
     turn: int = 0
     tries: int = 0
     has_lost_connection: bool = False
@@ -163,18 +166,14 @@ def marks_of(batch: Iterable[Attempt]) -> frozenset[Mark]:
     return frozenset[Mark]().union(*(attempt.marks for attempt in batch))
 
 
-def _units(waiting: Iterable[Attempt]) -> list[list[Attempt]]:
-    """Those that go together: all of an atomic batch, where its first one is; others alone."""
-    units: list[list[Attempt]] = []
-    atomic: dict[str, list[Attempt]] = {}
-    for attempt in waiting:
-        if attempt.atomic in atomic:
-            atomic[attempt.atomic].append(attempt)
-            continue
-        units.append([attempt])
-        if attempt.atomic:
-            atomic[attempt.atomic] = units[-1]
-    return units
+def _rank(attempt: Attempt) -> tuple[int, int, bool]:
+    return -attempt.urgency, attempt.turn, not attempt.atomic and attempt.place > 0
+
+
+def _units(waiting: Iterable[Attempt]) -> Iterator[list[Attempt]]:
+    """Those that go together: all of an atomic batch, which stand side by side; others alone."""
+    for _, unit in groupby(waiting, lambda attempt: attempt.atomic or attempt.id):
+        yield list(unit)
 
 
 def _is_apart(attempt: Attempt, first: Attempt, *, is_shared: bool) -> bool:
@@ -193,6 +192,7 @@ class DecisionQueue:
     """
 
     def __init__(self) -> None:
+        # In order, always: thousands may wait, and few of them are taken at a time.
         self._attempts: list[Attempt] = []
         self._turn = 0
         self._batches_since_one_was_alone = SMALL_BATCHES
@@ -202,11 +202,13 @@ class DecisionQueue:
         """Raises LimitExceeded when too many wait: then none of these does."""
         if len(self._attempts) + len(attempts) > MAX_WAITING:
             raise LimitExceeded("Too many bindings wait for a decision; try again later.")
-        for attempt in attempts:
+        most_urgent = max((each.binding.priority for each in attempts if each.atomic), default=0)
+        for attempt in sorted(attempts, key=lambda each: -each.binding.priority):
+            attempt.urgency = most_urgent if attempt.atomic else attempt.binding.priority
             attempt.turn = self._turn + (0 if attempt.atomic else attempt.place)
             if not attempt.place:
                 self._batches_since_one_was_alone = 0
-        self._attempts += attempts
+            insort_right(self._attempts, attempt, key=_rank)
 
     def retry(self, attempts: Iterable[Attempt]) -> None:
         """Decide these once more, before all that came later."""
@@ -220,7 +222,8 @@ class DecisionQueue:
                 attempt.fail(
                     Conflict(f"Binding {name!r} was changed by others meanwhile: try again.")
                 )
-        self._attempts[:0] = again
+        for attempt in reversed(again):
+            insort_left(self._attempts, attempt, key=_rank)
 
     def note_duration(self, seconds: float, decisions: int) -> None:
         """So many decisions took so many CPU seconds."""
@@ -235,26 +238,26 @@ class DecisionQueue:
         One that others kept winning against goes alone, and so does an atomic batch, as a whole.
         """
         waiting = [attempt for attempt in self._attempts if not attempt.answer.done()]
-        waiting.sort(key=lambda each: (-each.binding.priority, each.turn, each.place > 0))
-        units = _units(waiting)
-        for position, unit in enumerate(units):
-            if unit[0].is_hindered and marks_of(unit).isdisjoint(on_their_way):
-                self._attempts = list(chain(*units[:position], *units[position + 1 :]))
+        for unit in _units(attempt for attempt in waiting if attempt.is_hindered):
+            if marks_of(unit).isdisjoint(on_their_way):
+                gone = {attempt.id for attempt in unit}
+                self._attempts = [attempt for attempt in waiting if attempt.id not in gone]
                 return unit
         is_shared = self._is_shared(waiting)
         room = self._room(waiting, is_all=every or bool(on_their_way), is_shared=is_shared)
         batch: list[Attempt] = []
         left: list[Attempt] = []
         taken = set(on_their_way)
-        for position, unit in enumerate(units):
+        looked_at = 0
+        for unit in _units(waiting):
             if batch and (len(batch) >= room or _is_apart(unit[0], batch[0], is_shared=is_shared)):
-                left.extend(chain(*units[position:]))
                 break
+            looked_at += len(unit)
             marks = marks_of(unit)
             (batch if marks.isdisjoint(taken) else left).extend(unit)
             # What shares a mark stays in order, even behind one that is not taken.
             taken |= marks
-        self._attempts = left
+        self._attempts = left + waiting[looked_at:]
         # One that came later is before the rest of what asks for much, and never before all of it.
         self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])
         return batch

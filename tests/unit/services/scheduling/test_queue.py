@@ -60,6 +60,8 @@ def test_half_of_many_are_taken_by_priority_then_in_the_order_they_came(
 
 def test_requests_take_turns(loop: asyncio.AbstractEventLoop) -> None:
     waiting = DecisionQueue()
+    for _ in range(50):
+        waiting.note_duration(0.000001, 1)
     for number in range(100):
         waiting.add(attempt(loop, f"bulk{number}", place=number + 1))
     first = names(waiting)
@@ -137,6 +139,19 @@ def test_one_that_others_keep_winning_against_goes_alone_and_then_is_told(
     assert isinstance(unlucky.answer.exception(), Conflict)
 
 
+def test_those_tried_again_come_before_who_came_later_and_behind_who_is_urgent(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    waiting = DecisionQueue()
+    for name in ("web", "db"):
+        waiting.add(attempt(loop, name))
+    again = waiting.take(frozenset())
+    waiting.add(attempt(loop, "late"))
+    waiting.retry(again)
+    waiting.add(attempt(loop, "urgent", priority=9))
+    assert names(waiting) == ["urgent", "web", "db", "late"]
+
+
 def test_nobody_is_taken_who_does_not_wait_any_more(loop: asyncio.AbstractEventLoop) -> None:
     waiting = DecisionQueue()
     gone = attempt(loop, "web")
@@ -160,7 +175,7 @@ def test_slow_decisions_beside_one_that_is_alone_make_tiny_batches(
 ) -> None:
     waiting = hundred_waiting(loop, 1.0)
     waiting.add(attempt(loop, "bulk", place=1))
-    assert len(names(waiting)) == rules.LEAST_SMALL_BATCH
+    assert len(names(waiting)) == 1
 
 
 def test_an_atomic_batch_goes_as_a_whole_and_alone(loop: asyncio.AbstractEventLoop) -> None:
