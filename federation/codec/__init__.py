@@ -44,6 +44,8 @@
 - ``texts``: rules about texts of the wire that people are shown: labels, annotations, uids, and
   free words
 - ``timestamps``: points in time: RFC 3339 text, protobuf timestamps, Unix seconds
+- ``unknown_numbers``: fields that a message holds and its schema does not know: told by number,
+  where it came from
 - ``unread``: fields that are accepted, as Karmada writes them, and that nothing here reads: told,
   not refused
 - ``violations``: collects broken rules, so that a caller hears of all of them at once

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from federation.codec.unknown_numbers import Place, unknown_of, unknown_of_large
 from federation.model.errors import FederationError, InvalidRequest, LimitExceeded
 from federation.rpc.large_requests import LARGE_BYTES, Undecoded
 
@@ -28,6 +29,15 @@ BIG_METHODS = {
     "/federation.v1.Scoring/ScoreNodes": MAX_REQUEST_BYTES,
     "/federation.v1.Simulation/Simulate": MAX_REQUEST_BYTES,
 }
+# Programs of ours call these, which may be of a newer release: what it says beside is passed over.
+SKEWED_METHODS = frozenset(
+    {
+        "/federation.v1.Agents/Connect",
+        "/federation.v1.Clusters/EnrollCluster",
+        "/federation.v1.Peers/AskAgent",
+    }
+)
+OURS = "/federation.v1."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,39 +47,71 @@ class Unread:
     error: FederationError
 
 
-def request_bytes(method: str) -> int:
-    """How many a request of a method may have."""
-    return BIG_METHODS.get(method, SMALL_REQUEST_BYTES)
+def deserializer_of(
+    method: str, deserialize: Callable[[bytes], Any] | None, *, waits: bool
+) -> Callable[[bytes], Any] | None:
+    """That of a method's requests. Callers count on all they say, so that it must be known."""
+    most_bytes = BIG_METHODS.get(method, SMALL_REQUEST_BYTES)
+    known_only = method.startswith(OURS) and method not in SKEWED_METHODS
+    return bounded(deserialize, most_bytes, waits=waits, known_only=known_only)
 
 
 def bounded(
-    deserialize: Callable[[bytes], Any] | None, most_bytes: int, *, waits: bool
+    deserialize: Callable[[bytes], Any] | None,
+    most_bytes: int,
+    *,
+    waits: bool,
+    known_only: bool = False,
 ) -> Callable[[bytes], Any] | None:
     """The deserializer, with what it refuses as a value: gRPC would answer UNKNOWN for it.
 
     More bytes than these are not looked at; a large request that ``waits`` is left undecoded.
+    ``known_only``: a message with fields that its schema does not know is refused.
     """
     if deserialize is None:
         return None
-    decode_now = partial(deserialized, deserialize)
 
     def decode(payload: bytes) -> Any:
         if len(payload) > most_bytes:
             text = f"the request has {len(payload)} bytes: this method takes at most {most_bytes}"
             return Unread(error=LimitExceeded(text))
         if waits and len(payload) > LARGE_BYTES:
-            return Undecoded(payload=payload, decode=decode_now)
-        return decode_now(payload)
+            check = _known_of_large if known_only else None
+            return Undecoded(payload=payload, decode=partial(_message, deserialize), check=check)
+        return deserialized(deserialize, payload, known_only=known_only)
 
     return decode
 
 
-def deserialized(deserialize: Callable[[bytes], Any], payload: bytes) -> Any:
+def deserialized(
+    deserialize: Callable[[bytes], Any], payload: bytes, *, known_only: bool = True
+) -> Any:
+    """The message, or what is wrong with its bytes."""
+    message = _message(deserialize, payload)
+    return _known(message, unknown_of) if known_only else message
+
+
+def _message(deserialize: Callable[[bytes], Any], payload: bytes) -> Any:
     try:
         return deserialize(payload)
     except Exception:  # noqa: BLE001 - whatever is wrong with the bytes, the caller sent them
         rule = "the request is not a valid protobuf message of this method"
         return Unread(error=InvalidRequest.of("", rule, reason="UNDECODABLE"))
+
+
+def _known(message: Any, look: Callable[[Any], Place | None]) -> Any:
+    """The message, unless it holds what nobody here knows."""
+    place = None if isinstance(message, Unread) else look(message)
+    if place is None:
+        return message
+    path, number = place
+    what = "a field number" if number is None else f"field number {number}"
+    rule = f"holds {what} that this control plane does not know: is it older than the caller?"
+    return Unread(error=InvalidRequest.of(path, rule, reason="UNKNOWN_FIELD"))
+
+
+def _known_of_large(message: Any) -> Any:
+    return _known(message, unknown_of_large)
 
 
 def decoded(request: Any) -> Any:

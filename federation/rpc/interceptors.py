@@ -42,7 +42,7 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
-from federation.rpc.decoding import bounded, decoded, request_bytes
+from federation.rpc.decoding import decoded, deserializer_of
 from federation.rpc.large_requests import LargeRequests, Undecoded
 from federation.rpc.status import log_plugin_failure, status_of
 from federation.rpc.strangers import Strangers
@@ -217,8 +217,8 @@ class Guard:
     def guarded(self) -> Handler:
         # What comes in a stream is read no faster than its agent may say it.
         waits = not self.handler.request_streaming
-        most_bytes = request_bytes(self.method)
-        deserialize = bounded(self.handler.request_deserializer, most_bytes, waits=waits)
+        read = self.handler.request_deserializer
+        deserialize = deserializer_of(self.method, read, waits=waits)
         codec = (deserialize, self.handler.response_serializer)
         make: Any = grpc.stream_stream_rpc_method_handler
         behaviour: Any

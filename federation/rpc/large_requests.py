@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from federation.model.errors import LimitExceeded
+from federation.services.threads import DECODING
 
 # Less is decoded and read in less than 5 ms.
 LARGE_BYTES = 32 * 1024
@@ -35,10 +36,11 @@ def is_large_request() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecoded:
-    """Stands in for a large request until it is its turn."""
+    """Stands in for a large request until it is its turn; then it is checked in a thread."""
 
     payload: bytes
     decode: Callable[[bytes], Any]
+    check: Callable[[Any], Any] | None = None
 
 
 class LargeRequests:
@@ -69,7 +71,8 @@ class LargeRequests:
         begun = time.perf_counter()
         try:
             _is_large.set(True)
-            return request.decode(request.payload)
+            message = request.decode(request.payload)
         finally:
             pause = self._rest * (time.perf_counter() - begun)
             asyncio.get_running_loop().call_later(pause, self._free.release)
+        return await DECODING.run(request.check, message) if request.check else message

@@ -18,8 +18,9 @@ from typing import BinaryIO, Final
 
 from federation.codec.decisions import decision_to_message
 from federation.codec.simulations import check_price, simulation_from_message
-from federation.model.errors import FederationError, InvalidRequest, LimitExceeded, PluginFailed
+from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import warn_of_unread
+from federation.rpc.decoding import decoded, deserialized
 from federation.rpc.status import log_plugin_failure, wire_status_of
 from federation.runtime.logs import configure_logging
 from federation.runtime.settings import LogFormat, LogLevel
@@ -86,7 +87,7 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
 
 
 def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:
-    request = _decoded(body)
+    request = decoded(deserialized(SimulateRequest.FromString, body))
     check_price(request, setup.most_steps)
     asked = simulation_from_message(request, now)
     check_bindings(asked.bindings, setup.profiles)
@@ -111,14 +112,6 @@ def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:
                 "or without traces"
             )
     return response
-
-
-def _decoded(body: bytes) -> SimulateRequest:
-    try:
-        return SimulateRequest.FromString(body)
-    except Exception as error:  # whatever is wrong with the bytes, the caller sent them
-        rule = "the request is not a valid protobuf message of this method"
-        raise InvalidRequest.of("", rule, reason="UNDECODABLE") from error
 
 
 def _read(into: BinaryIO) -> bytes:

@@ -1,0 +1,67 @@
+"""Fields that a message holds and its schema does not know: told by number, where it came from.
+
+Must not decide who is refused for them: programs of ours may be of another release than this one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from federation.codec.descriptors import map_values
+from federation.codec.violations import joined
+
+# The path of the message that holds it, and its number; None where it is not looked for any more.
+Place: TypeAlias = tuple[str, int | None]
+
+# Of the messages in one, from the outermost on; the others are looked at with all that is in them.
+MOST_LOOKED_AT: Final = 2_000
+
+
+def unknown_of(message: Message) -> Place | None:
+    """An unknown field of a small message."""
+    body = message.SerializeToString()
+    message.DiscardUnknownFields()
+    if message.ByteSize() == len(body):
+        return None
+    found, _ = _looked_through(type(message).FromString(body))
+    return found or ("", None)
+
+
+def unknown_of_large(message: Message) -> Place | None:
+    """The same where the message is large: looked at piece by piece, for a thread."""
+    found, pieces = _looked_through(message)
+    if found is not None:
+        return found
+    for path, piece in pieces:
+        inner = unknown_of(piece)
+        if inner is not None:
+            return joined(path, inner[0]) if inner[0] else path, inner[1]
+    return None
+
+
+def _looked_through(message: Message) -> tuple[Place | None, Iterable[tuple[str, Message]]]:
+    """The outermost unknown field, and the messages that were not looked at any more."""
+    waiting, left = deque([("", message)]), MOST_LOOKED_AT
+    while waiting and left:
+        left -= 1
+        path, one = waiting.popleft()
+        for unknown in UnknownFieldSet(one):
+            return (path, unknown.field_number), ()
+        waiting.extend(_inner_messages(one, path))
+    return None, waiting
+
+
+def _inner_messages(message: Message, path: str) -> Iterator[tuple[str, Message]]:
+    for field, value in message.ListFields():
+        if field.message_type is None or map_values(field) is not None:
+            continue
+        here = joined(path, field.json_name)
+        if not field.is_repeated:
+            yield here, value
+        else:
+            yield from ((f"{here}[{place}]", each) for place, each in enumerate(value))
