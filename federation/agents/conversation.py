@@ -42,7 +42,7 @@ from federation.model.node_plans import LostPlan
 from federation.services.members.reports import Reporting
 from federation.services.pace import Pace
 from federation.services.threads import READING_REPORTS
-from federation.services.troubles import Trouble
+from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 from federation.services.values import AgentHello, Principal, WelcomeFacts
 from federation.v1.agents_pb2 import (
     Ack,
@@ -123,7 +123,8 @@ class Conversations:
         self._reporting = reporting
         self._interests = interests
         self._streams: dict[str, Pace] = {}
-        self._unstored = Trouble(logger, "reports not stored")
+        # Some fail while others are stored: that one is does not mean that it is over.
+        self._unstored = Trouble(logger, "reports not stored", again_seconds=TOLD_AGAIN_SECONDS)
 
     def welcome_again(self, cluster: str) -> None:
         """Tell a connected agent that its cluster's resource model, or the pace, changed."""
@@ -300,9 +301,8 @@ class Conversations:
                 session.send(resync(error.message))
             except (Unavailable, LimitExceeded) as error:
                 # The next heartbeat finds the report missing and asks for it again.
-                self._unstored.met(error)
+                self._unstored.met(error, cluster=session.cluster)
             else:
-                self._unstored.over()
                 refused = 0
                 session.send(ConnectResponse(ack=Ack(sequence=report.sequence)))
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import ParamSpec
+from typing import Final, ParamSpec
+
+from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 
 P = ParamSpec("P")
 
-logger = logging.getLogger(__name__)
+_FAILURES: Final = Trouble(
+    logging.getLogger(__name__), "an observer failed", again_seconds=TOLD_AGAIN_SECONDS
+)
 
 
 def tell(observers: Iterable[Callable[P, None]], *args: P.args, **kwargs: P.kwargs) -> None:
@@ -19,5 +23,5 @@ def tell(observers: Iterable[Callable[P, None]], *args: P.args, **kwargs: P.kwar
     for observer in observers:
         try:
             observer(*args, **kwargs)
-        except Exception:
-            logger.exception("an observer failed", extra={"fields": {"observer": repr(observer)}})
+        except Exception as error:  # noqa: BLE001 - told; what is done stays done
+            _FAILURES.met(error, observer=repr(observer))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from logging import Logger
 
 from federation.model.errors import FederationError
@@ -18,10 +19,19 @@ MAX_CAUSES = 100
 TOLD_AGAIN_SECONDS = 60.0
 
 
+@dataclass(slots=True)
+class _Told:
+    """When a cause was told last, and how often it was met since."""
+
+    at: float
+    again: int = 0
+
+
 class Trouble:
     """Of one kind of work; ``message`` says what does not get done.
 
-    The same cause is told again after ``again_seconds``, or when it was over in between.
+    The same cause is told again after ``again_seconds``, or when it was over in between; what
+    comes meanwhile is counted.
     """
 
     def __init__(
@@ -36,19 +46,21 @@ class Trouble:
         self._message = message
         self._again_seconds = again_seconds
         self._clock = clock
-        self._told_at: dict[str, float] = {}
+        self._told: dict[str, _Told] = {}
 
     def met(self, error: Exception, **fields: object) -> None:
         """It happened, perhaps again; what nobody expected is told with its stack."""
         is_expected = isinstance(error, FederationError)
-        cause = str(error) if is_expected else type(error).__name__
+        cause = str(error) if is_expected else _place_of(error)
         now = self._clock()
-        if now - self._told_at.get(cause, -math.inf) < self._again_seconds:
+        told = self._told.get(cause)
+        if told is not None and now - told.at < self._again_seconds:
+            told.again += 1
             return
-        if len(self._told_at) >= MAX_CAUSES:
-            self._told_at.clear()
-        self._told_at[cause] = now
-        extra = {"fields": {**fields, "why": str(error)}}
+        if len(self._told) >= MAX_CAUSES:
+            self._told.clear()
+        self._told[cause] = _Told(now)
+        extra = {"fields": {**fields, "why": str(error), **_counted(told.again if told else 0)}}
         if is_expected:
             self._logger.warning(self._message, extra=extra)
         else:
@@ -56,6 +68,20 @@ class Trouble:
 
     def over(self) -> None:
         """It worked this time."""
-        if self._told_at:
-            self._told_at.clear()
-            self._logger.info("over: %s", self._message)
+        if self._told:
+            again = sum(each.again for each in self._told.values())
+            self._told.clear()
+            self._logger.info("over: %s", self._message, extra={"fields": _counted(again)})
+
+
+def _counted(again: int) -> dict[str, int]:
+    return {"again": again} if again else {}
+
+
+def _place_of(error: Exception) -> str:
+    """The kind of an error and where it was raised: what it says may differ each time."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
+    return f"{type(error).__name__} {place}"

@@ -57,3 +57,33 @@ def test_what_happens_to_many_is_told_again_after_a_while(
         ("away", "at 60"),
         ("full", "at 60"),
     ]
+
+
+def test_what_is_not_told_again_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    now = 0.0
+    trouble = Trouble(
+        logging.getLogger("test"), "not stored", again_seconds=60.0, clock=lambda: now
+    )
+    for now in (0.0, 1.0, 2.0, 60.0, 61.0):
+        trouble.met(Unavailable("away"))
+    trouble.over()
+    told = [getattr(each, "fields", {}).get("again") for each in caplog.records]
+    assert told == [None, 2, 1]
+
+
+def test_faults_of_one_kind_in_two_places_are_two(caplog: pytest.LogCaptureFixture) -> None:
+    trouble = Trouble(logging.getLogger("test"), "nothing is done")
+
+    def here() -> None:
+        raise RuntimeError
+
+    def there() -> None:
+        raise RuntimeError
+
+    for fail in (here, there, here, there):
+        try:
+            fail()
+        except RuntimeError as error:
+            trouble.met(error)
+    assert len(caplog.records) == 2
