@@ -50,8 +50,9 @@ def _looked_through(message: Message) -> tuple[Place | None, Iterable[tuple[str,
     while waiting and left:
         left -= 1
         path, one = waiting.popleft()
-        for unknown in UnknownFieldSet(one):
-            return (path, unknown.field_number), ()
+        unknown = UnknownFieldSet(one)
+        if len(unknown):
+            return (path, unknown[0].field_number), ()
         waiting.extend(_inner_messages(one, path))
     return None, waiting
 

@@ -108,6 +108,7 @@ def test_beside_a_binding_as_much_is_left_as_without_it(drawn: list[_Drawn]) -> 
 
 def test_what_is_alike_is_held_as_one_beside_a_binding() -> None:
     every = [ONE._replace(binding=f"shop/web-{number}", in_cells=2) for number in range(50)]
-    room = packed_room(UnpackedRoom(ReportId(1, 1), table([(0, 100, (9, 9, 9, 9))]), False, tuple(every)))
+    pools = table([(0, 100, (9, 9, 9, 9))])
+    room = packed_room(UnpackedRoom(ReportId(1, 1), pools, False, tuple(every)))
     (one,) = room.beside("shop/web-7").holdings
     assert one.outstanding.in_cells == 98

@@ -28,7 +28,6 @@ from federation.rpc.interceptors import (
     Guard,
     refuse_late,
 )
-from federation.rpc.large_requests import LARGE_BYTES
 from federation.rpc.peers import PeersServicer
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.simulation import SimulationServicer
@@ -44,14 +43,7 @@ from federation.v1 import (
     scheduling_pb2,
     simulation_pb2,
 )
-from tests.control_planes import (
-    SECONDS,
-    Refusal,
-    RunningControlPlane,
-    hello,
-    refusal_of,
-    refused,
-)
+from tests.control_planes import SECONDS, Refusal, RunningControlPlane, refusal_of, refused
 from tests.patience import PATIENCE_SECONDS
 from tests.stores import engine, store
 
@@ -189,45 +181,6 @@ async def test_bytes_that_are_no_message_are_the_callers_fault(
     refusal = await refused(raw(running, path, b"\xff\xff\xff", await admin_header(running)))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert refusal.reason == "UNDECODABLE"
-
-
-# Field 999, a number.
-UNKNOWN = b"\xb8\x3e\x01"
-
-
-@pytest.mark.parametrize("path", GUARDED)
-async def test_a_field_number_that_nobody_knows_is_refused(
-    running: RunningControlPlane, path: str
-) -> None:
-    refusal = await refused(raw(running, path, UNKNOWN, await admin_header(running)))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "UNKNOWN_FIELD")
-    assert "field number 999" in refusal.message
-
-
-async def test_an_unknown_number_is_told_with_where_it_was_also_in_a_large_request(
-    running: RunningControlPlane,
-) -> None:
-    asked = scheduling_pb2.ScheduleRequest()
-    asked.binding.spec.components.add()
-    asked.binding.spec.components.add().MergeFromString(UNKNOWN)
-    for note in ("", "x" * LARGE_BYTES):
-        asked.binding.metadata.annotations["note"] = note
-        payload = asked.SerializeToString()
-        refusal = await refused(raw(running, BIG, payload, await admin_header(running)))
-        assert list(refusal.violations) == ["binding.spec.components[1]"]
-
-
-async def test_a_program_of_ours_may_be_newer(running: RunningControlPlane) -> None:
-    enroll = "/federation.v1.Clusters/EnrollCluster"
-    refusal = await refused(raw(running, enroll, UNKNOWN))
-    assert refusal.reason != "UNKNOWN_FIELD", refusal
-    agent = await running.enrolled("member1")
-    newer = agents_pb2.ConnectRequest(cluster="member1", hello=hello())
-    newer.hello.MergeFromString(UNKNOWN)
-    call: Any = agent.agents.Connect(metadata=agent.metadata, timeout=PATIENCE_SECONDS)
-    await call.write(newer)
-    assert (await call.read()).WhichOneof("message") == "welcome"
-    call.cancel()
 
 
 async def test_a_stranger_learns_nothing_about_how_a_request_is_read(

@@ -66,7 +66,7 @@ def test_what_is_not_told_again_is_counted(caplog: pytest.LogCaptureFixture) -> 
         logging.getLogger("test"), "not stored", again_seconds=60.0, clock=lambda: now
     )
     for now in (0.0, 1.0, 2.0, 60.0, 61.0):
-        trouble.met(Unavailable("away"))
+        trouble.met(Unavailable("away"), at=now)
     trouble.over()
     told = [getattr(each, "fields", {}).get("again") for each in caplog.records]
     assert told == [None, 2, 1]
