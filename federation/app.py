@@ -30,7 +30,6 @@ from federation.database import Database, keep_running
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
-from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.rpc.estimates import EstimatesServicer
 from federation.rpc.interceptors import Gate
 from federation.rpc.joining import Advertised
@@ -38,6 +37,7 @@ from federation.rpc.peers import PeersServicer
 from federation.rpc.placing import NodePlacing
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
+from federation.rpc.served import GRPC_OPTIONS, SERVICES
 from federation.rpc.simulation import SimulationServicer, add_simulation_to_server
 from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
@@ -54,7 +54,7 @@ from federation.services.fleet.readiness import Readiness
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import Refreshing
 from federation.services.history import DecisionHistory
-from federation.services.journal import ClusterChanged, ReportAdvanced
+from federation.services.journal import Change, ClusterChanged, ReportAdvanced
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.hearing import LoopWatch
 from federation.services.members.identity import Identity
@@ -69,6 +69,7 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import EXPIRED_AT_ONCE, ReleaseService
+from federation.services.waiting.keeper import LostNews, QueueKeeper
 from federation.services.waiting.steering import Queueing
 from federation.services.watching.subjects import BindingSubject, ClusterSubject
 from federation.services.watching.watches import Watches, WatchPace
@@ -84,40 +85,15 @@ from federation.v1 import (
     scheduling_pb2_grpc,
     scoring_pb2_grpc,
 )
-from federation.v1.agents_pb2 import DESCRIPTOR as AGENTS
-from federation.v1.clusters_pb2 import DESCRIPTOR as CLUSTERS
-from federation.v1.estimates_pb2 import DESCRIPTOR as ESTIMATES
-from federation.v1.peers_pb2 import DESCRIPTOR as PEERS
-from federation.v1.scheduling_pb2 import DESCRIPTOR as SCHEDULING
-from federation.v1.scoring_pb2 import DESCRIPTOR as SCORING
-from federation.v1.simulation_pb2 import DESCRIPTOR as SIMULATION
 from federation.web.server import WebServer
 from federation.web.site import make_probe_site, make_site
 
-SERVICES = tuple(
-    service.full_name
-    for file in (CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, SIMULATION, SCORING, PEERS)
-    for service in file.services_by_name.values()
-)
 DRAIN_SECONDS = 5.0
 READY_SECONDS = 2.0
 UPKEEP_SECONDS = 10.0
 DAY_SECONDS = 86_400.0
 # The longest pause between two tries of an agent.
 DIAL_AGAIN_SECONDS = CAP_SECONDS
-GRPC_OPTIONS = (
-    # Two servers on one port would share its calls by chance: the second is told instead.
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-    # What nobody reads yet stays with who sends it; probing would let it send megabytes.
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.server_handshake_timeout_ms", 10_000),
-    # An agent whose network vanished is noticed although it sends nothing.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-)
 ADMIN_TOKEN_FILE = "admin.token"  # noqa: S105 - a file's name
 
 logger = logging.getLogger(__name__)
@@ -170,7 +146,8 @@ class ControlPlane:
             watch_pace,
         )
         self._fleet.observe(self._cluster_watches.changed, ReportAdvanced, ClusterChanged)
-        self._readiness = Readiness(self._fleet, self._clock, self._cluster_watches.changed)
+        self._fleet.observe(self._keeper.changed)
+        self._readiness = Readiness(self._fleet, self._clock, self._readiness_changed)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(interceptors=[Gate(self._identity)], options=GRPC_OPTIONS)
         self._web: list[WebServer] = []
@@ -224,12 +201,30 @@ class ControlPlane:
             LabelDiscovery(self._fleet, self._agents, self._clock),
             self._profiles,
         )
+        self._placing = NodePlacing(self._scheduling.node_plans)
+        self._keeper = QueueKeeper(
+            self._store,
+            self._fleet,
+            self._pipeline,
+            self._profiles,
+            self._clock,
+            self._placing.start_behind,
+        )
+        self._following.observe(LostNews(self._keeper))
+        self._following.observe_anew(self._keeper.lost)
         expiring = Duty(
             name="expire leases", work=self._releases.expire_leases, at_once=EXPIRED_AT_ONCE
         )
-        duties = (expiring, *pruning(self._settings.keep_decisions_days * DAY_SECONDS))
+        duties = (
+            expiring,
+            Duty(name="queue", work=self._keeper.hold),
+            *pruning(self._settings.keep_decisions_days * DAY_SECONDS),
+        )
         self._duties = Duties(self._store, self._replicas.id, duties, self._clock)
-        self._placing = NodePlacing(self._scheduling.node_plans)
+
+    def _readiness_changed(self, change: Change) -> None:
+        self._cluster_watches.changed(change)
+        self._keeper.changed(change)
 
     def _build_simulation(self) -> SimulationServicer:
         """In processes of its own, which start when there is something to simulate."""
@@ -293,6 +288,7 @@ class ControlPlane:
         await self._leave_peers()
         await self._signal.close()
         self._pipeline.close()
+        self._keeper.close()
         await self._simulation.close()
         await self._engine.dispose()
 
@@ -304,6 +300,7 @@ class ControlPlane:
         await self._presences.share()
         self._tasks.append(asyncio.create_task(self._presences.keep_sharing()))
         self._tasks.append(asyncio.create_task(self._duties.keep_doing()))
+        self._tasks.append(asyncio.create_task(self._keeper.run()))
 
     async def _leave_peers(self) -> None:
         """What is not left in time is taken over when it runs out."""

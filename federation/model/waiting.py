@@ -38,3 +38,8 @@ class Wait:
     gate: str = ""
     overtaken_since: float | None = None
     overtaken_by: str = ""
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether it is to be placed as soon as there is room."""
+        return self.state is not WaitState.GATED

@@ -24,5 +24,6 @@
 - ``trace``: the record of one decision, in columns: what was known, refused, scored, selected and
   divided
 - ``triggers``: why a binding is decided again, and which of its clusters it has to leave for that
+- ``waiting``: waiting for room: who waits, in which order they are tried, and what wakes them
 - ``validation``: what makes a binding meaningless, although it is well formed
 """

@@ -102,21 +102,9 @@ def schedule(
     demand = Demand.of(binding)
     terms = Terms.of(binding.placement, fleet)
     prior_c, placed_c = prior_replicas(binding, fleet)
-    # A cluster that is not Ready, cordoned or stale may keep what it holds and gets nothing more.
-    available_c = read_only(availability.replicas_c * fleet.ready_c)
+    available_c = _available(fleet, availability)
     attempts: list[_Attempt] = []
-    for position in _groups_to_try(binding, terms, surroundings):
-        group = terms.group(position, fleet)
-        state = CycleState(
-            binding=binding,
-            fleet=fleet,
-            available_c=available_c,
-            prior_c=demand.prior_units(prior_c, placed_c),
-            placed_c=placed_c,
-            tier_c=group.tier_c,
-            surroundings=surroundings,
-            now=now,
-        )
+    for group, state in _states(binding, fleet, available_c, terms, surroundings, now):
         attempts.append(_attempt(group, terms, state, profile, demand, availability))
         if attempts[-1].outcome is Outcome.SCHEDULED:
             break
@@ -143,6 +131,63 @@ def schedule(
         min_available=binding.min_available or 0,
     )
     return _decision(demand, fleet, best, trace)
+
+
+def room_for(
+    binding: Binding,
+    fleet: Fleet,
+    availability: Estimates,
+    *,
+    now: float,
+    profile: Profile = DEFAULT_PROFILE,
+    surroundings: Surroundings = ALONE,
+) -> tuple[BoolArray, IntArray]:
+    """Which clusters pass the filters, in any affinity group that ``schedule`` would try, and how
+    many more replicas, or sets, each of those could take; 0 elsewhere.
+
+    Raises PluginFailed.
+    """
+    terms = Terms.of(binding.placement, fleet)
+    available_c = _available(fleet, availability)
+    passes_c = np.zeros(len(fleet), np.bool_)
+    for group, state in _states(binding, fleet, available_c, terms, surroundings, now):
+        passes_c |= run_filters(state, profile.filters, group).refusal_c < 0
+    return passes_c, available_c * passes_c
+
+
+def _available(fleet: Fleet, availability: Estimates) -> IntArray:
+    """A cluster that is not Ready, cordoned or stale may keep what it holds and gets nothing
+    more.
+    """
+    return read_only(availability.replicas_c * fleet.ready_c)
+
+
+def _states(
+    binding: Binding,
+    fleet: Fleet,
+    available_c: IntArray,
+    terms: Terms,
+    surroundings: Surroundings,
+    now: float,
+) -> Iterator[tuple[Group, CycleState]]:
+    """The affinity groups to try, in order, each with what its plugins are told."""
+    prior_c, placed_c = prior_replicas(binding, fleet)
+    prior_c = Demand.of(binding).prior_units(prior_c, placed_c)
+    for position in _groups_to_try(binding, terms, surroundings):
+        group = terms.group(position, fleet)
+        yield (
+            group,
+            CycleState(
+                binding=binding,
+                fleet=fleet,
+                available_c=available_c,
+                prior_c=prior_c,
+                placed_c=placed_c,
+                tier_c=group.tier_c,
+                surroundings=surroundings,
+                now=now,
+            ),
+        )
 
 
 def _previous(binding: Binding, prior_c: IntArray, placed_c: BoolArray) -> IntArray:

@@ -28,7 +28,8 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
 - ``troubles``: what keeps happening to work that is done again and again: told when it begins,
   changes, ends
 - ``values``: what the use cases take and answer, beside the model's own values
-- ``waiting``: bindings that wait for room: the queue as callers see it
+- ``waiting``: bindings that wait for room: the queue as callers see it, and the duty of trying
+  who waits
 - ``waiting_ports``: what use cases need from the store for bindings that wait for room
 - ``watching``: watches of what is committed: resumable, coalesced, bounded
 - ``workers``: processes that answer questions for callers, and end with them: bytes in, bytes out

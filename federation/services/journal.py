@@ -61,7 +61,8 @@ class BindingChanged:
     """A binding was decided, changed, released or deleted; ``key`` is ``Binding.key``.
 
     ``clusters`` are those in which its promises changed, by name. ``nonce`` is a random number that
-    no other change has; so it is with every change that makes versions.
+    no other change has; so it is with every change that makes versions. ``waits``: for what has no
+    place. ``is_first``: it held nothing anywhere before, so that nothing can have become free.
     """
 
     namespace: str
@@ -72,6 +73,9 @@ class BindingChanged:
     clusters: Mapping[str, ClusterShares] = field(default_factory=dict)
     deleted: bool = False
     nonce: int = 0
+    priority: int = 0
+    waits: bool = False
+    is_first: bool = False
 
     @property
     def key(self) -> str:

@@ -199,6 +199,10 @@ class Bindings(Protocol):
         """``find``, held until the end of the transaction, taken in ascending order of the keys."""
         ...
 
+    async def waiting(self, after: int, limit: int) -> Sequence[StoredBinding]:
+        """Those that wait, by ascending id, from behind ``after`` on."""
+        ...
+
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
         """(namespace, name) of the first bindings, by name, with replicas in a cluster."""
         ...

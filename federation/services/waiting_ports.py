@@ -5,7 +5,7 @@ Protocols only. Must not name a technology.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -57,6 +57,20 @@ class Waits(Protocol):
 
     async def remove(self, binding_ids: Collection[int]) -> None:
         """They wait no more."""
+        ...
+
+    async def note(
+        self,
+        refused: Collection[int],
+        failed: Mapping[int, float],
+        overtaken: Mapping[int, str],
+    ) -> None:
+        """By the ids of bindings: who was tried once more and refused as before; who failed, and
+        after how many seconds it is tried again; who was overtaken for the first time, by which
+        binding.
+
+        Of who waits no more, or is gated, nothing is noted.
+        """
         ...
 
     async def page(

@@ -126,6 +126,16 @@ class BindingStatements:
             statement = statement.where(tuple_(table.c.namespace, table.c.name) > after)
         return [_binding(row) for row in await self._connection.execute(statement)]
 
+    async def waiting(self, after: int, limit: int) -> Sequence[StoredBinding]:
+        statement = (
+            select(table, *WAIT_COLUMNS)
+            .join(waiting, waiting.c.binding_id == table.c.id)
+            .where(table.c.id > after)
+            .order_by(table.c.id)
+            .limit(limit)
+        )
+        return [binding_of(row) for row in await self._connection.execute(statement)]
+
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
         holds = func.jsonb_path_exists(
             table.c.clusters, cast(HOLDS_REPLICAS, JSONPATH), cast({"name": cluster}, JSONB)

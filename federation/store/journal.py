@@ -222,6 +222,9 @@ class _BindingBody(Body, frozen=True):
     replicas: Sequence[int] = ()
     components: Factored[str] = (("",), ())
     certificates: Factored[PromiseCertificate] = ((PromiseCertificate.CAREFUL,), ())
+    priority: int = 0
+    waits: bool = False
+    is_first: bool = False
 
 
 class _ReportBody(Body, frozen=True):
@@ -312,6 +315,9 @@ def _packed_binding(change: BindingChanged) -> bytes:
             replicas=shortened(replicas),
             components=factored(components),
             certificates=factored(certificates),
+            priority=change.priority,
+            waits=change.waits,
+            is_first=change.is_first,
         )
     )
 
@@ -356,6 +362,9 @@ def _binding_of(body: _BindingBody, nonce: int) -> BindingChanged:
         decision=body.decision,
         deleted=body.deleted,
         nonce=nonce,
+        priority=body.priority,
+        waits=body.waits,
+        is_first=body.is_first,
         clusters={
             name: ClusterShares(version, tuple(islice(shares, size)), adopted)
             for name, version, size, adopted in zip(

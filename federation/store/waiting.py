@@ -5,12 +5,13 @@ Must not decide who is tried.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Double,
     Row,
     Text,
     bindparam,
@@ -48,6 +49,31 @@ PUT = text("""
         for name in ("namespaces", "names", "states", "gates", "shortages")
     ),
 )
+# In the same order, all of them before any is changed.
+LOCK = text("""
+    SELECT binding_id FROM waiting WHERE binding_id = ANY(:ids) AND state <> 'gated'
+    ORDER BY binding_id FOR UPDATE
+""").bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
+REFUSED = text("""
+    UPDATE waiting SET attempts = attempts + 1, state = 'unschedulable', next_try = NULL
+    WHERE binding_id = ANY(:ids)
+""").bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
+FAILED = text("""
+    UPDATE waiting
+    SET attempts = attempts + 1, state = 'backoff',
+        next_try = now() + given.seconds * interval '1 second'
+    FROM unnest(:ids, :seconds) AS given (id, seconds) WHERE binding_id = given.id
+""").bindparams(
+    bindparam("ids", type_=ARRAY(BigInteger)), bindparam("seconds", type_=ARRAY(Double))
+)
+OVERTAKEN = text("""
+    UPDATE waiting SET overtaken_since = now(), overtaken_by = given.by
+    FROM unnest(:ids, :others) AS given (id, by)
+    WHERE binding_id = given.id AND overtaken_since IS NULL
+""").bindparams(
+    bindparam("ids", type_=ARRAY(BigInteger)),
+    bindparam("others", type_=ARRAY(Text)),
+)
 IS_TRIED = table.c.state != WaitState.GATED
 ORDER = (-table.c.priority, table.c.since, table.c.namespace, table.c.name)
 # Of a row that a binding is joined with: all null where it does not wait.
@@ -82,6 +108,28 @@ class WaitingStatements:
     async def remove(self, binding_ids: Collection[int]) -> None:
         gone = delete(table).where(table.c.binding_id.in_(sorted(binding_ids)))
         await self._connection.execute(gone)
+
+    async def note(
+        self,
+        refused: Collection[int],
+        failed: Mapping[int, float],
+        overtaken: Mapping[int, str],
+    ) -> None:
+        every = {*refused, *failed, *overtaken}
+        rows = await self._connection.execute(LOCK, {"ids": sorted(every)})
+        held = set(rows.scalars())
+        again = [each for each in refused if each in held]
+        if again:
+            await self._connection.execute(REFUSED, {"ids": again})
+        later = {each: seconds for each, seconds in failed.items() if each in held}
+        if later:
+            await self._connection.execute(FAILED, {"ids": [*later], "seconds": [*later.values()]})
+        told = {each: one for each, one in overtaken.items() if each in held}
+        if told:
+            await self._connection.execute(
+                OVERTAKEN,
+                {"ids": [*told], "others": [*told.values()]},
+            )
 
     async def page(
         self, namespace: str, priority: int | None, after: Place | None, limit: int

@@ -16,9 +16,9 @@ from google.protobuf.descriptor import FieldDescriptor, FileDescriptor, MethodDe
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from federation.app import SERVICES
 from federation.codec.descriptors import map_values
 from federation.codec.strict import message_from_document
+from federation.rpc.served import SERVICES
 from federation.v1 import (
     clusters_pb2,
     estimates_pb2,

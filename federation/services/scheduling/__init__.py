@@ -16,6 +16,7 @@ Beside it:
 - ``previews``: a decision shown first, and committed exactly as it was shown
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
   downgrades
+- ``seeing``: what there is for a binding: the clusters that let it in, and the room that they have
 - ``agents``: what agents are asked behind a decision: nodes for its replicas, and labels their
   pools lack
 """

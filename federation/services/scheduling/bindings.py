@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable
 
 from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
 from federation.model.placement import Binding, binding_key
-from federation.model.waiting import WaitState
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
 from federation.services.fleet.registry import FleetOwner
@@ -178,7 +177,7 @@ class Scheduling:
 async def _position(read: Transaction, stored: StoredBinding) -> int:
     """Its place in the queue, 0 where it has none."""
     binding, wait = stored.binding, stored.wait
-    if wait is None or wait.state is WaitState.GATED:
+    if wait is None or not wait.is_tried:
         return 0
     return await read.waiting.position(
         Place(binding.priority, wait.since, binding.namespace, binding.name)

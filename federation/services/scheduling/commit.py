@@ -274,6 +274,9 @@ def _change(attempt: Attempt) -> BindingChanged:
         decision=attempt.id,
         clusters=attempt.reserved.clusters if attempt.reserved else {},
         nonce=new_nonce(),
+        priority=candidate.priority,
+        waits=attempt.leaves_waiting,
+        is_first=not attempt.holding.clusters,
     )
 
 

@@ -11,18 +11,18 @@ from dataclasses import replace
 from functools import partial
 
 from federation.capacity.reserve import Refused
-from federation.model.errors import FederationError, NotPlacedTogether, PreconditionFailed
+from federation.model.errors import FederationError, NotFound, NotPlacedTogether, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, groups_of
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import stuck_notes, without_room
 from federation.scheduler.scarcity import with_scarcity
-from federation.scheduler.state import Surroundings
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.ports import Peers, StoredBinding
 from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import DecisionRecord, Verdict
 
@@ -48,6 +48,13 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
     if not asks_the_same(candidate, before):
         candidate = replace(candidate, generation=before.generation + 1)
     return replace(candidate, fresh=_is_fresh(candidate))
+
+
+def waiting_binding(binding: Binding, known: StoredBinding | None) -> Binding:
+    """One that waits as it is stored now. Raises NotFound when it does not wait, or is gated."""
+    if known is None or known.wait is None or not known.wait.is_tried:
+        raise NotFound(f"Binding {binding.key!r} does not wait any more.")
+    return known.binding
 
 
 def asks_the_same(one: Binding, other: Binding) -> bool:
@@ -149,6 +156,7 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) ->
     attempt.verdict = _verdict(attempt, working.snapshot, available, now, peers)
     if not attempt.is_placed:
         _tell_scarcity(working, attempt, asked, ())
+        _look_back(working, attempt, now)
         return
     request_room(working, attempt, asked)
     attempt.standing = _standing(attempt)
@@ -158,6 +166,19 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) ->
             attempt.verdict, decision=without_room(attempt.verdict.decision, refused.reasons)
         )
         _tell_scarcity(working, attempt, asked, refused.reasons)
+    _look_back(working, attempt, now)
+
+
+def _look_back(working: WorkingCopy, attempt: Attempt, now: float) -> None:
+    """Note what one that waits on was refused beside."""
+    if attempt.again and not attempt.has_progressed:
+        attempt.seen = seen_by(
+            working,
+            attempt.candidate,
+            attempt.profile,
+            surroundings_of(attempt, attempt.peers),
+            now,
+        )
 
 
 def _peers(attempt: Attempt, before: Sequence[Attempt]) -> Peers:
@@ -194,11 +215,8 @@ def _verdict(
         available,
         now=now,
         profile=attempt.profile,
-        surroundings=Surroundings(
-            affinity_peers=peers.affinity,
-            anti_affinity_peers=peers.anti_affinity,
-            observed_affinity=known.observed_affinity if known else "",
-            triggers=triggers_of(before, binding, fleet, taints, ended),
+        surroundings=surroundings_of(
+            attempt, peers, triggers_of(before, binding, fleet, taints, ended)
         ),
     )
     return Verdict(decision=decision, evidence=snapshot.evidence_at(now))

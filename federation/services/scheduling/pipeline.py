@@ -19,7 +19,14 @@ from federation.scheduler.plugins.profile import Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import Holding
-from federation.services.ports import CONNECTION_LOST, Clock, Peers, Store, Transaction
+from federation.services.ports import (
+    CONNECTION_LOST,
+    Clock,
+    Peers,
+    Store,
+    StoredBinding,
+    Transaction,
+)
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
 from federation.services.scheduling.commit import Committer, is_grouped
 from federation.services.scheduling.decide import (
@@ -28,6 +35,7 @@ from federation.services.scheduling.decide import (
     decide_all,
     is_atomic,
     place_all_or_none,
+    waiting_binding,
 )
 from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -86,6 +94,16 @@ class DecisionPipeline:
         attempt = Attempt(binding=binding, adopt=adopt, wait=wait, once=once, place=place)
         self._add(attempt)
         return attempt.answer
+
+    def try_again(self, stored: StoredBinding, place: int) -> Attempt:
+        """Decides a binding that waits, as it is stored by then; ``place`` as in ``submit``.
+
+        Raises LimitExceeded; the answer, awaited, what those of ``submit`` do, and NotFound when it
+        does not wait any more.
+        """
+        attempt = Attempt(binding=stored.binding, place=place, again=True)
+        self._add(attempt)
+        return attempt
 
     def submit_together(
         self, bindings: Iterable[tuple[Binding, bool, Once | None]]
@@ -279,6 +297,8 @@ class DecisionPipeline:
             attempt.holding = holdings.get(attempt.key, Holding())
             attempt.newest, attempt.peers, attempt.error = None, Peers(), None
             try:
+                if attempt.again:
+                    attempt.binding = waiting_binding(attempt.binding, known)
                 attempt.profile = self._profiles.profile_of(attempt.binding)
                 attempt.candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
             except FederationError as error:

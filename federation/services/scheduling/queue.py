@@ -18,6 +18,7 @@ from federation.model.errors import Conflict, FederationError, LimitExceeded
 from federation.model.placement import Binding, BindingName
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile
+from federation.scheduler.waiting.queue import NOTHING, Seen
 from federation.services.journal_ports import Holding
 from federation.services.ports import PackedDecision, Peers, StoredBinding
 from federation.services.scheduling.working_copy import ReservationRequest, Reserved
@@ -49,8 +50,7 @@ def _unanswered() -> asyncio.Future[Scheduled]:
 class Attempt:
     """The attempt to decide about a binding; every stage adds what it finds out.
 
-    It is asked with ``binding``, ``adopt``, ``wait``, ``once``, ``place`` and ``atomic``, and
-    answered with ``answer``.
+    It is asked with ``binding`` and all that stands before ``answer``, and answered with that.
     Reading adds what the store knows; deciding adds ``verdict`` or ``error``; committing adds
     ``scheduled``. One that is tried again goes through all stages again.
     """
@@ -64,6 +64,8 @@ class Attempt:
     place: int = 0
     # Those of one atomic batch have the same: all of them are placed, or none. "": of no such one.
     atomic: str = ""
+    # The binding waits, and is decided as it is stored: what is asked for is not news.
+    again: bool = False
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     # Queued: an atomic batch is as urgent as its most urgent one.
     urgency: int = 0
@@ -85,6 +87,8 @@ class Attempt:
     requested: ReservationRequest | None = None
     reserved: Reserved | None = None
     standing: DecisionRecord | None = None
+    # Of one that was tried again and refused: what there was for it.
+    seen: Seen = NOTHING
     error: FederationError | None = None
     # Written.
     scheduled: Scheduled = field(init=False)
@@ -123,6 +127,11 @@ class Attempt:
     @property
     def is_placed(self) -> bool:
         return self.verdict.decision.outcome in PLACED
+
+    @property
+    def has_progressed(self) -> bool:
+        """Whether replicas have a place that had none."""
+        return self.is_placed and self.standing is None
 
     @property
     def is_stored(self) -> bool:

@@ -300,6 +300,8 @@ def _amended(held: _Held, ledgers: Mapping[str, ClusterLedger], *, deletes: bool
         },
         deleted=deletes,
         nonce=new_nonce(),
+        priority=binding.priority,
+        waits=held.binding.wait is not None and not deletes,
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from federation.app import SERVICES, SystemClock
+from federation.app import SystemClock
 from federation.model.errors import DeadlineMissed
 from federation.rpc import interceptors
 from federation.rpc.agents import AgentsServicer
@@ -30,6 +30,7 @@ from federation.rpc.interceptors import (
 )
 from federation.rpc.peers import PeersServicer
 from federation.rpc.scheduling import SchedulingServicer
+from federation.rpc.served import SERVICES
 from federation.rpc.simulation import SimulationServicer
 from federation.rpc.strangers import PER_ADDRESS, CallLimits, Strangers
 from federation.services.members.identity import Identity

@@ -1,0 +1,380 @@
+"""The duty of the queue: one control plane tries what waits, as soon as it may have room.
+
+It follows what is committed, so that it matters not who decided and who reported. Must not decide:
+the pipeline does, as for callers; so that two which believe to have the duty harm nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Final, TypeAlias
+
+from federation.model.errors import FederationError, LimitExceeded, NotFound
+from federation.model.placement import Binding, BindingName
+from federation.scheduler.plugins.profile import Profiles
+from federation.scheduler.state import ALONE, Surroundings
+from federation.scheduler.waiting.queue import Seen, Waiter, WaitingQueue
+from federation.services.duties import LEASE_SECONDS, Begin
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
+from federation.services.ports import Clock, Store, StoredBinding
+from federation.services.scheduling.commit import is_grouped
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.seeing import seen_by, surroundings_of
+from federation.services.scheduling.working_copy import WorkingCopy
+from federation.services.threads import Threads
+from federation.services.troubles import Trouble
+from federation.services.values import Scheduled
+from federation.services.waiting.wants import waiting_of
+
+ROWS_AT_ONCE: Final = 250
+SWEEP_SECONDS: Final = 300.0
+# Looking takes at most a quarter of a core, however often there is something to look at.
+REST: Final = 3.0
+LONGEST_REST_SECONDS: Final = 0.05
+TROUBLE_SECONDS: Final = 1.0
+
+_Sample: TypeAlias = tuple[Binding, Surroundings]
+
+logger = logging.getLogger(__name__)
+
+
+class QueueKeeper:
+    """Keeps the queue in memory while it has the duty. Belongs to one event loop.
+
+    ``placed`` is told what became of those that found room. ``tried`` and ``rescued`` count the
+    decisions that were asked for, and those that the sweep found although no event had told of
+    room.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        pipeline: DecisionPipeline,
+        profiles: Profiles,
+        clock: Clock,
+        placed: Callable[[Iterable[Scheduled]], None],
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._pipeline = pipeline
+        self._profiles = profiles
+        self._clock = clock
+        self._placed = placed
+        self._thread = Threads("looking for room", workers=1, most_waiting=10)
+        self._wake = asyncio.Event()
+        self._held_until = -math.inf
+        self.tried = 0
+        self.rescued = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._queue = WaitingQueue()
+        self._is_loaded = False
+        # Of every want one that asks for it, as it was decided last.
+        self._samples: dict[Hashable, _Sample] = {}
+        self._grouped: dict[Hashable, str] = {}
+        self._news: set[BindingName] = set()
+        self._touched: set[str] = set()
+        self._look_again: set[Hashable] = set()
+        self._is_all_touched = False
+        self._swept: set[Hashable] = set()
+        self._sweep_at = math.inf
+        self._ids: dict[BindingName, int] = {}
+        self._refused: list[int] = []
+        self._failed: dict[int, float] = {}
+        self._overtaken: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        """How many wait and may be tried, by what is known here."""
+        return len(self._queue)
+
+    @property
+    def is_held(self) -> bool:
+        return self._clock.now() < self._held_until
+
+    async def hold(self, begin: Begin) -> int:
+        """The duty's work: it is this control plane's for as long as a lease."""
+        del begin
+        self._held_until = self._clock.now() + LEASE_SECONDS
+        if not self._is_loaded:
+            self._wake.set()
+        return 0
+
+    def changed(self, change: Change) -> None:
+        """To be called of every change, after it was applied."""
+        if not self._is_loaded:
+            return
+        match change:
+            case BindingChanged():
+                self._note_binding(change)
+            case ReportAdvanced():
+                self._touched.add(change.cluster)
+                self._wake.set()
+            case ClusterChanged():
+                # Who may go there may have changed.
+                self._is_all_touched = True
+                self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        trouble = Trouble(logger, "the queue is not kept")
+        while True:
+            try:
+                await self._wait()
+                await self.do_round()
+                trouble.over()
+            except Exception as error:  # noqa: BLE001 - told; what waits must be tried again some time
+                trouble.met(error)
+                await asyncio.sleep(TROUBLE_SECONDS)
+
+    def lost(self) -> None:
+        """What was told of is not all that happened: read everything again."""
+        self._forget()
+        self._wake.set()
+
+    def close(self) -> None:
+        self._thread.close()
+
+    async def do_round(self) -> None:
+        """Try whoever may have room by now. Raises Unavailable."""
+        if not self.is_held:
+            self._forget()
+            return
+        if not self._is_loaded:
+            await self._load()
+        await self._learn()
+        if self._clock.now() >= self._sweep_at:
+            self._sweep()
+        rest = await self._look()
+        await self._try()
+        await self._write()
+        await asyncio.sleep(rest)
+
+    async def _wait(self) -> None:
+        times = [self._queue.next_time(), self._sweep_at]
+        due_at = min(each for each in times if each is not None)
+        left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
+        try:
+            async with asyncio.timeout(left):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    def _note_binding(self, change: BindingChanged) -> None:
+        key = change.namespace, change.name
+        if change.waits or key in self._queue:
+            self._news.add(key)
+            self._wake.set()
+        if not change.clusters:
+            return
+        if not change.is_first:
+            self._touched.update(change.clusters)
+            self._wake.set()
+        elif any(given.shares and not given.adopted for given in change.clusters.values()):
+            self._note_overtaken(change)
+        beside = [want for want, there in self._grouped.items() if there == change.namespace]
+        if beside:
+            self._queue.wake(beside)
+            self._wake.set()
+
+    def _note_overtaken(self, change: BindingChanged) -> None:
+        """Whoever was placed came now, unless it had waited itself."""
+        key = change.namespace, change.name
+        since = self._queue.since(key)
+        order = -change.priority, math.inf if since is None else since, key
+        for waiter in self._queue.overtaken(order, change.clusters.keys()):
+            self._overtaken[self._ids[waiter.key]] = change.key
+            self._wake.set()
+
+    async def _load(self) -> None:
+        """Take over all that waits; what changes meanwhile is told."""
+        self._forget()
+        self._is_loaded = True
+        self._sweep_at = self._clock.now() + SWEEP_SECONDS
+        after = 0
+        try:
+            while True:
+                async with self._store.reading() as read:
+                    page = await read.bindings.waiting(after, ROWS_AT_ONCE)
+                self._take_over(page)
+                if len(page) < ROWS_AT_ONCE:
+                    break
+                after = page[-1].id
+                await asyncio.sleep(0)
+        except Exception:
+            self._is_loaded = False
+            raise
+        logger.info("queue taken over", extra={"fields": {"waiting": len(self._queue)}})
+
+    async def _learn(self) -> None:
+        """Who waits now of those that changed."""
+        while self._news:
+            keys = frozenset(islice(self._news, ROWS_AT_ONCE))
+            async with self._store.reading() as read:
+                # Before it is read: what changes meanwhile is read once more.
+                self._news.difference_update(keys)
+                found = await read.bindings.find(keys)
+            for key in keys - found.keys():
+                self._remove(key)
+            self._take_over(found.values())
+            await asyncio.sleep(0)
+
+    def _take_over(self, rows: Iterable[StoredBinding]) -> None:
+        for stored in rows:
+            waiter = waiting_of(stored, self._profiles, self._clock.now())
+            if waiter is None:
+                self._remove((stored.binding.namespace, stored.binding.name))
+                continue
+            self._queue.put(waiter)
+            self._ids[waiter.key] = stored.id
+            self._samples.setdefault(waiter.want, (stored.binding, ALONE))
+
+    def _remove(self, key: BindingName) -> None:
+        self._queue.remove(key)
+        self._ids.pop(key, None)
+
+    async def _look(self) -> float:
+        """Wake the wants for which there is more room than at their refusal; how long to rest."""
+        touched, self._touched = self._touched, set()
+        again, self._look_again = self._look_again, set()
+        is_all, self._is_all_touched = self._is_all_touched, False
+        for gone in self._samples.keys() - self._queue.wants:
+            del self._samples[gone]
+            self._grouped.pop(gone, None)
+        asleep = [
+            want
+            for want in self._queue.asleep
+            if want in self._samples
+            and (is_all or want in again or self._queue.reaches(want, touched))
+        ]
+        if not asleep:
+            return 0.0
+        samples = {want: self._samples[want] for want in asleep}
+        looking = partial(_look_for, self._profiles, samples, self._clock.now())
+        seen, seconds = await self._thread.run(looking, self._pipeline.working())
+        for want, there in seen.items():
+            if self._queue.look(want, there) and want not in again:
+                self._swept.discard(want)
+        return min(REST * seconds, LONGEST_REST_SECONDS)
+
+    def _sweep(self) -> None:
+        """The first of every want is tried, although nothing says that there is room."""
+        self._sweep_at = self._clock.now() + SWEEP_SECONDS
+        self._swept = set(self._queue.asleep)
+        self._queue.wake(self._swept)
+
+    async def _try(self) -> None:
+        taken = self._queue.take(self._clock.now())
+        for first in range(0, len(taken), ROWS_AT_ONCE):
+            part = taken[first : first + ROWS_AT_ONCE]
+            async with self._store.reading() as read:
+                found = await read.bindings.find([waiter.key for waiter in part])
+            for place, waiter in enumerate(part, start=first + 1):
+                self._try_one(waiter, found.get(waiter.key), place)
+
+    def _try_one(self, waiter: Waiter, stored: StoredBinding | None, place: int) -> None:
+        if stored is None:
+            self._queue.placed(waiter.key)
+            self._remove(waiter.key)
+            return
+        try:
+            attempt = self._pipeline.try_again(stored, place)
+        except LimitExceeded:
+            self._note_failure(waiter.key)
+            return
+        self.tried += 1
+        attempt.answer.add_done_callback(
+            partial(self._answered, self._queue, waiter, stored, attempt)
+        )
+
+    def _answered(
+        self,
+        queue: WaitingQueue,
+        waiter: Waiter,
+        stored: StoredBinding,
+        attempt: Attempt,
+        answer: asyncio.Future[Scheduled],
+    ) -> None:
+        if queue is not self._queue or answer.cancelled():
+            return
+        self._wake.set()
+        error = answer.exception()
+        if isinstance(error, NotFound):
+            queue.placed(waiter.key)
+        elif error is not None:
+            self._note_failure(waiter.key)
+        elif attempt.has_progressed:
+            self._note_placed(waiter, answer.result())
+        else:
+            queue.refused(waiter.key, attempt.seen)
+            self._swept.discard(waiter.want)
+            self._look_again.add(waiter.want)
+            self._samples[waiter.want] = attempt.candidate, surroundings_of(attempt, attempt.peers)
+            if is_grouped(attempt.candidate):
+                self._grouped[waiter.want] = waiter.key[0]
+            if attempt.standing is not None:
+                self._refused.append(stored.id)
+
+    def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
+        self._queue.placed(waiter.key)
+        self._placed([scheduled])
+        if waiter.want in self._swept:
+            self._swept.discard(waiter.want)
+            self.rescued += 1
+            fields = {"binding": "/".join(waiter.key), "rescued": self.rescued}
+            logger.error("no event had told of the room of what waits", extra={"fields": fields})
+
+    def _note_failure(self, key: BindingName) -> None:
+        not_before = self._queue.failed(key, self._clock.now())
+        if key in self._ids:
+            self._failed[self._ids[key]] = not_before - self._clock.now()
+
+    async def _write(self) -> None:
+        """What the rows of those that wait on say of it."""
+        refused, failed, overtaken = self._refused, self._failed, self._overtaken
+        if not (refused or failed or overtaken):
+            return
+        self._refused, self._failed, self._overtaken = [], {}, {}
+        async with self._store.transaction() as tx:
+            await tx.waiting.note(refused, failed, overtaken)
+
+
+class LostNews:
+    """Tells a keeper when it was not told of everything. Implements JournalObserver."""
+
+    def __init__(self, keeper: QueueKeeper) -> None:
+        self._keeper = keeper
+
+    def changed(self, change: Change) -> None:
+        """It is told of that once it was applied."""
+
+    def lost(self) -> None:
+        self._keeper.lost()
+
+
+def _look_for(
+    profiles: Profiles,
+    samples: dict[Hashable, _Sample],
+    now: float,
+    working: WorkingCopy,
+) -> tuple[dict[Hashable, Seen], float]:
+    """What there is for each want, and the CPU seconds that it took to look."""
+    started = time.thread_time()
+    seen = {}
+    for want, (binding, surroundings) in samples.items():
+        # What is wrong with it is told where it is tried.
+        with suppress(FederationError):
+            profile = profiles.profile_of(binding)
+            seen[want] = seen_by(working, binding, profile, surroundings, now)
+    return seen, time.thread_time() - started

@@ -1,0 +1,86 @@
+"""Which waiting bindings ask for just the same, so that one is refused where the other is.
+
+Must not look at the fleet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import msgspec
+
+from federation.model.placement import Binding, PreemptionPolicy
+from federation.model.workload import ObjectReference
+from federation.scheduler.demand import Demand
+from federation.scheduler.plugins.profile import Filter, Profile, Profiles, Score
+from federation.scheduler.plugins.run import is_in_tree
+from federation.scheduler.waiting.queue import LONGEST_BACKOFF_SECONDS, Waiter
+from federation.services.ports import StoredBinding
+from federation.services.scheduling.commit import is_grouped
+
+DIGEST_BYTES = 16
+
+
+def waiting_of(stored: StoredBinding, profiles: Profiles, now: float) -> Waiter | None:
+    """None where it does not wait, or must not be tried."""
+    binding, wait = stored.binding, stored.wait
+    if wait is None or not wait.is_tried:
+        return None
+    # By whatever clock the next try was set.
+    later = min(wait.next_try, now + LONGEST_BACKOFF_SECONDS) if wait.next_try else 0.0
+    return Waiter(
+        key=(binding.namespace, binding.name),
+        priority=binding.priority,
+        since=wait.since,
+        want=want_of(stored, profiles),
+        units=max(Demand.of(binding).units, 1),
+        not_before=later,
+        is_overtaken=wait.overtaken_since is not None,
+    )
+
+
+def want_of(stored: StoredBinding, profiles: Profiles) -> bytes:
+    """Equal for bindings of which none can be placed where another is refused."""
+    binding = stored.binding
+    # Whoever goes on from where it is, or looks at others, is like nobody else.
+    is_alone = bool(binding.clusters or binding.eviction_tasks) or is_grouped(binding)
+    is_alone = is_alone or not _is_plain(profiles.by_name.get(binding.scheduler_name))
+    asked = replace(
+        binding,
+        namespace=binding.namespace if is_alone else "",
+        name=binding.name if is_alone else "",
+        uid="",
+        labels={},
+        annotations={},
+        generation=0,
+        resource_version=0,
+        resource=_resource(binding),
+        priority=0,
+        fresh=False,
+        reschedule_triggered_at=None,
+        last_scheduled_time=None,
+        lease_seconds=None,
+        preemption_policy=PreemptionPolicy.NEVER,
+    )
+    packed = msgspec.msgpack.encode((asked, stored.observed_affinity), order="deterministic")
+    return hashlib.blake2b(packed, digest_size=DIGEST_BYTES).digest()
+
+
+def _resource(binding: Binding) -> ObjectReference:
+    """Ties decide who gets how much where room is not looked at, so that one may find it."""
+    resource = binding.resource
+    heeds_room = Demand.of(binding).rule.heeds_capacity
+    return ObjectReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        uid="" if heeds_room else resource.uid,
+    )
+
+
+def _is_plain(profile: Profile | None) -> bool:
+    """Whether its plugins are known to look at nothing but what a want has."""
+    if profile is None:
+        return True
+    plugins: list[Filter | Score] = [*profile.filters, *profile.scores]
+    return not profile.permits and all(is_in_tree(each) for each in plugins)
