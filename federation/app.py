@@ -428,7 +428,7 @@ class ControlPlane:
                 self._placing,
                 self._releases,
                 self._binding_watches,
-                Queueing(self._store),
+                Queueing(self._store, self._fleet, self._pipeline),
                 DecisionHistory(self._store),
             ),
             server,

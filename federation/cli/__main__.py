@@ -34,10 +34,13 @@ VERBS = {
     "release": "reservations",
     "renew": "reservations",
     "replace": "members",
+    "reschedule": "queueing",
+    "resume": "queueing",
     "revoke": "members",
     "schedule": "workloads",
     "score": "score",
     "simulate": "simulate",
+    "suspend": "queueing",
     "uncordon": "members",
     "watch": "watch",
 }

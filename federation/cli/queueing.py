@@ -1,4 +1,4 @@
-"""Verbs about what waits for room: get queue.
+"""Verbs about what waits for room: get queue, suspend, resume, reschedule.
 
 Must not interpret what it shows.
 """
@@ -11,9 +11,12 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.decisions import print_decision
+from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
+from federation.runtime.terminal import say
 from federation.v1 import scheduling_pb2
 
 GET_QUEUE_EPILOG = """Examples:
@@ -54,6 +57,38 @@ def get_queue(namespace: str, priority: int | None, output: Format) -> None:
         prose=["SHORT OF"],
         empty="Nothing waits.",
     )
+
+
+@click.command(epilog="Example: fedctl suspend shop/checkout-deployment")
+@click.argument("name", metavar="NAMESPACE/BINDING")
+def suspend(name: str) -> None:
+    """Keep a binding from being decided, whatever room there is; what runs stays."""
+    namespace, binding = named_binding(name)
+    connection().call(lambda api: api.suspend_binding(namespace, binding))
+    say(f"binding/{name} suspended")
+
+
+@click.command(epilog="Example: fedctl resume shop/checkout-deployment")
+@click.argument("name", metavar="NAMESPACE/BINDING")
+def resume(name: str) -> None:
+    """Let a suspended binding be decided again; one that waited is tried."""
+    namespace, binding = named_binding(name)
+    answer = connection().call(lambda api: api.suspend_binding(namespace, binding, resume=True))
+    waits = "; it waits until there is room" if answer.HasField("wait") else ""
+    say(f"binding/{name} resumed{waits}")
+
+
+@click.command(epilog="Example: fedctl reschedule shop/checkout-deployment")
+@click.argument("name", metavar="NAMESPACE/BINDING")
+@output_option
+def reschedule(name: str, output: Format) -> None:
+    """Divide all replicas of a binding anew, as if nothing had to stay where it is."""
+    namespace, binding = named_binding(name)
+    answer = connection().call(lambda api: api.reschedule_binding(namespace, binding))
+    if output.is_document:
+        show.print_document(document_from_message(answer), output)
+        return
+    print_decision(answer.decision, queued=answer.queued)
 
 
 def wait_facts(wait: scheduling_pb2.Wait) -> list[tuple[str, object]]:

@@ -330,6 +330,22 @@ class Client:
                 return queued
             request.page_token = page.next_page_token
 
+    async def suspend_binding(
+        self, namespace: str, name: str, *, uid: str = "", resume: bool = False
+    ) -> scheduling_pb2.SuspendBindingResponse:
+        """Keeps a binding from being decided, or lets it be decided again; what runs stays."""
+        request = scheduling_pb2.SuspendBindingRequest(
+            namespace=namespace, name=name, uid=uid, resume=resume
+        )
+        return await self._answer(self._scheduling.SuspendBinding, request)
+
+    async def reschedule_binding(
+        self, namespace: str, name: str, *, uid: str = ""
+    ) -> scheduling_pb2.RescheduleBindingResponse:
+        """Decides a binding anew, as it is stored."""
+        request = scheduling_pb2.RescheduleBindingRequest(namespace=namespace, name=name, uid=uid)
+        return await self._answer(self._scheduling.RescheduleBinding, request)
+
     async def delete_binding(self, namespace: str, name: str, *, uid: str = "") -> None:
         """Deletes a binding; its decisions stay readable by id."""
         request = scheduling_pb2.DeleteBindingRequest(namespace=namespace, name=name, uid=uid)

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+# What a binding waits for that people have suspended.
+SUSPENDED: Final = "suspended"
 
 
 class WaitState(StrEnum):
@@ -38,6 +42,11 @@ class Wait:
     gate: str = ""
     overtaken_since: float | None = None
     overtaken_by: str = ""
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether people have said that it must not be decided."""
+        return self.gate == SUSPENDED
 
     @property
     def is_tried(self) -> bool:

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
-from federation.codec.ranges import whole
+from federation.codec.bindings import binding_to_message
+from federation.codec.decisions import decision_to_message
+from federation.codec.ranges import required, whole
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
-from federation.codec.waits import queued_to_message
+from federation.codec.waits import queued_to_message, wait_to_message
 from federation.model.errors import InvalidRequest
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
+from federation.rpc.placing import NodePlacing
 from federation.services.journal import Position
 from federation.services.threads import ENCODING
 from federation.services.waiting.steering import Queueing
-from federation.services.waiting_ports import Place, QueuedBinding
+from federation.services.waiting_ports import QueuedBinding, QueuePlace
 from federation.v1 import scheduling_pb2 as messages
 
 # The list's version, priority, since, namespace, name.
@@ -25,6 +28,30 @@ TOKEN_PARTS = 5
 LEAST_PRIORITY, MOST_PRIORITY = -(2**31), 2**31 - 1
 # Far beyond any time that a database keeps.
 MOST_SECONDS = 1e11
+
+
+async def suspended(
+    request: messages.SuspendBindingRequest, queueing: Queueing
+) -> messages.SuspendBindingResponse:
+    """Suspended, or resumed. Raises InvalidRequest, and what ``Queueing`` raises."""
+    _check_named(request)
+    change = queueing.resume if request.resume else queueing.suspend
+    wait = await change(request.namespace, request.name, request.uid)
+    return messages.SuspendBindingResponse(wait=wait_to_message(wait) if wait else None)
+
+
+async def rescheduled(
+    request: messages.RescheduleBindingRequest, queueing: Queueing, placing: NodePlacing
+) -> messages.RescheduleBindingResponse:
+    """Nodes are asked for behind it. Raises InvalidRequest, and what ``Queueing`` raises."""
+    _check_named(request)
+    scheduled = await queueing.reschedule(request.namespace, request.name, request.uid)
+    placing.start_behind([scheduled])
+    return messages.RescheduleBindingResponse(
+        decision=decision_to_message(scheduled.record),
+        queued=scheduled.queued,
+        binding=binding_to_message(scheduled.binding) if scheduled.binding else None,
+    )
 
 
 async def listed(
@@ -54,17 +81,26 @@ async def listed(
     )
 
 
+def _check_named(
+    request: messages.SuspendBindingRequest | messages.RescheduleBindingRequest,
+) -> None:
+    found = Violations()
+    required(request.name, "name", found)
+    refuse_nul(request, "", found)
+    found.check()
+
+
 def _token(version: str, last: QueuedBinding) -> str:
     place = str(last.priority), repr(last.wait.since), last.namespace, last.name
     return page_token((version, *place))
 
 
-def _place_of(key: tuple[str, ...]) -> Place:
+def _place_of(key: tuple[str, ...]) -> QueuePlace:
     _, priority, since, namespace, name = key
     try:
-        place = Place(int(priority), float(since), namespace, name)
+        place = QueuePlace(int(priority), float(since), namespace, name)
     except ValueError:
-        place = Place(0, float("nan"), "", "")
+        place = QueuePlace(0, float("nan"), "", "")
     is_place = isfinite(place.since) and 0 <= place.since < MOST_SECONDS
     if not is_place or not LEAST_PRIORITY <= place.priority <= MOST_PRIORITY:
         raise InvalidRequest.of("pageToken", "is not one that a list answered")

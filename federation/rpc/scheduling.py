@@ -24,7 +24,7 @@ from federation.rpc.interceptors import Context, caller, seconds_left
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed
-from federation.rpc.queueing import listed
+from federation.rpc.queueing import listed, rescheduled, suspended
 from federation.rpc.watching import bindings_response, serve_watch
 from federation.services.history import DecisionHistory
 from federation.services.scheduling.bindings import Scheduling
@@ -108,6 +108,16 @@ class SchedulingServicer(Servicer):
         self, request: messages.ListQueueRequest, context: Context
     ) -> messages.ListQueueResponse:
         return await listed(request, self._queueing, self._watches.resource_version)
+
+    async def SuspendBinding(
+        self, request: messages.SuspendBindingRequest, context: Context
+    ) -> messages.SuspendBindingResponse:
+        return await suspended(request, self._queueing)
+
+    async def RescheduleBinding(
+        self, request: messages.RescheduleBindingRequest, context: Context
+    ) -> messages.RescheduleBindingResponse:
+        return await rescheduled(request, self._queueing, self._placing)
 
     async def ListBindings(
         self, request: messages.ListBindingsRequest, context: Context

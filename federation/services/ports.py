@@ -187,6 +187,10 @@ class Bindings(Protocol):
 
     async def delete(self, binding_id: int) -> None: ...
 
+    async def touch(self, binding_id: int) -> None:
+        """Another resource version: who decides about it reads it again."""
+        ...
+
     async def find(
         self, keys: Collection[tuple[str, str]]
     ) -> Mapping[tuple[str, str], StoredBinding]:

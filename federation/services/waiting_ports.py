@@ -39,7 +39,7 @@ class QueuedBinding:
     decision_id: str
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """A place in the order of the queue; ``since`` in Unix seconds."""
 
     priority: int
@@ -53,6 +53,16 @@ class Waits(Protocol):
 
     async def put(self, waits: Sequence[NewWait]) -> None:
         """Who waits already keeps its place, and was tried once more."""
+        ...
+
+    async def gate(self, wait: NewWait) -> None:
+        """It is not tried from now on; ``wait.gate`` says what it waits for. Who waits already
+        keeps its place.
+        """
+        ...
+
+    async def open(self, binding_id: int) -> None:
+        """It may be tried again."""
         ...
 
     async def remove(self, binding_ids: Collection[int]) -> None:
@@ -74,11 +84,11 @@ class Waits(Protocol):
         ...
 
     async def page(
-        self, namespace: str, priority: int | None, after: Place | None, limit: int
+        self, namespace: str, priority: int | None, after: QueuePlace | None, limit: int
     ) -> Sequence[QueuedBinding]:
         """In the order in which they are tried; of one namespace unless it is empty."""
         ...
 
-    async def position(self, place: Place) -> int:
+    async def position(self, place: QueuePlace) -> int:
         """Among all that wait and are not gated, from 1."""
         ...

@@ -23,6 +23,7 @@ from sqlalchemy import (
     select,
     text,
     tuple_,
+    update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -151,6 +152,10 @@ class BindingStatements:
 
     async def delete(self, binding_id: int) -> None:
         await self._connection.execute(delete(table).where(table.c.id == binding_id))
+
+    async def touch(self, binding_id: int) -> None:
+        newer = update(table).where(table.c.id == binding_id).values(version=table.c.version + 1)
+        await self._connection.execute(newer)
 
     async def _keyed(
         self, statement: Select[Any], keys: Collection[BindingName]

@@ -21,12 +21,13 @@ from sqlalchemy import (
     select,
     text,
     tuple_,
+    update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.waiting import Wait, WaitState
-from federation.services.waiting_ports import NewWait, Place, QueuedBinding
+from federation.services.waiting_ports import NewWait, QueuedBinding, QueuePlace
 from federation.store.tables import binding, unix_seconds
 from federation.store.tables import waiting as table
 
@@ -49,6 +50,13 @@ PUT = text("""
         for name in ("namespaces", "names", "states", "gates", "shortages")
     ),
 )
+GATE = text("""
+    INSERT INTO waiting
+        (binding_id, namespace, name, priority, state, gate, attempts, remainder, short_of)
+    VALUES (:id, :namespace, :name, :priority, 'gated', :gate, 0, :remainder, :short_of)
+    ON CONFLICT (binding_id) DO UPDATE
+    SET state = excluded.state, gate = excluded.gate, next_try = NULL
+""")
 # In the same order, all of them before any is changed.
 LOCK = text("""
     SELECT binding_id FROM waiting WHERE binding_id = ANY(:ids) AND state <> 'gated'
@@ -105,6 +113,24 @@ class WaitingStatements:
             },
         )
 
+    async def gate(self, wait: NewWait) -> None:
+        await self._connection.execute(
+            GATE,
+            {
+                "id": wait.binding_id,
+                "namespace": wait.namespace,
+                "name": wait.name,
+                "priority": wait.priority,
+                "gate": wait.gate,
+                "remainder": wait.remainder,
+                "short_of": wait.short_of,
+            },
+        )
+
+    async def open(self, binding_id: int) -> None:
+        opened = update(table).where(table.c.binding_id == binding_id)
+        await self._connection.execute(opened.values(state=WaitState.UNSCHEDULABLE, gate=""))
+
     async def remove(self, binding_ids: Collection[int]) -> None:
         gone = delete(table).where(table.c.binding_id.in_(sorted(binding_ids)))
         await self._connection.execute(gone)
@@ -132,7 +158,7 @@ class WaitingStatements:
             )
 
     async def page(
-        self, namespace: str, priority: int | None, after: Place | None, limit: int
+        self, namespace: str, priority: int | None, after: QueuePlace | None, limit: int
     ) -> Sequence[QueuedBinding]:
         before = func.count().filter(IS_TRIED).over(order_by=ORDER)
         every = select(
@@ -161,7 +187,7 @@ class WaitingStatements:
             statement = statement.where(tuple_(*ORDER) > _values(after))
         return [_queued(row) for row in await self._connection.execute(statement)]
 
-    async def position(self, place: Place) -> int:
+    async def position(self, place: QueuePlace) -> int:
         before = select(func.count()).where(IS_TRIED, tuple_(*ORDER) < _values(place))
         return 1 + int((await self._connection.execute(before)).scalar_one())
 
@@ -199,6 +225,6 @@ def _queued(row: Row[Any]) -> QueuedBinding:
     )
 
 
-def _values(place: Place) -> tuple[int, datetime, str, str]:
+def _values(place: QueuePlace) -> tuple[int, datetime, str, str]:
     since = datetime.fromtimestamp(place.since, UTC)
     return -place.priority, since, place.namespace, place.name

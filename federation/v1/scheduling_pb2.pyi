@@ -1056,6 +1056,112 @@ class BindingEvent(_message.Message):
 Global___BindingEvent: _TypeAlias = BindingEvent  # noqa: Y015
 
 @_typing.final
+class SuspendBindingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    uid: _builtins.str
+    """When set, only a binding with this metadata.uid."""
+    resume: _builtins.bool
+    """Let it be decided again."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        resume: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespace", b"namespace", "resume", b"resume", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspendBindingRequest: _TypeAlias = SuspendBindingRequest  # noqa: Y015
+
+@_typing.final
+class SuspendBindingResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAIT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def wait(self) -> Global___Wait:
+        """Absent when it waits for nothing."""
+
+    def __init__(
+        self,
+        *,
+        wait: Global___Wait | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspendBindingResponse: _TypeAlias = SuspendBindingResponse  # noqa: Y015
+
+@_typing.final
+class RescheduleBindingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    uid: _builtins.str
+    """When set, only a binding with this metadata.uid."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespace", b"namespace", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RescheduleBindingRequest: _TypeAlias = RescheduleBindingRequest  # noqa: Y015
+
+@_typing.final
+class RescheduleBindingResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_FIELD_NUMBER: _builtins.int
+    QUEUED_FIELD_NUMBER: _builtins.int
+    BINDING_FIELD_NUMBER: _builtins.int
+    queued: _builtins.bool
+    """Whether the binding, or what is left of it, waits until there is room."""
+    @_builtins.property
+    def decision(self) -> Global___Decision: ...
+    @_builtins.property
+    def binding(self) -> _resource_pb2.ResourceBinding: ...
+    def __init__(
+        self,
+        *,
+        decision: Global___Decision | None = ...,
+        queued: _builtins.bool = ...,
+        binding: _resource_pb2.ResourceBinding | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision", b"decision", "queued", b"queued"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RescheduleBindingResponse: _TypeAlias = RescheduleBindingResponse  # noqa: Y015
+
+@_typing.final
 class ListQueueRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -89,6 +89,16 @@ class SchedulingStub:
                 request_serializer=federation_dot_v1_dot_scheduling__pb2.ListQueueRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_scheduling__pb2.ListQueueResponse.FromString,
                 _registered_method=True)
+        self.SuspendBinding = channel.unary_unary(
+                '/federation.v1.Scheduling/SuspendBinding',
+                request_serializer=federation_dot_v1_dot_scheduling__pb2.SuspendBindingRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_scheduling__pb2.SuspendBindingResponse.FromString,
+                _registered_method=True)
+        self.RescheduleBinding = channel.unary_unary(
+                '/federation.v1.Scheduling/RescheduleBinding',
+                request_serializer=federation_dot_v1_dot_scheduling__pb2.RescheduleBindingRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_scheduling__pb2.RescheduleBindingResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulingServicer:
@@ -172,6 +182,21 @@ class SchedulingServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SuspendBinding(self, request, context):
+        """Keeps a binding from being decided, whatever room there is; what runs stays. Or lets it be
+        decided again: FAILED_PRECONDITION with reason NOT_SUSPENDED when it was not suspended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RescheduleBinding(self, request, context):
+        """Decides a binding anew as it is stored: all its replicas are divided again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulingServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -229,6 +254,16 @@ def add_SchedulingServicer_to_server(servicer, server):
                     servicer.ListQueue,
                     request_deserializer=federation_dot_v1_dot_scheduling__pb2.ListQueueRequest.FromString,
                     response_serializer=federation_dot_v1_dot_scheduling__pb2.ListQueueResponse.SerializeToString,
+            ),
+            'SuspendBinding': grpc.unary_unary_rpc_method_handler(
+                    servicer.SuspendBinding,
+                    request_deserializer=federation_dot_v1_dot_scheduling__pb2.SuspendBindingRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_scheduling__pb2.SuspendBindingResponse.SerializeToString,
+            ),
+            'RescheduleBinding': grpc.unary_unary_rpc_method_handler(
+                    servicer.RescheduleBinding,
+                    request_deserializer=federation_dot_v1_dot_scheduling__pb2.RescheduleBindingRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_scheduling__pb2.RescheduleBindingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -528,6 +563,60 @@ class Scheduling:
             '/federation.v1.Scheduling/ListQueue',
             federation_dot_v1_dot_scheduling__pb2.ListQueueRequest.SerializeToString,
             federation_dot_v1_dot_scheduling__pb2.ListQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SuspendBinding(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Scheduling/SuspendBinding',
+            federation_dot_v1_dot_scheduling__pb2.SuspendBindingRequest.SerializeToString,
+            federation_dot_v1_dot_scheduling__pb2.SuspendBindingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RescheduleBinding(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Scheduling/RescheduleBinding',
+            federation_dot_v1_dot_scheduling__pb2.RescheduleBindingRequest.SerializeToString,
+            federation_dot_v1_dot_scheduling__pb2.RescheduleBindingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -58,6 +58,12 @@ class SchedulingStub:
     """
     ListQueue: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ListQueueRequest, _scheduling_pb2.ListQueueResponse]
     """What waits for room, in the order in which it is tried."""
+    SuspendBinding: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.SuspendBindingRequest, _scheduling_pb2.SuspendBindingResponse]
+    """Keeps a binding from being decided, whatever room there is; what runs stays. Or lets it be
+    decided again: FAILED_PRECONDITION with reason NOT_SUSPENDED when it was not suspended.
+    """
+    RescheduleBinding: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.RescheduleBindingRequest, _scheduling_pb2.RescheduleBindingResponse]
+    """Decides a binding anew as it is stored: all its replicas are divided again."""
 
 @_typing.type_check_only
 class SchedulingAsyncStub(SchedulingStub):
@@ -89,6 +95,12 @@ class SchedulingAsyncStub(SchedulingStub):
     """
     ListQueue: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ListQueueRequest, _scheduling_pb2.ListQueueResponse]  # type: ignore[assignment]
     """What waits for room, in the order in which it is tried."""
+    SuspendBinding: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.SuspendBindingRequest, _scheduling_pb2.SuspendBindingResponse]  # type: ignore[assignment]
+    """Keeps a binding from being decided, whatever room there is; what runs stays. Or lets it be
+    decided again: FAILED_PRECONDITION with reason NOT_SUSPENDED when it was not suspended.
+    """
+    RescheduleBinding: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.RescheduleBindingRequest, _scheduling_pb2.RescheduleBindingResponse]  # type: ignore[assignment]
+    """Decides a binding anew as it is stored: all its replicas are divided again."""
 
 class SchedulingServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -183,5 +195,23 @@ class SchedulingServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.ListQueueResponse, _abc.Awaitable[_scheduling_pb2.ListQueueResponse]]:
         """What waits for room, in the order in which it is tried."""
+
+    @_abc_1.abstractmethod
+    def SuspendBinding(
+        self,
+        request: _scheduling_pb2.SuspendBindingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.SuspendBindingResponse, _abc.Awaitable[_scheduling_pb2.SuspendBindingResponse]]:
+        """Keeps a binding from being decided, whatever room there is; what runs stays. Or lets it be
+        decided again: FAILED_PRECONDITION with reason NOT_SUSPENDED when it was not suspended.
+        """
+
+    @_abc_1.abstractmethod
+    def RescheduleBinding(
+        self,
+        request: _scheduling_pb2.RescheduleBindingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.RescheduleBindingResponse, _abc.Awaitable[_scheduling_pb2.RescheduleBindingResponse]]:
+        """Decides a binding anew as it is stored: all its replicas are divided again."""
 
 def add_SchedulingServicer_to_server(servicer: SchedulingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

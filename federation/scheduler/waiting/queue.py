@@ -21,7 +21,7 @@ LONGEST_BACKOFF_SECONDS: Final = 10.0
 MOST_AT_ONCE: Final = 64
 
 # Priority, higher first; then since when; then the name.
-Order: TypeAlias = tuple[int, float, BindingName]
+TryOrder: TypeAlias = tuple[int, float, BindingName]
 
 
 def backoff_seconds(failures: int) -> float:
@@ -48,7 +48,7 @@ class Waiter:
     is_overtaken: bool = False
 
     @property
-    def order(self) -> Order:
+    def order(self) -> TryOrder:
         return -self.priority, self.since, self.key
 
 
@@ -74,8 +74,8 @@ class _Want:
 
     hope: int = 1
     seen: Seen = NOTHING
-    ready: list[Order] = field(default_factory=list)
-    trying: list[Order] = field(default_factory=list)
+    ready: list[TryOrder] = field(default_factory=list)
+    trying: list[TryOrder] = field(default_factory=list)
     size: int = 0
 
     @property
@@ -226,7 +226,7 @@ class WaitingQueue:
             if name in self._wants:
                 self._wake(name, 1)
 
-    def overtaken(self, order: Order, clusters: Collection[str]) -> list[Waiter]:
+    def overtaken(self, order: TryOrder, clusters: Collection[str]) -> list[Waiter]:
         """Something was placed there: who was before it, might have gone there, and is overtaken
         for the first time. Of each want only who is first in it.
         """
@@ -282,7 +282,7 @@ class WaitingQueue:
             insort(self._wants[waiter.want].ready, returned.order)
 
 
-def _drop(ready: list[Order], order: Order) -> None:
+def _drop(ready: list[TryOrder], order: TryOrder) -> None:
     place = bisect_left(ready, order)
     if place < len(ready) and ready[place] == order:
         del ready[place]

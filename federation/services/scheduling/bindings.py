@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Collection, Iterable
 
 from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
-from federation.model.placement import Binding, binding_key
+from federation.model.placement import Binding
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.validation import violations_of
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import AgentGateway, Store, StoredBinding, Transaction
 from federation.services.scheduling.agents import LabelDiscovery, NodePlans
+from federation.services.scheduling.decide import no_binding
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.release import ReleaseService, held_in
@@ -27,7 +28,7 @@ from federation.services.values import (
     Once,
     Scheduled,
 )
-from federation.services.waiting_ports import Place
+from federation.services.waiting_ports import QueuePlace
 
 
 class Scheduling:
@@ -110,7 +111,7 @@ class Scheduling:
         async with self._store.reading() as read:
             stored = await read.bindings.get(namespace, name)
             if stored is None:
-                raise _no_binding(namespace, name)
+                raise no_binding(namespace, name)
             packed = await read.decisions.get(stored.decision_id) if stored.decision_id else None
             row = await read.reservations.of(namespace, name)
             position = await _position(read, stored)
@@ -180,9 +181,5 @@ async def _position(read: Transaction, stored: StoredBinding) -> int:
     if wait is None or not wait.is_tried:
         return 0
     return await read.waiting.position(
-        Place(binding.priority, wait.since, binding.namespace, binding.name)
+        QueuePlace(binding.priority, wait.since, binding.namespace, binding.name)
     )
-
-
-def _no_binding(namespace: str, name: str) -> NotFound:
-    return NotFound(f"There is no binding {binding_key(namespace, name)!r}.")

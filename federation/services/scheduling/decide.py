@@ -13,7 +13,7 @@ from functools import partial
 from federation.capacity.reserve import Refused
 from federation.model.errors import FederationError, NotFound, NotPlacedTogether, PreconditionFailed
 from federation.model.estimate import Estimates
-from federation.model.placement import Binding, Certificate, groups_of
+from federation.model.placement import Binding, Certificate, binding_key, groups_of
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import stuck_notes, without_room
@@ -25,6 +25,9 @@ from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import DecisionRecord, Verdict
+
+# What times are told apart by.
+LEAST_SECONDS = 0.001
 
 
 def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) -> Binding:
@@ -50,11 +53,35 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
     return replace(candidate, fresh=_is_fresh(candidate))
 
 
-def waiting_binding(binding: Binding, known: StoredBinding | None) -> Binding:
-    """One that waits as it is stored now. Raises NotFound when it does not wait, or is gated."""
-    if known is None or known.wait is None or not known.wait.is_tried:
-        raise NotFound(f"Binding {binding.key!r} does not wait any more.")
-    return known.binding
+def asked_binding(attempt: Attempt, known: StoredBinding | None) -> Binding:
+    """The binding as it is asked for: as it is stored, where only another decision is.
+
+    Raises NotFound when that is not there, or does not wait any more, and PreconditionFailed for
+    another uid, or when it was suspended.
+    """
+    binding, wait = attempt.binding, known.wait if known else None
+    if attempt.again:
+        if known is None or wait is None or not wait.is_tried:
+            raise NotFound(f"Binding {binding.key!r} does not wait any more.")
+        return known.binding
+    if wait is not None and wait.is_suspended:
+        raise PreconditionFailed(
+            f"Binding {binding.key!r} was suspended: resume it first.", reason="SUSPENDED"
+        )
+    if attempt.rescheduled_at is None:
+        return binding
+    if known is None:
+        raise no_binding(binding.namespace, binding.name)
+    if binding.uid and binding.uid != known.binding.uid:
+        raise other_uid(known.binding, binding.uid)
+    # By whatever clock it was scheduled last, it is to be redone.
+    last = known.binding.last_scheduled_time or 0.0
+    triggered_at = max(attempt.rescheduled_at, last + LEAST_SECONDS)
+    return replace(known.binding, reschedule_triggered_at=triggered_at)
+
+
+def no_binding(namespace: str, name: str) -> NotFound:
+    return NotFound(f"There is no binding {binding_key(namespace, name)!r}.")
 
 
 def asks_the_same(one: Binding, other: Binding) -> bool:

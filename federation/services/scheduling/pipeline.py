@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, Unavailable
-from federation.model.placement import Binding, Certificate
+from federation.model.placement import Binding, BindingName, Certificate
 from federation.scheduler.plugins.profile import Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -30,12 +30,12 @@ from federation.services.ports import (
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
 from federation.services.scheduling.commit import Committer, is_grouped
 from federation.services.scheduling.decide import (
+    asked_binding,
     candidate_of,
     decide_again,
     decide_all,
     is_atomic,
     place_all_or_none,
-    waiting_binding,
 )
 from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -104,6 +104,16 @@ class DecisionPipeline:
         attempt = Attempt(binding=stored.binding, place=place, again=True)
         self._add(attempt)
         return attempt
+
+    def reschedule(self, name: BindingName, uid: str) -> asyncio.Future[Scheduled]:
+        """Decides a binding anew, as it is stored by then, as if nothing had to stay.
+
+        Raises as ``submit`` does; awaited, also NotFound.
+        """
+        binding = Binding(namespace=name[0], name=name[1], uid=uid)
+        attempt = Attempt(binding=binding, rescheduled_at=self._clock.now())
+        self._add(attempt)
+        return attempt.answer
 
     def submit_together(
         self, bindings: Iterable[tuple[Binding, bool, Once | None]]
@@ -297,8 +307,7 @@ class DecisionPipeline:
             attempt.holding = holdings.get(attempt.key, Holding())
             attempt.newest, attempt.peers, attempt.error = None, Peers(), None
             try:
-                if attempt.again:
-                    attempt.binding = waiting_binding(attempt.binding, known)
+                attempt.binding = asked_binding(attempt, known)
                 attempt.profile = self._profiles.profile_of(attempt.binding)
                 attempt.candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
             except FederationError as error:

@@ -160,6 +160,8 @@ async def _base(tx: Transaction, preview: StoredPreview) -> StoredBinding | None
         raise _stale(preview, "it was deleted meanwhile")
     if current.binding.generation != preview.binding_generation:
         raise _stale(preview, "it was changed meanwhile")
+    if current.wait is not None and current.wait.is_suspended:
+        raise _stale(preview, "it was suspended meanwhile")
     is_as_then = current.binding.resource_version == binding.resource_version
     if not is_as_then and current.binding.clusters != binding.clusters:
         raise _stale(preview, MOVED)

@@ -66,6 +66,8 @@ class Attempt:
     atomic: str = ""
     # The binding waits, and is decided as it is stored: what is asked for is not news.
     again: bool = False
+    # The same of one that is to be divided anew, since then (Unix seconds).
+    rescheduled_at: float | None = None
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     # Queued: an atomic batch is as urgent as its most urgent one.
     urgency: int = 0

@@ -33,7 +33,7 @@ from federation.services.journal import (
 )
 from federation.services.ports import Store, StoredBinding, Transaction
 from federation.services.scheduling.commit import lock_clusters, owner_of
-from federation.services.scheduling.decide import other_uid
+from federation.services.scheduling.decide import no_binding, other_uid
 from federation.services.values import HeldReservation
 
 MAX_TRIES = 5
@@ -92,7 +92,7 @@ class ReleaseService:
         has run out.
         """
         async with self._store.transaction() as tx:
-            stored = await _locked(tx, namespace, name, uid)
+            stored = await locked_binding(tx, namespace, name, uid)
             seconds = lease_seconds or stored.binding.lease_seconds
             ends_at = (
                 None
@@ -221,7 +221,7 @@ class ReleaseService:
     ) -> _Held | frozenset[str]:
         """The binding with all that it holds; other clusters, if it holds something elsewhere."""
         await lock_clusters(tx, self._fleet, self._following, clusters)
-        binding = await _locked(tx, namespace, name, uid)
+        binding = await locked_binding(tx, namespace, name, uid)
         row = await tx.reservations.of(namespace, name)
         elsewhere = {each.cluster for each in row.reservations} if row else set()
         if not elsewhere <= clusters:
@@ -277,10 +277,11 @@ async def _let_go_when_expired(held: _Held) -> Mapping[str, ClusterLedger]:
     return {name: ledger.released(binding.key) for name, ledger in held.ledgers.items()}
 
 
-async def _locked(tx: Transaction, namespace: str, name: str, uid: str) -> StoredBinding:
+async def locked_binding(tx: Transaction, namespace: str, name: str, uid: str) -> StoredBinding:
+    """Held until the end of the transaction. Raises NotFound, and PreconditionFailed by the uid."""
     stored = await tx.bindings.lock(namespace, name)
     if stored is None:
-        raise NotFound(f"There is no binding {binding_key(namespace, name)!r}.")
+        raise no_binding(namespace, name)
     if uid and uid != stored.binding.uid:
         raise other_uid(stored.binding, uid)
     return stored

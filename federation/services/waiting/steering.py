@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from federation.services.journal import Position
-from federation.services.ports import Store
-from federation.services.waiting_ports import Place, QueuedBinding
+from federation.model.errors import PreconditionFailed
+from federation.model.waiting import SUSPENDED, Wait, WaitState
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import BindingChanged, Position, new_nonce
+from federation.services.ports import Store, StoredBinding, Transaction
+from federation.services.scheduling.commit import owner_of
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.release import locked_binding
+from federation.services.values import Scheduled
+from federation.services.waiting_ports import NewWait, QueuedBinding, QueuePlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +35,90 @@ class QueuePage:
 class Queueing:
     """The queue, for callers."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, fleet: FleetOwner, pipeline: DecisionPipeline) -> None:
         self._store = store
+        self._fleet = fleet
+        self._pipeline = pipeline
 
     async def list(
-        self, namespace: str, priority: int | None, after: Place | None, limit: int
+        self, namespace: str, priority: int | None, after: QueuePlace | None, limit: int
     ) -> QueuePage:
         """Those that come after ``after``; of one namespace, and of one priority, if given."""
         async with self._store.reading() as read:
             position = await read.journal.position()
             found = await read.waiting.page(namespace, priority, after, limit + 1)
         return QueuePage(bindings=found[:limit], is_last=len(found) <= limit, position=position)
+
+    async def suspend(self, namespace: str, name: str, uid: str = "") -> Wait:
+        """It is not decided until it is resumed; what runs stays. Suspended twice it is once.
+
+        Raises NotFound, and PreconditionFailed for another uid.
+        """
+        async with self._store.transaction() as tx:
+            stored = await locked_binding(tx, namespace, name, uid)
+            if stored.wait is not None and stored.wait.is_suspended:
+                return stored.wait
+            await tx.waiting.gate(_suspended(stored))
+            wait, change = await _settled(tx, stored)
+        self._fleet.apply(change)
+        if wait is None:
+            raise LookupError("what was just suspended does not wait")
+        return wait
+
+    async def resume(self, namespace: str, name: str, uid: str = "") -> Wait | None:
+        """It is tried again, where it waited before; None where it waits for nothing.
+
+        Raises NotFound, and PreconditionFailed for another uid, or when it was not suspended.
+        """
+        async with self._store.transaction() as tx:
+            stored = await locked_binding(tx, namespace, name, uid)
+            if stored.wait is None or not stored.wait.is_suspended:
+                raise PreconditionFailed(
+                    f"Binding {stored.binding.key!r} is not suspended.", reason="NOT_SUSPENDED"
+                )
+            if stored.wait.attempts:
+                await tx.waiting.open(stored.id)
+            else:
+                # It was placed when it was suspended.
+                await tx.waiting.remove([stored.id])
+            wait, change = await _settled(tx, stored)
+        self._fleet.apply(change)
+        return wait
+
+    async def reschedule(self, namespace: str, name: str, uid: str = "") -> Scheduled:
+        """Divides all replicas of a binding anew, as ``DecisionPipeline.reschedule`` does."""
+        return await self._pipeline.reschedule((namespace, name), uid)
+
+
+def _suspended(stored: StoredBinding) -> NewWait:
+    binding = stored.binding
+    return NewWait(
+        binding_id=stored.id,
+        namespace=binding.namespace,
+        name=binding.name,
+        priority=binding.priority,
+        remainder=0,
+        short_of="",
+        state=WaitState.GATED,
+        gate=SUSPENDED,
+    )
+
+
+async def _settled(tx: Transaction, stored: StoredBinding) -> tuple[Wait | None, BindingChanged]:
+    """How a binding waits now, and what everybody is told of that."""
+    binding = stored.binding
+    await tx.bindings.touch(stored.id)
+    found = await tx.bindings.get(binding.namespace, binding.name)
+    wait = found.wait if found else None
+    change = BindingChanged(
+        namespace=binding.namespace,
+        name=binding.name,
+        uid=binding.uid,
+        owner=owner_of(binding),
+        decision=stored.decision_id,
+        nonce=new_nonce(),
+        priority=binding.priority,
+        waits=wait is not None,
+    )
+    await tx.journal.append([change])
+    return wait, change

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from federation.model.waiting import WaitState
 from federation.services.ports import StoredBinding
-from federation.services.waiting_ports import NewWait, Place, QueuedBinding
+from federation.services.waiting_ports import NewWait, QueuedBinding, QueuePlace
 from federation.store.postgres import PostgresStore
 from tests.contract.store.test_bindings import FULL, add
 
@@ -41,7 +41,7 @@ async def page(
     store: PostgresStore,
     namespace: str = "",
     priority: int | None = None,
-    after: Place | None = None,
+    after: QueuePlace | None = None,
 ) -> Sequence[QueuedBinding]:
     async with store.reading() as read:
         return await read.waiting.page(namespace, priority, after, 10)
@@ -51,8 +51,8 @@ def names(queued: Sequence[QueuedBinding]) -> list[str]:
     return [each.name for each in queued]
 
 
-def place(queued: QueuedBinding) -> Place:
-    return Place(queued.priority, queued.wait.since, queued.namespace, queued.name)
+def place(queued: QueuedBinding) -> QueuePlace:
+    return QueuePlace(queued.priority, queued.wait.since, queued.namespace, queued.name)
 
 
 async def test_the_queue_is_in_order_of_priority_then_time_then_name(store: PostgresStore) -> None:

@@ -29,11 +29,14 @@ ASKING = [
     ("schedule", *WORKLOAD),
     ("schedule", *WORKLOAD, "--preview"),
     ("release", "shop/web"),
+    ("reschedule", "shop/web"),
     ("join-token", "create", "--cluster", "member1"),
 ]
 DOING = [
     ("join-token", "create", "--cluster", "member1", "--token-only"),
     ("renew", "shop/web"),
+    ("suspend", "shop/web"),
+    ("resume", "shop/web"),
     ("cordon", "member1"),
     ("uncordon", "member1"),
     ("revoke", "member1"),

@@ -194,15 +194,12 @@ async def test_what_has_no_effect_is_told_and_kept(
     async with running.connected("m1", report=report()):
         decided = await run(running, "schedule", "-f", str(path), "--node-timeout", "0")
         assert "warning: accepted, but nothing here reads spec.failover" in decided.stderr
-        assert decided.stdout.count("Warning:") == 3
+        assert decided.stdout.count("Warning:") == 2
         assert "nothing here reads spec.suspension.dispatching" in decided.stdout
         (preview,) = await answered(running, "schedule", "-f", str(path), "--preview")
-        assert len(preview["decision"]["warnings"]) == 3
+        assert len(preview["decision"]["warnings"]) == 2
         explained = await answered(running, "explain", "shop/web")
-        assert [each.split()[0] for each in explained["warnings"]] == [
-            "spec.schedulePriority.priority",
-            "spec.preemptionPolicy",
-        ]
+        assert [each.split()[0] for each in explained["warnings"]] == ["spec.preemptionPolicy"]
 
 
 def test_nodes_are_shown_with_the_component_they_are_for(

@@ -14,10 +14,13 @@ import pytest
 from federation.v1.resource_pb2 import SchedulePriority
 from federation.v1.scheduling_pb2 import (
     OUTCOME_UNSCHEDULABLE,
+    WAIT_STATE_GATED,
     WAIT_STATE_UNSCHEDULABLE,
     GetBindingRequest,
     ListQueueRequest,
+    RescheduleBindingRequest,
     ScheduleRequest,
+    SuspendBindingRequest,
 )
 from tests.control_planes import (
     AT_ANY_TIME,
@@ -128,6 +131,34 @@ async def test_what_cannot_be_listed_is_refused(
     refusal = await refused(listed(running, **fields))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert field in refusal.violations
+
+
+async def suspend(running: RunningControlPlane, name: str, *, resume: bool = False) -> Any:
+    request = SuspendBindingRequest(namespace="shop", name=name, resume=resume)
+    return await running.admin.call(running.admin.scheduling.SuspendBinding, request)
+
+
+async def test_a_binding_is_suspended_resumed_and_rescheduled(running: RunningControlPlane) -> None:
+    await waiting(running, "web")
+    answer = await suspend(running, "web")
+    assert (answer.wait.state, answer.wait.gate) == (WAIT_STATE_GATED, "suspended")
+    refusal = await refused(scheduled(running, binding("web", replicas=1)))
+    assert (refusal.code, refusal.reason) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "SUSPENDED",
+    )
+    answer = await suspend(running, "web", resume=True)
+    assert answer.wait.state == WAIT_STATE_UNSCHEDULABLE
+    refusal = await refused(suspend(running, "web", resume=True))
+    assert refusal.reason == "NOT_SUSPENDED"
+    assert (await refused(suspend(running, "nobody"))).code is grpc.StatusCode.NOT_FOUND
+    method = running.admin.scheduling.RescheduleBinding
+    request = RescheduleBindingRequest(namespace="shop", name="web")
+    again = await running.admin.call(method, request)
+    assert again.queued
+    assert again.decision.outcome == OUTCOME_UNSCHEDULABLE
+    for call in (suspend(running, ""), running.admin.call(method, RescheduleBindingRequest())):
+        assert "name" in (await refused(call)).violations
 
 
 async def test_what_waits_is_placed_as_soon_as_a_report_shows_room(

@@ -151,10 +151,9 @@ def test_of_several_groups_the_first_that_has_enough_is_taken() -> None:
 
 
 def test_what_has_no_effect_is_told() -> None:
-    assert decide(web(1), {"a": 1}).trace.warnings == ()
-    wanted = replace(web(1), priority=5, preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY)
-    priority, preemption = decide(wanted, {"a": 1}).trace.warnings
-    assert priority.startswith("spec.schedulePriority.priority")
+    assert decide(replace(web(1), priority=5), {"a": 1}).trace.warnings == ()
+    wanted = replace(web(1), preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY)
+    (preemption,) = decide(wanted, {"a": 1}).trace.warnings
     assert preemption.startswith("spec.preemptionPolicy")
 
 

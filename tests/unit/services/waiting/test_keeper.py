@@ -22,6 +22,7 @@ from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.waiting.keeper import LostNews, QueueKeeper
+from federation.services.waiting.steering import Queueing
 from federation.services.waiting_ports import QueuedBinding
 from federation.store.postgres import PostgresStore
 from tests.services import WEB, Deciders, apply, make_report
@@ -331,6 +332,22 @@ async def test_who_has_not_the_duty_tries_nobody(world: World) -> None:
     await world.keeper.do_round()
     assert len(world.keeper) == 0
     assert await world.names() == ["one"]
+
+
+async def test_who_is_suspended_is_not_tried_until_resumed(
+    world: World, deciders: Deciders
+) -> None:
+    queueing = Queueing(world.store, world.fleet, deciders.pipeline)
+    await world.ask("one", "two")
+    await world.settle()
+    await queueing.suspend("shop", "one")
+    await world.settle()
+    await world.report("b", 5)
+    await world.settle()
+    assert world.placed == ["two"]
+    await queueing.resume("shop", "one")
+    await world.settle()
+    assert world.placed == ["two", "one"]
 
 
 @asynccontextmanager
