@@ -24,6 +24,7 @@ Must stay empty of imports: agents pay for whatever is imported here.
 - ``rpc``: the gRPC face: servicers, who may call what, deadlines, errors as statuses
 - ``runtime``:
 - ``scheduler``: the replica-division scheduler: arrays in, a decision out
+- ``serving``: a control plane with its database, from its start until it is to stop
 - ``services``: use cases: transactions, deadlines, and the fleet in memory
 - ``store``: PostgreSQL: tables, statements, and the embedded server
 - ``v1``: generated wire code (``make proto``); never edited by hand

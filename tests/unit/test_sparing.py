@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from federation.__main__ import MOSTLY_GARBAGE, spare_survivors, sparing_the_fleet
+from federation.serving import MOSTLY_GARBAGE, spare_survivors, sparing_the_fleet
 
 
 class Knot:

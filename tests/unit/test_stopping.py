@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from federation.__main__ import unless_stopped
 from federation.model.errors import Unavailable
+from federation.serving import unless_stopped
 
 
 async def test_a_start_that_lasts_is_left_when_it_is_to_stop() -> None:

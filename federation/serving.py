@@ -1,0 +1,127 @@
+"""A control plane with its database, from its start until it is to stop.
+
+Must not read the environment, the command line or signals: ``__main__`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import logging
+import socket
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from typing import Any
+
+from federation.app import ControlPlane
+from federation.database import Database, bring_up_to_date, opened_database
+from federation.plugins import read_profiles
+from federation.runtime.interruptions import Interruptions
+from federation.runtime.settings import LoadedSettings
+from federation.runtime.terminal import say_lines
+from federation.scheduler.plugins.profile import Profiles
+
+# Objects made before the garbage collector looks at them.
+COLLECT_AFTER = 100_000
+MOSTLY_GARBAGE = COLLECT_AFTER * 9 // 10
+
+logger = logging.getLogger("federation")
+
+
+def serve_until_stopped(
+    loaded: LoadedSettings, search_path: str, interruptions: Interruptions
+) -> None:
+    """Blocks; ``search_path`` is looked through for PostgreSQL's programs. Raises FederationError,
+    and KeyboardInterrupt when interrupted before it serves.
+    """
+    profiles = read_profiles(loaded.settings.scheduler_config)
+    with ExitStack() as stack:
+        # An event loop must not be interrupted while it is made: it is told instead.
+        with interruptions.allowed():
+            database = stack.enter_context(opened_database(loaded.settings, search_path))
+            for revision in bring_up_to_date(database, loaded):
+                logger.info("migration run", extra={"fields": {"revision": revision}})
+        asyncio.run(_serve(loaded, database, profiles, interruptions))
+
+
+async def _serve(
+    loaded: LoadedSettings, database: Database, profiles: Profiles, interruptions: Interruptions
+) -> None:
+    stop = asyncio.Event()
+    wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
+    control_plane = ControlPlane(
+        loaded.settings, database, host_name=socket.gethostname(), profiles=profiles
+    )
+    with interruptions.told(wake):
+        try:
+            with sparing_the_fleet():
+                has_started = await unless_stopped(control_plane.start(), stop)
+            if has_started:
+                say_lines(_banner(loaded, database, control_plane), err=True)
+                await stop.wait()
+            logger.info("stopping")
+        finally:
+            await control_plane.stop()
+
+
+async def unless_stopped(start: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Whether the start came to its end: who is told to stop meanwhile need not wait for that."""
+    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            return True
+        return False
+    finally:
+        for task in (starting, stopping):
+            task.cancel()
+        await asyncio.gather(starting, stopping, return_exceptions=True)
+
+
+@contextmanager
+def sparing_the_fleet() -> Iterator[None]:
+    """Keep the garbage collector from ever looking at what is made meanwhile: a whole fleet.
+
+    Nearly all of its millions of objects live on, and reference counts end the others: looking at
+    them takes longer than loading them does, and later longer than decisions do.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.set_threshold(COLLECT_AFTER)
+        gc.callbacks.append(spare_survivors)
+        gc.enable()
+
+
+def spare_survivors(phase: str, look: Mapping[str, int]) -> None:
+    """Keep the garbage collector from looking once more at what has outlived its look.
+
+    Nearly all of that is promises, which reference counts end: a look at millions of them would
+    stop everything for seconds. A cycle that is in use at such a look is never freed, so none is
+    spared where nearly all was garbage: that is what calls leave behind in a fleet that does not
+    grow, and some are always under way.
+    """
+    if phase == "stop" and look["collected"] < MOSTLY_GARBAGE:
+        gc.freeze()
+
+
+def _banner(loaded: LoadedSettings, database: Database, control_plane: ControlPlane) -> str:
+    settings = loaded.settings
+    trust = "plain text" if settings.tls_ca is None else f"TLS, CA {settings.tls_ca}"
+    token = control_plane.admin_token_file
+    lines = [
+        f"fedsched {version('fedsched')} serves",
+        f"  API       {control_plane.endpoint} ({trust})",
+        f"  web       http://{control_plane.web_endpoint}/readyz",
+        f"  database  {database.description}",
+        f"  token     {token if token.exists() else 'where an earlier start wrote it'}",
+    ]
+    if control_plane.probe_endpoint is not None:
+        lines.insert(3, f"  probes    http://{control_plane.probe_endpoint}/readyz")
+    return "\n".join(lines)
