@@ -163,8 +163,11 @@ async def measure(planes: Planes, credentials: Mapping[str, str]) -> None:
             tasks.append(listening.create_task(agents[-1].listen()))
         await await_ready(planes, CLUSTERS)
         empty = await rest(plane.pid)
+        before = cpu_seconds(plane.pid)
         seconds = await enqueue(endpoint, planes.token)
         per_second = WAITING / seconds
+        each = (cpu_seconds(plane.pid) - before) / WAITING * 1000
+        show("enqueueing one", f"{each:.2f} ms of CPU")
         show("enqueued", f"{per_second:.0f}/s", goal=">= 1500/s", kept=per_second >= 1500)
         await asyncio.sleep(2.0)
         full = await rest(plane.pid) - empty

@@ -185,7 +185,7 @@ class Waiting(RuleBasedStateMachine):
         return Seen(room=room, reach=want.reach)
 
     def look(self) -> None:
-        for want in self.queue.asleep:
+        for want in [*self.queue.asleep, *self.queue.hopeful]:
             assert isinstance(want, Want)
             self.queue.look(want, self.seen(want))
 

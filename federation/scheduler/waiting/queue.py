@@ -10,15 +10,17 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
+from itertools import chain
 from typing import Final, TypeAlias
 
 from federation.model.placement import BindingName
 
 FIRST_BACKOFF_SECONDS: Final = 1.0
 LONGEST_BACKOFF_SECONDS: Final = 10.0
-# Of one want, however much room appears.
-MOST_AT_ONCE: Final = 64
+# The first of those that are tried do not wait for many others; while room lasts there are more.
+LEAST_AT_ONCE: Final = 8
+MOST_AT_ONCE: Final = 512
 
 # Priority, higher first; then since when; then the name.
 TryOrder: TypeAlias = tuple[int, float, BindingName]
@@ -69,10 +71,11 @@ NOTHING: Final = Seen()
 class _Want:
     """``hope`` of how many may have room; 0: it sleeps since the refusal that saw ``seen``.
 
-    ``ready`` are in order; ``trying`` are under way.
+    ``ready`` are in order; ``trying`` are under way. ``must`` one be tried, whatever there is?
     """
 
     hope: int = 1
+    must: bool = True
     seen: Seen = NOTHING
     ready: list[TryOrder] = field(default_factory=list)
     trying: list[TryOrder] = field(default_factory=list)
@@ -96,6 +99,7 @@ class WaitingQueue:
         # What is known since of those under way.
         self._put_meanwhile: dict[BindingName, Waiter] = {}
         self._later: list[tuple[float, BindingName]] = []
+        self._at_once = LEAST_AT_ONCE
 
     def __contains__(self, key: BindingName) -> bool:
         return key in self._waiters
@@ -111,6 +115,12 @@ class WaitingQueue:
     def asleep(self) -> list[Hashable]:
         """The wants of which nobody is tried until there is more room for them."""
         return [want for want, known in self._wants.items() if not known.hope]
+
+    @property
+    def hopeful(self) -> list[Hashable]:
+        """The wants for which there was more room, and of which nobody is under way."""
+        known = ((want, self._wants[want]) for want in self._awake)
+        return [want for want, each in known if not each.must and not each.trying]
 
     def reaches(self, want: Hashable, clusters: Collection[str]) -> bool:
         """Whether one of the clusters let it in when it was refused last."""
@@ -156,20 +166,25 @@ class WaitingQueue:
             self._awake.discard(waiter.want)
 
     def take(self, now: float) -> list[Waiter]:
-        """Who is to be tried now, in order; how each try ended is to be told.
+        """Who is to be tried now, in order, a few of all; how each try ended is to be told.
 
-        Of a want nobody is tried before the last tries of it have ended.
+        Nobody is tried before the last tries have ended: they may have taken the room.
         """
         self._let_in(now)
-        taken: list[Waiter] = []
-        for name in self._awake:
-            want = self._wants[name]
-            if not want.trying:
-                want.trying = want.ready[: min(want.hope, MOST_AT_ONCE)]
-                del want.ready[: len(want.trying)]
-                taken += [self._waiters[key] for _, _, key in want.trying]
-        self._under_way |= {waiter.key: waiter.want for waiter in taken}
-        return sorted(taken, key=lambda waiter: waiter.order)
+        if self._under_way:
+            return []
+        hopeful = (self._wants[name] for name in self._awake)
+        orders = nsmallest(
+            self._at_once, chain.from_iterable(want.ready[: want.hope] for want in hopeful)
+        )
+        taken = [self._waiters[key] for _, _, key in orders]
+        for waiter in taken:
+            want = self._wants[waiter.want]
+            _drop(want.ready, waiter.order)
+            want.trying.append(waiter.order)
+            self._under_way[waiter.key] = waiter.want
+        self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
+        return taken
 
     def next_time(self) -> float | None:
         """When somebody whose time has not come yet is to be tried."""
@@ -189,8 +204,9 @@ class WaitingQueue:
         """The try found no room in what it saw: nobody else of the want would."""
         name = self._under_way.get(key)
         want, meanwhile = self._ended(key)
+        self._at_once = LEAST_AT_ONCE
         if want is not None:
-            want.hope, want.seen = 0, seen
+            want.hope, want.seen, want.must = 0, seen, False
             self._awake.discard(name)
         if key in self._waiters:
             self._return(self._waiters[key], failures=0)
@@ -208,13 +224,21 @@ class WaitingQueue:
         return not_before
 
     def look(self, name: Hashable, seen: Seen) -> bool:
-        """Whether a want that slept is woken: some cluster has more for it than at its refusal."""
+        """Whether a want that slept is woken: some cluster has more for it than at its refusal.
+
+        One that was woken sleeps on where others have taken that meanwhile.
+        """
         want = self._wants.get(name)
-        if want is None or want.hope:
+        if want is None or want.must:
             return False
         before = want.seen.room
         more = sum(max(0, room - before.get(cluster, 0)) for cluster, room in seen.room.items())
         if not more:
+            if not want.trying:
+                want.hope = 0
+                self._awake.discard(name)
+            return False
+        if want.hope:
             return False
         first = self._waiters[want.ready[0][2]] if want.ready else None
         self._wake(name, more // max(first.units, 1) if first else 1)
@@ -224,6 +248,7 @@ class WaitingQueue:
         """The first of each is tried, whatever there is for it."""
         for name in names:
             if name in self._wants:
+                self._wants[name].must = True
                 self._wake(name, 1)
 
     def overtaken(self, order: TryOrder, clusters: Collection[str]) -> list[Waiter]:

@@ -87,6 +87,8 @@ class QueueKeeper:
         self._touched: set[str] = set()
         self._look_again: set[Hashable] = set()
         self._is_all_touched = False
+        # Since the last look: what was there may be taken.
+        self._has_placed = False
         self._swept: set[Hashable] = set()
         self._sweep_at = math.inf
         self._ids: dict[BindingName, int] = {}
@@ -258,6 +260,9 @@ class QueueKeeper:
             if want in self._samples
             and (is_all or want in again or self._queue.reaches(want, touched))
         ]
+        if self._has_placed:
+            self._has_placed = False
+            asleep += self._queue.hopeful
         if not asleep:
             return 0.0
         samples = {want: self._samples[want] for want in asleep}
@@ -328,6 +333,7 @@ class QueueKeeper:
 
     def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
         self._queue.placed(waiter.key)
+        self._has_placed = True
         self._placed([scheduled])
         if waiter.want in self._swept:
             self._swept.discard(waiter.want)
