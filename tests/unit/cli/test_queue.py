@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output, queueing, reservations
 from federation.cli.__main__ import fedctl
 from federation.v1 import resource_pb2, scheduling_pb2
+from tests.control_planes import report, running_control_plane
+from tests.unit.cli.test_reservations import BINDING, run
 
 NOW = 1_800_000_000.0
 OVERTAKEN = scheduling_pb2.Wait(
@@ -115,3 +119,39 @@ Not placed:  8
 Short of:    nvidia.com/gpu in 12 clusters, memory in 3
 Overtaken:   since 2027-01-15T07:55:00Z, first by shop/checkout
 """
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "queue.md"
+COMMANDS = [
+    line.partition("#")[0].split()[1:]
+    for line in PAGE.read_text(encoding="utf-8").splitlines()
+    if line.startswith("fedctl ")
+]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page's commands read."""
+    monkeypatch.chdir(tmp_path)
+    spec = BINDING["spec"] | {"replicas": 1000}
+    Path("binding.yaml").write_text(yaml.safe_dump(BINDING | {"spec": spec}), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("files")
+async def test_every_command_of_the_page_runs_as_it_stands(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with (
+        running_control_plane(database_url, tmp_path) as running,
+        running.connected("member1", report=report()),
+    ):
+        shown = {}
+        for command in COMMANDS:
+            result = await run(running, *command)
+            assert result.exit_code == 0, result.output
+            shown[" ".join(command)] = result.stdout
+        assert "Queued:" in shown["schedule -f binding.yaml"]
+        assert "Queued:" not in shown["schedule -f binding.yaml --no-wait"]
+        assert "suspended" in shown["suspend shop/web"]
+        assert "UNSCHEDULABLE" in shown["reschedule shop/web"]
+    assert len(COMMANDS) == 9
