@@ -55,6 +55,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import Refreshing
 from federation.services.history import DecisionHistory
 from federation.services.journal import Change, ClusterChanged, ReportAdvanced
+from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.hearing import LoopWatch
 from federation.services.members.identity import Identity
@@ -190,6 +191,10 @@ class ControlPlane:
             self._clock,
             self._profiles,
             allow_unproven=self._settings.allow_unproven,
+            preemption_limits=PreemptionLimits(
+                replicas=self._settings.preempted_replicas,
+                in_namespace=self._settings.preempted_replicas_of_namespace,
+            ),
         )
         self._releases = ReleaseService(self._store, self._fleet, self._following)
         self._scheduling = Scheduling(

@@ -23,12 +23,14 @@ from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
+from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.agents import LabelDiscovery
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.preempting import DEFAULT_LIMITS
 from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import ReleaseService
 from federation.services.values import (
@@ -139,10 +141,17 @@ def make_deciders(
     profiles: Profiles = DEFAULT_PROFILES,
     *,
     allow_unproven: bool = False,
+    preemption_limits: PreemptionLimits = DEFAULT_LIMITS,
 ) -> Deciders:
     following = Following(store, fleet)
     pipeline = DecisionPipeline(
-        store, fleet, following, clock, profiles, allow_unproven=allow_unproven
+        store,
+        fleet,
+        following,
+        clock,
+        profiles,
+        allow_unproven=allow_unproven,
+        preemption_limits=preemption_limits,
     )
     releases = ReleaseService(store, fleet, following)
     discovery = LabelDiscovery(fleet, agents, clock)

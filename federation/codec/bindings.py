@@ -71,6 +71,7 @@ def binding_to_message(binding: Binding) -> resource_pb2.ResourceBinding:
             lease_seconds=binding.lease_seconds,
             preemption_policy=binding.preemption_policy.value,
             min_available=binding.min_available,
+            preemptible=None if binding.preemptible else False,
         ),
     )
     _write_optional(binding, message)
@@ -136,6 +137,7 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
             default=PreemptionPolicy.NEVER,
         ),
         min_available=_min_available(spec, f"{here}.minAvailable", found),
+        preemptible=spec.preemptible if spec.HasField("preemptible") else True,
         namespace=ranges.namespace_name(metadata.namespace, f"{there}.namespace", found),
         name=ranges.object_name(metadata.name, f"{there}.name", found),
         uid=texts.word(metadata.uid, f"{there}.uid", found),

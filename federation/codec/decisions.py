@@ -358,6 +358,8 @@ def _facts(trace: Trace) -> Iterator[tuple[str, str]]:
         yield "affinityGroup", trace.affinity_group
     if trace.min_available:
         yield "minAvailable", str(trace.min_available)
+    for loss in trace.preempted:
+        yield "preempted", loss
     yield "selection", trace.selection.rule
     if not trace.selection.proven:
         yield "selectionProven", "false"

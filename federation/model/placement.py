@@ -196,6 +196,7 @@ class Binding:
     lease_seconds: int | None = None
     preemption_policy: PreemptionPolicy = PreemptionPolicy.NEVER
     min_available: int | None = None
+    preemptible: bool = True
 
     @property
     def key(self) -> str:

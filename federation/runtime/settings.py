@@ -68,6 +68,8 @@ class Settings:
     scheduler_config: Path | None
     allow_unproven: bool
     keep_decisions_days: int
+    preempted_replicas: int
+    preempted_replicas_of_namespace: int
     simulation_workers: int
     simulation_seconds: float
     simulation_steps: int
@@ -197,6 +199,18 @@ OPTIONS = OptionTable(
         parse=number_between(0, 36_500),
         default="30",
         help="How long decisions are kept that no binding stands on any more; 0: for ever.",
+    ),
+    Option(
+        name="preempted_replicas",
+        parse=number_between(0, 10**9),
+        default="1000",
+        help="How many replicas may be preempted within any minute, in all; 0: none.",
+    ),
+    Option(
+        name="preempted_replicas_of_namespace",
+        parse=number_between(0, 10**9),
+        default="100",
+        help="How many replicas of one namespace may be preempted within any minute.",
     ),
     Option(
         name="simulation_workers",

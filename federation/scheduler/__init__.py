@@ -8,6 +8,7 @@
 - ``division``: how replicas are divided among the selected clusters
 - ``fleet``: the immutable array snapshot of the clusters that one decision, or thousands, work on
 - ``plugins``: the plugins of a cycle: filters, scores, permits, and the profiles that name them
+- ``preemption``: which replicas make room for a binding of higher priority
 - ``promisable``: how many more replicas can be promised in each cluster, as far as rooms can tell
 - ``reasons``: why a binding could not be scheduled, in words with numbers
 - ``resolved_placement``: what a placement comes to on a fleet, worked out once for all bindings

@@ -23,7 +23,7 @@ import numpy as np
 
 from federation.model.arrays import BoolArray, IntArray, filled, read_only
 from federation.model.estimate import BLIND_UP_TO, Estimates, Source
-from federation.model.placement import Binding, PreemptionPolicy
+from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
@@ -58,7 +58,6 @@ from federation.scheduler.trace import (
 )
 
 _CAPACITY = Filter(name="Capacity", run=FILTERS["Capacity"])
-PREEMPTION: Final = "spec.preemptionPolicy has no effect: nothing is preempted yet"
 BLIND: Final = (
     "the node selector and affinity were ignored in {clusters} clusters, "
     "whose reports tell no nodes apart"
@@ -306,8 +305,6 @@ def _ending(
 
 def _warnings(binding: Binding, availability: Estimates) -> Iterator[str]:
     """What people should know beside the decision: what had no effect, and what it rests on."""
-    if binding.preemption_policy is not PreemptionPolicy.NEVER:
-        yield PREEMPTION
     parts = [binding.requirements, *(each.requirements for each in binding.components)]
     if any(each.chooses_nodes for each in parts):
         source_c = availability.source_c

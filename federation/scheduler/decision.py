@@ -5,13 +5,16 @@ Must not know how decisions are reserved, stored or sent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
+from federation.model.placement import Binding, PreemptionPolicy
 from federation.model.workload import TargetCluster
 from federation.scheduler.serialization import to_plain
 from federation.scheduler.trace import Trace
+
+PREEMPTION: Final = "spec.preemptionPolicy has no effect here: only what is committed preempts"
 
 
 class Outcome(StrEnum):
@@ -42,3 +45,14 @@ class Decision:
         """As builtins only, fit for JSON, the trace included."""
         plain: dict[str, Any] = to_plain(self)
         return plain
+
+
+def not_preempting(decision: Decision, binding: Binding) -> Decision:
+    """The decision, with the warning that nothing was preempted where something might have been."""
+    if (
+        binding.preemption_policy is PreemptionPolicy.NEVER
+        or decision.outcome is not Outcome.UNSCHEDULABLE
+    ):
+        return decision
+    warnings = (*decision.trace.warnings, PREEMPTION)
+    return replace(decision, trace=replace(decision.trace, warnings=warnings))

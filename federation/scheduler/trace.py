@@ -5,7 +5,8 @@ Must not decide and must not format for people. Arrays follow the fleet's order 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -155,7 +156,8 @@ class Trace:
 
     ``triggers`` says why it was made, where whoever asked for it knows; ``warnings`` what of the
     binding had no effect, and what the decision rests on that people may not expect.
-    ``min_available`` is 0 where the binding does not say.
+    ``min_available`` is 0 where the binding does not say. ``preempted`` says who lost replicas so
+    that there was room.
     """
 
     clusters: tuple[str, ...]
@@ -171,6 +173,7 @@ class Trace:
     triggers: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     min_available: int = 0
+    preempted: tuple[str, ...] = ()
     algorithm_revision: int = field(default=ALGORITHM_REVISION)
 
     def to_plain(self) -> dict[str, Any]:
@@ -189,6 +192,49 @@ class Trace:
         mask_c = np.zeros(len(self.clusters), np.bool_)
         mask_c[self.selection.order_k] = True
         return mask_c
+
+
+def undivided_trace(
+    clusters: tuple[str, ...], now: float, left: Mapping[int, int], trigger: str
+) -> Trace:
+    """Of a decision that no cycle made: ``left`` are the replicas by position that stay."""
+    count, none_c = len(clusters), np.zeros(len(clusters), dtype=np.int64)
+    level_c = np.zeros(count, dtype=np.int8)
+    position_k = np.array(sorted(left), dtype=np.int64)
+    none_k = np.zeros(len(left), dtype=np.int64)
+    share_k = np.array([left[position] for position in sorted(left)], dtype=np.int64)
+    trace = unread_trace("")
+    return replace(
+        trace,
+        clusters=clusters,
+        now=now,
+        inputs=replace(
+            trace.inputs,
+            previous_c=none_c - 1,
+            available_c=none_c,
+            source_c=level_c,
+            bound_c=level_c,
+        ),
+        filtering=FilterTrace(refusals=(), refusal_c=none_c - 1, tier_c=none_c),
+        scoring=replace(trace.scoring, total_c=none_c),
+        selection=SelectionTrace(
+            rule="what stays", order_k=position_k, group_scores={}, proven=True
+        ),
+        division=replace(
+            trace.division,
+            strategy="none",
+            cluster_count=count,
+            position_k=position_k,
+            weight_k=none_k,
+            quota_k=np.zeros(len(left)),
+            share_k=share_k,
+            remainder_k=none_k,
+            tied_k=none_k > 0,
+        ),
+        triggers=(trigger,),
+        warnings=(),
+        algorithm_revision=ALGORITHM_REVISION,
+    )
 
 
 def unread_trace(why: str) -> Trace:

@@ -42,6 +42,14 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionLimits:
+    """How many replicas may be preempted within any minute: in all, and of one namespace."""
+
+    replicas: int
+    in_namespace: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownRequest:
     """A request that was answered under its idempotency key: ``body_hash`` is its SHA-256."""
 
@@ -196,6 +204,16 @@ class Reservations(Protocol):
 
     async def has_expired(self, namespace: str, name: str) -> bool:
         """Whether the binding's lease has run out."""
+        ...
+
+
+class Preemptions(Protocol):
+    """How many replicas were preempted within the last minute, by namespace."""
+
+    async def spent(self) -> Mapping[str, int]: ...
+
+    async def add(self, replicas: Mapping[str, int]) -> Mapping[str, int]:
+        """``spent`` with these, which are kept; until the transaction ends nobody else adds any."""
         ...
 
 

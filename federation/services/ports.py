@@ -17,6 +17,7 @@ from federation.model.waiting import Wait
 from federation.services.journal_ports import (
     Histories,
     Journal,
+    Preemptions,
     Requests,
     Reservations,
     StoredDuties,
@@ -207,6 +208,14 @@ class Bindings(Protocol):
         """Those that wait, by ascending id, from behind ``after`` on."""
         ...
 
+    async def preemptible(
+        self, keys: Collection[tuple[str, str]], below: int, limit: int
+    ) -> Mapping[tuple[str, str], StoredBinding]:
+        """Of the (namespace, name) those of a lower priority that may be preempted, the least
+        urgent first.
+        """
+        ...
+
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
         """(namespace, name) of the first bindings, by name, with replicas in a cluster."""
         ...
@@ -311,6 +320,9 @@ class Transaction(Protocol):
 
     @property
     def requests(self) -> Requests: ...
+
+    @property
+    def preemptions(self) -> Preemptions: ...
 
     @property
     def duties(self) -> StoredDuties: ...

@@ -18,6 +18,7 @@ file: its rows and the statements over them.
   is gone
 - ``migrate``: brings a database to the schema this release needs
 - ``postgres``: the store on PostgreSQL: transactions, and the statements that run in them
+- ``preemptions``: how many replicas were preempted lately: rows, and statements over them
 - ``presences``: which replica heard which agent, and which replicas run
 - ``reports``: reports: many are stored at once, each only if it is newer
 - ``requests``: idempotency keys and the answers given under them

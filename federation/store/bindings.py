@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import (
+    BigInteger,
     Row,
     Select,
     Text,
@@ -68,6 +69,14 @@ NAMED = (
     .outerjoin(waiting, waiting.c.binding_id == table.c.id)
 )
 LOCKED = NAMED.order_by(table.c.namespace, table.c.name).with_for_update(of=table)
+PREEMPTIBLE = (
+    NAMED.where(
+        cast(table.c.spec["priority"].astext, BigInteger) < bindparam("below"),
+        func.coalesce(table.c.spec["preemptible"].astext, "true") == "true",
+    )
+    .order_by(cast(table.c.spec["priority"].astext, BigInteger), table.c.namespace, table.c.name)
+    .limit(bindparam("most"))
+)
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
 
@@ -88,6 +97,11 @@ class BindingStatements:
 
     async def lock_all(self, keys: Collection[BindingName]) -> Mapping[BindingName, StoredBinding]:
         return await self._keyed(LOCKED, keys)
+
+    async def preemptible(
+        self, keys: Collection[BindingName], below: int, limit: int
+    ) -> Mapping[BindingName, StoredBinding]:
+        return await self._keyed(PREEMPTIBLE, keys, below=below, most=limit)
 
     async def peers(self, binding: Binding) -> Peers:
         group, anti_group = groups_of(binding)
@@ -158,9 +172,13 @@ class BindingStatements:
         await self._connection.execute(newer)
 
     async def _keyed(
-        self, statement: Select[Any], keys: Collection[BindingName]
+        self, statement: Select[Any], keys: Collection[BindingName], **bounds: int
     ) -> Mapping[BindingName, StoredBinding]:
-        given = {"namespaces": [each for each, _ in keys], "names": [each for _, each in keys]}
+        given: dict[str, Any] = {
+            "namespaces": [each for each, _ in keys],
+            "names": [each for _, each in keys],
+            **bounds,
+        }
         rows = await self._connection.execute(statement, given)
         return {(row.namespace, row.name): binding_of(row) for row in rows}
 

@@ -22,6 +22,7 @@ from federation.store.duties import DutyStatements
 from federation.store.engine import IMPAIRED, OUTCOME_UNKNOWN, translated
 from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
+from federation.store.preemptions import PreemptionStatements
 from federation.store.presences import PresenceStatements, ReplicaStatements
 from federation.store.reports import ReportStatements
 from federation.store.requests import RequestStatements
@@ -74,6 +75,10 @@ class PostgresTransaction:
     @cached_property
     def reservations(self) -> ReservationStatements:
         return ReservationStatements(self._connection)
+
+    @cached_property
+    def preemptions(self) -> PreemptionStatements:
+        return PreemptionStatements(self._connection)
 
     @cached_property
     def requests(self) -> RequestStatements:

@@ -237,6 +237,19 @@ waiting = Table(
     CheckConstraint("attempts >= 0 AND remainder >= 0", name="counters_not_negative"),
 )
 
+# For the limits within any minute; rows are deleted after an hour.
+preemption = Table(
+    "preemption",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("at", TIME, nullable=False, server_default=text("clock_timestamp()")),
+    # Of those that lost replicas.
+    Column("namespace", NAME, nullable=False),
+    Column("replicas", BigInteger, nullable=False),
+    CheckConstraint("replicas >= 1", name="replicas_positive"),
+    Index(None, "at"),
+)
+
 node_plan = Table(
     "node_plan",
     metadata,

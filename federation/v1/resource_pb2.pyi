@@ -1015,6 +1015,7 @@ class ResourceBindingSpec(_message.Message):
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     PREEMPTION_POLICY_FIELD_NUMBER: _builtins.int
     MIN_AVAILABLE_FIELD_NUMBER: _builtins.int
+    PREEMPTIBLE_FIELD_NUMBER: _builtins.int
     replicas: _builtins.int
     scheduler_name: _builtins.str
     certificate: _builtins.str
@@ -1022,11 +1023,15 @@ class ResourceBindingSpec(_message.Message):
     lease_seconds: _builtins.int
     """Absent: the reservation lives as long as the binding."""
     preemption_policy: _builtins.str
-    """Never (when empty) or PreemptLowerPriority."""
+    """Never (when empty) or PreemptLowerPriority: where nothing has room, replicas of lower priority
+    that are on no node yet make some.
+    """
     min_available: _builtins.int
     """With placement.partial: of so many replicas on, over all clusters, PARTIAL is acceptable. Absent:
     of 1 on.
     """
+    preemptible: _builtins.bool
+    """Whether others of higher priority may take its replicas. Absent: they may."""
     @_builtins.property
     def resource(self) -> Global___ObjectReference: ...
     @_builtins.property
@@ -1065,19 +1070,24 @@ class ResourceBindingSpec(_message.Message):
         lease_seconds: _builtins.int | None = ...,
         preemption_policy: _builtins.str = ...,
         min_available: _builtins.int | None = ...,
+        preemptible: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "placement", b"placement", "replica_requirements", b"replica_requirements", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "suspension", b"suspension"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "_preemptible", b"_preemptible", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "placement", b"placement", "preemptible", b"preemptible", "replica_requirements", b"replica_requirements", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "suspension", b"suspension"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "certificate", b"certificate", "clusters", b"clusters", "components", b"components", "graceful_eviction_tasks", b"graceful_eviction_tasks", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "placement", b"placement", "preemption_policy", b"preemption_policy", "replica_requirements", b"replica_requirements", "replicas", b"replicas", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "scheduler_name", b"scheduler_name", "suspension", b"suspension"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "_preemptible", b"_preemptible", "certificate", b"certificate", "clusters", b"clusters", "components", b"components", "graceful_eviction_tasks", b"graceful_eviction_tasks", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "placement", b"placement", "preemptible", b"preemptible", "preemption_policy", b"preemption_policy", "replica_requirements", b"replica_requirements", "replicas", b"replicas", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "scheduler_name", b"scheduler_name", "suspension", b"suspension"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lease_seconds: _TypeAlias = _typing.Literal["lease_seconds"]  # noqa: Y015
     _WhichOneofArgType__lease_seconds: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds"]  # noqa: Y015
     _WhichOneofReturnType__min_available: _TypeAlias = _typing.Literal["min_available"]  # noqa: Y015
     _WhichOneofArgType__min_available: _TypeAlias = _typing.Literal["_min_available", b"_min_available"]  # noqa: Y015
+    _WhichOneofReturnType__preemptible: _TypeAlias = _typing.Literal["preemptible"]  # noqa: Y015
+    _WhichOneofArgType__preemptible: _TypeAlias = _typing.Literal["_preemptible", b"_preemptible"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_seconds) -> _WhichOneofReturnType__lease_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_available) -> _WhichOneofReturnType__min_available | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__preemptible) -> _WhichOneofReturnType__preemptible | None: ...
 
 Global___ResourceBindingSpec: _TypeAlias = ResourceBindingSpec  # noqa: Y015
 

@@ -17,7 +17,7 @@ UNDER_LOCKS = "UNDER_LOCKS"
 HOLDS_ONE = "held"
 MODULES_OF_STATEMENTS = frozenset(
     {"bindings", "clusters", "credentials", "decisions", "duties", "journal", "presences"}
-    | {"reports", "requests", "reservations", "waiting"}
+    | {"preemptions", "reports", "requests", "reservations", "waiting"}
 )
 OFF_THE_LOOP = frozenset({"to_thread", "run_in_executor", "run"})
 

@@ -14,6 +14,7 @@ Beside it:
 - ``bindings``: bindings and the decisions about them, as callers ask for them
 - ``batches``: batches of bindings: each item decided by itself, or all of them placed or none
 - ``previews``: a decision shown first, and committed exactly as it was shown
+- ``preempting``: who loses replicas so that a binding of higher priority has room
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
   downgrades
 - ``seeing``: what there is for a binding: the clusters that let it in, and the room that they have

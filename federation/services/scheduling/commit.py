@@ -31,7 +31,8 @@ from federation.services.ports import (
     Transaction,
 )
 from federation.services.scheduling.answer import decision_record, keep_answers
-from federation.services.scheduling.decide import decide_all, is_atomic, reserve
+from federation.services.scheduling.decide import decide_all, is_atomic, is_grouped, reserve
+from federation.services.scheduling.preempting import Preemption, wants_preemption
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import UNDER_LOCKS
@@ -55,12 +56,14 @@ class Committer:
         following: Following,
         clock: Clock,
         working: Callable[[], WorkingCopy],
+        preemption: Preemption,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._following = following
         self._clock = clock
         self._working = working
+        self._preemption = preemption
         self.has_rivals = False
 
     async def commit(
@@ -103,8 +106,12 @@ class Committer:
         with self._following.appending() as own:
             async with self._store.transaction() as tx:
                 await lock_clusters(tx, self._fleet, self._following, self._fleet.snapshot.names)
-                working = self._working()
-                await UNDER_LOCKS.run(decide_all, working, attempts, self._clock.now())
+                working, now = self._working(), self._clock.now()
+                await UNDER_LOCKS.run(decide_all, working, attempts, now)
+                if attempts and wants_preemption(attempts[0]):
+                    working, attempts = await self._preemption.plan(
+                        tx, working, attempts[0], UNDER_LOCKS, now
+                    )
                 to_write = [attempt for attempt in attempts if attempt.is_to_write]
                 if not to_write:
                     return
@@ -172,6 +179,7 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[b
     changes = list(map(_change, attempts))
     await _write_reservations(tx, attempts, nonces_by_cluster(changes))
     await _write_waits(tx, attempts, settled)
+    await _count_losses(tx, attempts)
     entries = await tx.journal.append(changes)
     for attempt in attempts:
         attempt.scheduled = Scheduled(
@@ -181,12 +189,6 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[b
         )
     await keep_answers(tx, attempts)
     return entries, changes
-
-
-def is_grouped(binding: Binding) -> bool:
-    """Whether it goes with other bindings, or keeps away from them."""
-    placement = binding.placement
-    return bool(placement.workload_affinity_key or placement.workload_anti_affinity_key)
 
 
 def owner_of(binding: Binding) -> Owner | None:
@@ -294,6 +296,17 @@ async def _write_waits(tx: Transaction, attempts: Sequence[Attempt], settled: Se
     ]
     if placed:
         await tx.waiting.remove(placed)
+
+
+async def _count_losses(tx: Transaction, attempts: Sequence[Attempt]) -> None:
+    """Raises Conflict where more would be preempted within a minute than may be."""
+    for attempt in attempts:
+        if not attempt.losses or attempt.limits is None:
+            continue
+        spent = await tx.preemptions.add(attempt.losses)
+        most, in_namespace = attempt.limits.replicas, attempt.limits.in_namespace
+        if sum(spent.values()) > most or any(spent[name] > in_namespace for name in attempt.losses):
+            raise Conflict("Others were preempted meanwhile: no more may be within this minute.")
 
 
 def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:

@@ -7,6 +7,7 @@ working copy. Must not read or write the store.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -103,6 +104,7 @@ def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) ->
     """
     for position, attempt in enumerate(attempts):
         attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
+        attempt.losses = {}
         try:
             before = attempts[:position] if attempt.atomic else ()
             _decide(working, attempt, now, _peers(attempt, before))
@@ -127,8 +129,8 @@ def decide_again(working: WorkingCopy, attempts: Sequence[Attempt], now: float) 
 
 
 def is_atomic(attempts: Sequence[Attempt]) -> bool:
-    """Whether all of them are placed, or none."""
-    return bool(attempts and attempts[0].atomic)
+    """Whether all of them are written, or none: an atomic batch, or who makes room with whom."""
+    return bool(attempts and (attempts[0].atomic or attempts[0].is_victim))
 
 
 def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) -> None:
@@ -163,6 +165,32 @@ def reserve(working: WorkingCopy, attempt: Attempt) -> Refused | None:
     attempt.reserved = reserved
     attempt.verdict = replace(attempt.verdict, promises=reserved.promises)
     return None
+
+
+def is_grouped(binding: Binding) -> bool:
+    """Whether it goes with other bindings, or keeps away from them."""
+    placement = binding.placement
+    return bool(placement.workload_affinity_key or placement.workload_anti_affinity_key)
+
+
+def is_placeable(working: WorkingCopy, attempt: Attempt, now: float) -> bool:
+    """Whether it would be placed and finds room; only the working copy is changed."""
+    trial = copy(attempt)
+    asked = trial.candidate.certificate or trial.profile.certificate
+    available = working.availability(trial.candidate, asked)
+    trial.verdict = _verdict(trial, working.snapshot, available, now, trial.peers)
+    if not trial.is_placed:
+        return False
+    request_room(working, trial, asked)
+    return reserve(working, trial) is None
+
+
+def tell(attempt: Attempt, why: str) -> None:
+    """Add to the reason of its decision."""
+    decision = attempt.verdict.decision
+    decision = replace(decision, reason=f"{decision.reason}; {why}")
+    attempt.verdict = replace(attempt.verdict, decision=decision)
+    attempt.standing = _standing(attempt)
 
 
 def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | None) -> None:

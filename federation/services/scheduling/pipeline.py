@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.model.placement import Binding, BindingName, Certificate
+from federation.scheduler.decision import not_preempting
 from federation.scheduler.plugins.profile import Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
-from federation.services.journal_ports import Holding
+from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import (
     CONNECTION_LOST,
     Clock,
@@ -28,14 +29,20 @@ from federation.services.ports import (
     Transaction,
 )
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
-from federation.services.scheduling.commit import Committer, is_grouped
+from federation.services.scheduling.commit import Committer
 from federation.services.scheduling.decide import (
     asked_binding,
     candidate_of,
     decide_again,
     decide_all,
     is_atomic,
+    is_grouped,
     place_all_or_none,
+)
+from federation.services.scheduling.preempting import (
+    DEFAULT_LIMITS,
+    Preemption,
+    wants_preemption,
 )
 from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -70,6 +77,7 @@ class DecisionPipeline:
         profiles: Profiles,
         *,
         allow_unproven: bool = False,
+        preemption_limits: PreemptionLimits = DEFAULT_LIMITS,
     ) -> None:
         self._store = store
         self._fleet = fleet
@@ -78,7 +86,8 @@ class DecisionPipeline:
         self._profiles = profiles
         self._allow_unproven = allow_unproven
         self._queue = DecisionQueue()
-        self._committer = Committer(store, fleet, following, clock, self.working)
+        self._preemption = Preemption(profiles, preemption_limits)
+        self._committer = Committer(store, fleet, following, clock, self.working, self._preemption)
         self._worker: asyncio.Task[None] | None = None
         self._thread = Threads("deciding", workers=1, most_waiting=2)
 
@@ -140,6 +149,8 @@ class DecisionPipeline:
             await PREVIEWING.run(decide_all, self.working(), [attempt], self._clock.now())
         if attempt.error is not None:
             raise attempt.error
+        decision = not_preempting(attempt.verdict.decision, attempt.binding)
+        attempt.verdict = replace(attempt.verdict, decision=decision)
         return attempt
 
     def working(self) -> WorkingCopy:
@@ -191,6 +202,8 @@ class DecisionPipeline:
 
     async def _start(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
         """Decide a batch and let it be committed; the one before it is, then."""
+        if batch[0].is_preempting and not batch[0].is_hindered:
+            return await self._preempt(batch[0], before)
         try:
             attempts = await self._read_batch(batch)
             if any(attempt.is_hindered for attempt in batch):
@@ -203,6 +216,7 @@ class DecisionPipeline:
             if not await _ended(before):
                 working, now = self.working(), self._clock.now()
                 await self._thread.run(decide_again, working, attempts, now)
+            attempts = self._without_preempting(attempts)
             to_write = [attempt for attempt in attempts if attempt.is_to_write]
             # What stands of an atomic batch is answered once the others are committed.
             if not (to_write and is_atomic(attempts)):
@@ -215,6 +229,38 @@ class DecisionPipeline:
             return None
         task = asyncio.create_task(self._commit(batch, to_write, working))
         return _Commit(batch=batch, working=working, task=task)
+
+    def _without_preempting(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Those that are decided; who found no room and may make some goes alone, next."""
+        preempting = [attempt for attempt in attempts if wants_preemption(attempt)]
+        for attempt in preempting:
+            attempt.is_preempting = True
+        self._queue.put_first(preempting)
+        return [attempt for attempt in attempts if not attempt.is_preempting]
+
+    async def _preempt(self, attempt: Attempt, before: _Commit | None) -> _Commit | None:
+        """Decide once more, with room made where there is none, and let it be committed with what
+        others lose.
+        """
+        try:
+            await _ended(before)
+            attempts = await self._read_batch([attempt])
+            working = self.working()
+            await self._decide(working, attempts)
+            if attempts and wants_preemption(attempt):
+                async with self._store.reading() as read:
+                    working, attempts = await self._preemption.plan(
+                        read, working, attempt, self._thread, self._clock.now()
+                    )
+            await self._answer_unwritten([each for each in attempts if each is attempt])
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            await self._failed([attempt], error)
+            return None
+        to_write = [each for each in attempts if each.is_to_write]
+        if not to_write:
+            return None
+        task = asyncio.create_task(self._commit([attempt], to_write, working))
+        return _Commit(batch=attempts, working=working, task=task)
 
     async def _working_after(self, before: _Commit | None) -> WorkingCopy:
         """What to decide on while another batch is committed: on what that will have made."""

@@ -26,8 +26,13 @@ from federation.services.ports import (
 )
 from federation.services.scheduling.answer import unstored_record
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.commit import is_grouped, lock_clusters, lock_groups, write
-from federation.services.scheduling.decide import asks_the_same, request_room, reserve
+from federation.services.scheduling.commit import lock_clusters, lock_groups, write
+from federation.services.scheduling.decide import (
+    asks_the_same,
+    is_grouped,
+    request_room,
+    reserve,
+)
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort_left, insort_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -19,7 +19,7 @@ from federation.model.placement import Binding, BindingName
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile
 from federation.scheduler.waiting.queue import NOTHING, Seen
-from federation.services.journal_ports import Holding
+from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import PackedDecision, Peers, StoredBinding
 from federation.services.scheduling.working_copy import ReservationRequest, Reserved
 from federation.services.values import DecisionRecord, Once, Scheduled, Verdict
@@ -68,6 +68,9 @@ class Attempt:
     again: bool = False
     # The same of one that is to be divided anew, since then (Unix seconds).
     rescheduled_at: float | None = None
+    # Whether others are to make room where it finds none, or it is one of those that make some.
+    is_preempting: bool = False
+    is_victim: bool = False
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     # Queued: an atomic batch is as urgent as its most urgent one.
     urgency: int = 0
@@ -91,6 +94,9 @@ class Attempt:
     standing: DecisionRecord | None = None
     # Of one that was tried again and refused: what there was for it.
     seen: Seen = NOTHING
+    # Replicas that it takes from others, by their namespaces, and how many may be taken.
+    losses: Mapping[str, int] = field(default_factory=dict)
+    limits: PreemptionLimits | None = None
     error: FederationError | None = None
     # Written.
     scheduled: Scheduled = field(init=False)
@@ -192,7 +198,7 @@ def _is_apart(attempt: Attempt, first: Attempt, *, is_shared: bool) -> bool:
 
     One that is alone does not wait until part of something large is decided with it.
     """
-    if attempt.atomic or first.atomic:
+    if any(each.atomic or each.is_preempting for each in (attempt, first)):
         return True
     return is_shared and bool(first.place) != bool(attempt.place)
 
@@ -233,7 +239,11 @@ class DecisionQueue:
                 attempt.fail(
                     Conflict(f"Binding {name!r} was changed by others meanwhile: try again.")
                 )
-        for attempt in reversed(again):
+        self.put_first(again)
+
+    def put_first(self, attempts: Sequence[Attempt]) -> None:
+        """These were not decided yet: before all that came later."""
+        for attempt in reversed(attempts):
             insort_left(self._attempts, attempt, key=_rank)
 
     def note_duration(self, seconds: float, decisions: int) -> None:
@@ -246,7 +256,8 @@ class DecisionQueue:
         being committed. While nothing is, half of them, unless ``every``: the other half is decided
         while this one is committed.
 
-        One that others kept winning against goes alone, and so does an atomic batch, as a whole.
+        One that others kept winning against goes alone, and so does one that preempts, and an
+        atomic batch as a whole.
         """
         waiting = [attempt for attempt in self._attempts if not attempt.answer.done()]
         for unit in _units(attempt for attempt in waiting if attempt.is_hindered):

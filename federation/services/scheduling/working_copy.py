@@ -95,6 +95,10 @@ class WorkingCopy:
         }
         return self.snapshot.with_promises(self.rooms, ledgers)
 
+    def anew(self) -> WorkingCopy:
+        """A working copy of the same snapshot, with nothing promised since."""
+        return WorkingCopy(self.snapshot, allow_unproven=self._allow_unproven)
+
     def ahead(self) -> WorkingCopy:
         """A working copy for what is decided before all that was promised is committed."""
         return WorkingCopy(self.after, allow_unproven=self._allow_unproven)

@@ -17,7 +17,7 @@ from federation.scheduler.plugins.profile import Filter, Profile, Profiles, Scor
 from federation.scheduler.plugins.run import is_in_tree
 from federation.scheduler.waiting.queue import LONGEST_BACKOFF_SECONDS, Waiter
 from federation.services.ports import StoredBinding
-from federation.services.scheduling.commit import is_grouped
+from federation.services.scheduling.decide import is_grouped
 
 DIGEST_BYTES = 16
 

@@ -116,6 +116,32 @@ async def test_files_are_placed_together_or_not_at_all(
         )
 
 
+async def test_who_lost_replicas_to_whom_is_explained(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    spec: Any = BINDING["spec"]
+    path = tmp_path / "urgent.yaml"
+
+    async def scheduled(name: str, replicas: int, **more: object) -> Any:
+        metadata = {"namespace": "shop", "name": name}
+        asked = BINDING | {"metadata": metadata, "spec": spec | {"replicas": replicas} | more}
+        path.write_text(yaml.safe_dump(asked), encoding="utf-8")
+        return (await answered(running, "schedule", "-f", str(path), "--node-timeout", "0"))[0]
+
+    async with running.connected("m1", report=report(nodes=2)):
+        low = {"schedulePriority": {"priority": -1}}
+        await scheduled("kept", 3, preemptible=False, **low)
+        await scheduled("low", 5, **low)
+        urgent = await scheduled("urgent", 4, preemptionPolicy="PreemptLowerPriority")
+        assert urgent["decision"]["outcome"] == "SCHEDULED"
+        explained = await run(running, "explain", "shop/urgent")
+        assert "shop/low: 5 in m1, priority -1" in explained.stdout
+        lost = await run(running, "explain", "shop/low")
+        assert "preempted by shop/urgent: 5 in m1" in lost.stdout
+        more = await scheduled("more", 4, preemptionPolicy="PreemptLowerPriority")
+        assert "nothing of lower priority makes room" in more["decision"]["reason"]
+
+
 async def test_how_much_of_a_partial_placement_was_asked_for_is_explained(
     running: RunningControlPlane, tmp_path: Path
 ) -> None:
@@ -179,9 +205,7 @@ async def test_a_label_that_no_pool_carries_is_named(
         assert f"selected; {said}" in (await run(running, "explain", "shop/web")).stdout
 
 
-async def test_what_has_no_effect_is_told_and_kept(
-    running: RunningControlPlane, tmp_path: Path
-) -> None:
+async def test_what_has_no_effect_is_told(running: RunningControlPlane, tmp_path: Path) -> None:
     spec: dict[str, Any] = BINDING["spec"]  # type: ignore[assignment]  # it is an object
     more = {
         "schedulePriority": {"priority": 7},
@@ -194,12 +218,15 @@ async def test_what_has_no_effect_is_told_and_kept(
     async with running.connected("m1", report=report()):
         decided = await run(running, "schedule", "-f", str(path), "--node-timeout", "0")
         assert "warning: accepted, but nothing here reads spec.failover" in decided.stderr
-        assert decided.stdout.count("Warning:") == 2
+        assert decided.stdout.count("Warning:") == 1
         assert "nothing here reads spec.suspension.dispatching" in decided.stdout
+        many = BINDING | {"spec": spec | more | {"replicas": 99}}
+        path.write_text(yaml.safe_dump(many), encoding="utf-8")
         (preview,) = await answered(running, "schedule", "-f", str(path), "--preview")
-        assert len(preview["decision"]["warnings"]) == 2
-        explained = await answered(running, "explain", "shop/web")
-        assert [each.split()[0] for each in explained["warnings"]] == ["spec.preemptionPolicy"]
+        assert [each.split()[0] for each in preview["decision"]["warnings"]] == [
+            "spec.preemptionPolicy",
+            "accepted,",
+        ]
 
 
 def test_nodes_are_shown_with_the_component_they_are_for(

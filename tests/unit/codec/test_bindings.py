@@ -265,6 +265,7 @@ FULL = {
     "gracefulEvictionTasks": [{"fromCluster": "m4", "replicas": 2}],
     "suspension": {"scheduling": True}, "certificate": "strict", "leaseSeconds": 60,
     "preemptionPolicy": "PreemptLowerPriority", "minAvailable": 2,
+    "preemptible": False,
 }  # fmt: skip
 
 
