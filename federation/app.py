@@ -31,6 +31,7 @@ from federation.model.errors import FederationError, PreconditionFailed, Unavail
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
 from federation.rpc.estimates import EstimatesServicer
+from federation.rpc.failover import FailoverServicer
 from federation.rpc.interceptors import Gate
 from federation.rpc.joining import Advertised
 from federation.rpc.peers import PeersServicer
@@ -48,6 +49,7 @@ from federation.runtime.settings import Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.duties import Duties, Duty, pruning
 from federation.services.estimates.availability import Availability
+from federation.services.failover.running import RunningFailover
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.readiness import Readiness
@@ -82,6 +84,7 @@ from federation.v1 import (
     agents_pb2_grpc,
     clusters_pb2_grpc,
     estimates_pb2_grpc,
+    failover_pb2_grpc,
     peers_pb2_grpc,
     scheduling_pb2_grpc,
     scoring_pb2_grpc,
@@ -226,6 +229,9 @@ class ControlPlane:
             *pruning(self._settings.keep_decisions_days * DAY_SECONDS),
         )
         self._duties = Duties(self._store, self._replicas.id, duties, self._clock)
+        self._failover = RunningFailover(
+            self._store, self._fleet, self._pipeline, self._presences, self._clock, self._settings
+        )
 
     def _readiness_changed(self, change: Change) -> None:
         self._cluster_watches.changed(change)
@@ -305,13 +311,15 @@ class ControlPlane:
         await self._presences.share()
         self._tasks.append(asyncio.create_task(self._presences.keep_sharing()))
         self._tasks.append(asyncio.create_task(self._duties.keep_doing()))
-        self._tasks.append(asyncio.create_task(self._keeper.run()))
+        for each in (self._keeper, self._failover):
+            self._tasks.append(asyncio.create_task(each.run()))
 
     async def _leave_peers(self) -> None:
         """What is not left in time is taken over when it runs out."""
         with suppress(FederationError, TimeoutError):
             async with asyncio.timeout(READY_SECONDS):
                 await self._duties.leave()
+                await self._failover.leave()
                 await self._replicas.leave()
         await self._channels.close()
 
@@ -439,6 +447,9 @@ class ControlPlane:
             server,
         )
         add_simulation_to_server(self._simulation, server)
+        failover_pb2_grpc.add_FailoverServicer_to_server(
+            FailoverServicer(self._failover.control), server
+        )
         scoring_pb2_grpc.add_ScoringServicer_to_server(ScoringServicer(), server)
         peers_pb2_grpc.add_PeersServicer_to_server(
             PeersServicer(partial(answer_peer, self._sessions)), server

@@ -28,6 +28,7 @@ VERBS = {
     "describe": "fleet",
     "estimate": "estimate",
     "explain": "workloads",
+    "failover": "failover",
     "get": "fleet",
     "history": "history",
     "join-token": "fleet",

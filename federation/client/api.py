@@ -21,6 +21,8 @@ from federation.v1 import (
     clusters_pb2_grpc,
     estimates_pb2,
     estimates_pb2_grpc,
+    failover_pb2,
+    failover_pb2_grpc,
     resource_pb2,
     scheduling_pb2,
     scheduling_pb2_grpc,
@@ -131,6 +133,7 @@ class Client:
         self._metadata = (("authorization", f"Bearer {target.token}"),) if target.token else ()
         self._clusters = clusters_pb2_grpc.ClustersStub(self._channel)
         self._estimates = estimates_pb2_grpc.EstimatesStub(self._channel)
+        self._failover = failover_pb2_grpc.FailoverStub(self._channel)
         self._scheduling = scheduling_pb2_grpc.SchedulingStub(self._channel)
         self._scoring = scoring_pb2_grpc.ScoringStub(self._channel)
         self._simulation = simulation_pb2_grpc.SimulationStub(self._channel)
@@ -414,6 +417,21 @@ class Client:
             if len(decisions) >= limit or not page.next_page_token:
                 return decisions
             asked.page_token = page.next_page_token
+
+    async def get_failover(self) -> failover_pb2.FailoverStatus:
+        """Which clusters are silent or lost, and whether workloads are moved off them."""
+        request = failover_pb2.GetFailoverRequest()
+        return (await self._answer(self._failover.GetFailover, request)).status
+
+    async def freeze_failover(self, reason: str) -> failover_pb2.FailoverStatus:
+        """Nothing is moved any more, until it is resumed; how it stands then."""
+        request = failover_pb2.FreezeFailoverRequest(reason=reason)
+        return (await self._answer(self._failover.FreezeFailover, request)).status
+
+    async def resume_failover(self) -> failover_pb2.FailoverStatus:
+        """Lets failover go on, whoever froze it; how it stands then."""
+        request = failover_pb2.ResumeFailoverRequest()
+        return (await self._answer(self._failover.ResumeFailover, request)).status
 
     async def _answer(self, method: _UnaryMethod[T], request: object) -> T:
         try:

@@ -23,6 +23,8 @@ from federation.model.placement import (
     Binding,
     Certificate,
     EvictionTask,
+    OnClusterLoss,
+    OnClusterReturn,
     Placement,
     PreemptionPolicy,
 )
@@ -30,6 +32,8 @@ from federation.model.workload import ObjectReference, TargetCluster
 from federation.v1 import resource_pb2
 
 BINDING_API_VERSION: Final = "work.karmada.io/v1alpha2"
+# Why something was done, in words.
+MAX_SENTENCE: Final = 1024
 
 
 def binding_from_message(message: resource_pb2.ResourceBinding, path: str = "") -> Binding:
@@ -78,6 +82,19 @@ def binding_to_message(binding: Binding) -> resource_pb2.ResourceBinding:
     return message
 
 
+def eviction_message(task: EvictionTask) -> resource_pb2.GracefulEvictionTask:
+    created_at = task.created_at
+    return resource_pb2.GracefulEvictionTask(
+        from_cluster=task.from_cluster,
+        replicas=task.replicas,
+        reason=task.reason,
+        message=task.message,
+        producer=task.producer,
+        creation_timestamp=None if created_at is None else timestamp_from_seconds(created_at),
+        clusters_before_failover=[each.name for each in task.clusters_before],
+    )
+
+
 def put_targets(
     clusters: Iterable[TargetCluster], add: Callable[..., resource_pb2.TargetCluster]
 ) -> None:
@@ -90,10 +107,13 @@ def _write_optional(binding: Binding, message: resource_pb2.ResourceBinding) -> 
     spec = message.spec
     put_targets(binding.clusters, spec.clusters.add)
     spec.components.extend(component_messages(binding.components))
-    for task in binding.eviction_tasks:
-        spec.graceful_eviction_tasks.add(from_cluster=task.from_cluster, replicas=task.replicas)
+    spec.graceful_eviction_tasks.extend(map(eviction_message, binding.eviction_tasks))
     if binding.priority:
         spec.schedule_priority.priority = binding.priority
+    if binding.on_cluster_loss is not OnClusterLoss.REPLACE:
+        spec.on_cluster_loss = binding.on_cluster_loss.value
+    if binding.on_cluster_return is not OnClusterReturn.KEEP_REPLACEMENT:
+        spec.on_cluster_return = binding.on_cluster_return.value
     if binding.suspended:
         spec.suspension.scheduling = True
     if binding.reschedule_triggered_at is not None:
@@ -129,15 +149,15 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
             spec.certificate, Certificate, f"{here}.certificate", found
         ),
         lease_seconds=_lease(spec, f"{here}.leaseSeconds", found),
-        preemption_policy=ranges.word(
-            spec.preemption_policy,
-            PreemptionPolicy,
-            f"{here}.preemptionPolicy",
-            found,
-            default=PreemptionPolicy.NEVER,
+        preemption_policy=_word(
+            spec.preemption_policy, PreemptionPolicy, f"{here}.preemptionPolicy", found
         ),
         min_available=_min_available(spec, f"{here}.minAvailable", found),
         preemptible=spec.preemptible if spec.HasField("preemptible") else True,
+        on_cluster_loss=_word(spec.on_cluster_loss, OnClusterLoss, f"{here}.onClusterLoss", found),
+        on_cluster_return=_word(
+            spec.on_cluster_return, OnClusterReturn, f"{here}.onClusterReturn", found
+        ),
         namespace=ranges.namespace_name(metadata.namespace, f"{there}.namespace", found),
         name=ranges.object_name(metadata.name, f"{there}.name", found),
         uid=texts.word(metadata.uid, f"{there}.uid", found),
@@ -163,6 +183,11 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         # A trigger that no scheduling has followed yet asks to divide anew.
         fresh=triggered is not None and (last is None or triggered > last),
     )
+
+
+def _word(text: str, choices: type[ranges.Word], path: str, found: Violations) -> ranges.Word:
+    """Nothing written means the first choice."""
+    return ranges.word(text, choices, path, found, default=next(iter(choices)))
 
 
 def _priority(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> int:
@@ -211,12 +236,7 @@ def _eviction_tasks(
     if not messages:
         return ()
     return tuple(
-        EvictionTask(
-            from_cluster=ranges.required(
-                message.from_cluster, f"{path}[{position}].fromCluster", found
-            ),
-            replicas=ranges.replicas(message.replicas, f"{path}[{position}].replicas", found),
-        )
+        _eviction_task(message, f"{path}[{position}]", found)
         for position, message in enumerate(messages)
     )
 
@@ -227,6 +247,22 @@ def _min_available(
     if not spec.HasField("min_available"):
         return None
     return ranges.whole(spec.min_available, path, found, least=1, most=ranges.MAX_REPLICAS)
+
+
+def _eviction_task(
+    message: resource_pb2.GracefulEvictionTask, path: str, found: Violations
+) -> EvictionTask:
+    """Of where it ran before only names travel: an eviction cannot be taken back by these."""
+    return EvictionTask(
+        from_cluster=ranges.required(message.from_cluster, f"{path}.fromCluster", found),
+        replicas=ranges.replicas(message.replicas, f"{path}.replicas", found),
+        reason=texts.word(message.reason, f"{path}.reason", found),
+        message=texts.word(message.message, f"{path}.message", found, most=MAX_SENTENCE),
+        producer=texts.word(message.producer, f"{path}.producer", found),
+        created_at=ranges.optional_seconds(
+            message, "creation_timestamp", f"{path}.creationTimestamp", found
+        ),
+    )
 
 
 def _lease(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> int | None:

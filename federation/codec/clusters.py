@@ -40,6 +40,7 @@ CLUSTER_API_VERSION: Final = "cluster.karmada.io/v1alpha1"
 READY: Final = "Ready"
 NO_PLACER: Final = "none"
 OVER_COMMITTED: Final = "OverCommitted"
+LOST: Final = "Lost"
 
 
 class AgentView(Protocol):
@@ -154,6 +155,8 @@ def cluster_to_message(
             cordoned=cluster.cordoned,
         ),
     )
+    if cluster.lost_since is not None:
+        message.status.conditions.append(_lost_condition(cluster.lost_since))
     if overcommitted:
         message.status.conditions.append(_overcommitted_condition(overcommitted))
     if state.report is not None:
@@ -186,6 +189,17 @@ def _ready_condition(
             last_transition_time=_moment(blindness.since),
         )
     return resource_pb2.Condition(type=READY, status="True" if cluster.ready else "False")
+
+
+def _lost_condition(since: float) -> resource_pb2.Condition:
+    return resource_pb2.Condition(
+        type=LOST,
+        status="True",
+        reason="AgentSilent",
+        message="The agent has been silent for too long: bindings that do not tolerate this move. "
+        "Nothing in the cluster is deleted because of it.",
+        last_transition_time=_moment(since),
+    )
 
 
 def _overcommitted_condition(replicas: int) -> resource_pb2.Condition:

@@ -27,8 +27,7 @@ BindingSnapshot: namespace name clusters=TargetCluster
 AggregatedStatusItem: clusterName status applied appliedMessage health
 WorkloadAffinityGroups: affinityGroup antiAffinityGroup
 SchedulePriority: priorityClassSource priorityClassName
-GracefulEvictionTask: purgeMode gracePeriodSeconds suppressDeletion preservedLabelState \
-creationTimestamp clustersBeforeFailover
+GracefulEvictionTask: purgeMode gracePeriodSeconds suppressDeletion preservedLabelState
 PropagationSpec: association propagateDeps preemption dependentOverrides conflictResolution \
 failover=FailoverBehavior activationPreference preserveResourcesOnDeletion \
 schedulePriority=SchedulePriority

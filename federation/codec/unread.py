@@ -23,7 +23,7 @@ MAX_NAMED: Final = 20
 _KEPT_ABOUT_OBJECTS: Final = frozenset({"metadata", "status"})
 # By message, fields that travel and that no binding is read from.
 _UNREAD: Final[Mapping[str, frozenset[str]]] = {
-    "GracefulEvictionTask": frozenset({"reason", "message", "producer"}),
+    "GracefulEvictionTask": frozenset({"clustersBeforeFailover"}),
     "OverflowClusterAffinity": frozenset({"affinityName"}),
     "Suspension": frozenset({"dispatching", "dispatchingOnClusters"}),
     "TargetCluster": frozenset({"components"}),

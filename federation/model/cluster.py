@@ -37,6 +37,10 @@ class Taint:
     time_added: float | None = None
 
 
+# Ours, on a cluster that is lost; what people write under this key is passed over.
+UNREACHABLE_KEY: Final = "fedsched.io/unreachable"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """What people say about a member cluster (the spec), without what its agent measures.
@@ -61,6 +65,12 @@ class Cluster:
     api_enablements: frozenset[tuple[str, str]] | None = None
     generation: int = 1
     resource_version: int = 0
+
+    @property
+    def lost_since(self) -> float | None:
+        """When it was found lost, in Unix seconds; None while it is not."""
+        added = [each.time_added for each in self.taints if each.key == UNREACHABLE_KEY]
+        return added[0] if added else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

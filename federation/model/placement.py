@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from federation.model.workload import (
     Component,
@@ -64,6 +64,20 @@ class PreemptionPolicy(StrEnum):
 
     NEVER = "Never"
     PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
+
+
+class OnClusterLoss(StrEnum):
+    """What becomes of a binding's replicas in a cluster that is lost."""
+
+    REPLACE = "replace"
+    WAIT = "wait"
+
+
+class OnClusterReturn(StrEnum):
+    """Which replicas stay when a lost cluster is back before their replacement runs."""
+
+    KEEP_REPLACEMENT = "keepReplacement"
+    KEEP_ORIGINAL = "keepOriginal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +162,26 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionTask:
-    """A cluster the workload is being moved away from, with the replicas it still holds."""
+    """A cluster the workload is being moved away from, with the replicas it still holds.
+
+    ``created_at`` is in Unix seconds. ``clusters_before`` is where it ran before the move.
+    """
 
     from_cluster: str
     replicas: int = 0
+    reason: str = ""
+    message: str = ""
+    producer: str = ""
+    created_at: float | None = None
+    clusters_before: tuple[TargetCluster, ...] = ()
 
+    @property
+    def is_ours(self) -> bool:
+        return self.producer == EVICTION_PRODUCER
+
+
+# Of the tasks that fedsched makes, and ends.
+EVICTION_PRODUCER: Final = "fedsched"
 
 # A binding's namespace and name.
 BindingName: TypeAlias = tuple[str, str]
@@ -197,6 +226,8 @@ class Binding:
     preemption_policy: PreemptionPolicy = PreemptionPolicy.NEVER
     min_available: int | None = None
     preemptible: bool = True
+    on_cluster_loss: OnClusterLoss = OnClusterLoss.REPLACE
+    on_cluster_return: OnClusterReturn = OnClusterReturn.KEEP_REPLACEMENT
 
     @property
     def key(self) -> str:

@@ -135,7 +135,7 @@ class ClustersServicer(Servicer):
     ) -> messages.UpdateClusterResponse:
         cluster = await read_off_loop(request.cluster, _read_cluster)
         expected = cluster.resource_version if request.cluster.metadata.resource_version else None
-        view = await self._registration.update_cluster(cluster, expected)
+        view = await self._registration.update_cluster(cluster, expected, now=self._clock.now())
         return messages.UpdateClusterResponse(cluster=self._message(view))
 
     async def CordonCluster(

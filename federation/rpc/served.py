@@ -9,6 +9,7 @@ from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.v1.agents_pb2 import DESCRIPTOR as AGENTS
 from federation.v1.clusters_pb2 import DESCRIPTOR as CLUSTERS
 from federation.v1.estimates_pb2 import DESCRIPTOR as ESTIMATES
+from federation.v1.failover_pb2 import DESCRIPTOR as FAILOVER
 from federation.v1.peers_pb2 import DESCRIPTOR as PEERS
 from federation.v1.scheduling_pb2 import DESCRIPTOR as SCHEDULING
 from federation.v1.scoring_pb2 import DESCRIPTOR as SCORING
@@ -16,7 +17,7 @@ from federation.v1.simulation_pb2 import DESCRIPTOR as SIMULATION
 
 SERVICES = tuple(
     service.full_name
-    for file in (CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, SIMULATION, SCORING, PEERS)
+    for file in (CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, FAILOVER, SIMULATION, SCORING, PEERS)
     for service in file.services_by_name.values()
 )
 GRPC_OPTIONS = (

@@ -70,6 +70,12 @@ class Settings:
     keep_decisions_days: int
     preempted_replicas: int
     preempted_replicas_of_namespace: int
+    no_failover: bool
+    lost_seconds: float
+    eviction_seconds: float
+    failover_percent: int
+    breaker_clusters: int
+    breaker_percent: int
     simulation_workers: int
     simulation_seconds: float
     simulation_steps: int
@@ -211,6 +217,43 @@ OPTIONS = OptionTable(
         parse=number_between(0, 10**9),
         default="100",
         help="How many replicas of one namespace may be preempted within any minute.",
+    ),
+    Option(
+        name="no_failover",
+        parse=parse_switch,
+        default="false",
+        switch=True,
+        help="Move nothing off clusters by itself; say it to all control planes of a fleet.",
+    ),
+    Option(
+        name="lost_seconds",
+        parse=seconds_between(1, 2_419_200),
+        default="300",
+        help="How long a cluster has to be silent to be lost: then its bindings are moved.",
+    ),
+    Option(
+        name="eviction_seconds",
+        parse=seconds_between(1, 2_419_200),
+        default="600",
+        help="How long what was moved away stays in place at most until its replacement runs.",
+    ),
+    Option(
+        name="failover_percent",
+        parse=number_between(1, 100),
+        default="10",
+        help="How much of the fleet's replicas may be moved in a minute; or 60 bindings.",
+    ),
+    Option(
+        name="breaker_clusters",
+        parse=number_between(1, 1_000_000),
+        default="5",
+        help="How many clusters have to fall silent within a minute for failover to freeze.",
+    ),
+    Option(
+        name="breaker_percent",
+        parse=number_between(1, 100),
+        default="30",
+        help="And more than how much of the fleet that has to be; below half of it failover thaws.",
     ),
     Option(
         name="simulation_workers",

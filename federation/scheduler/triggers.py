@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from federation.model.cluster import TaintEffect
-from federation.model.placement import Binding
+from federation.model.cluster import UNREACHABLE_KEY, Cluster, Taint, TaintEffect
+from federation.model.placement import Binding, OnClusterLoss
 from federation.model.tolerations import Tolerations
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import taint_text
@@ -46,15 +46,21 @@ def evicting_taints(binding: Binding, fleet: Fleet, now: float) -> dict[str, str
         position = fleet.index.get(target.name)
         if position is None:
             continue
-        evicting = [
-            taint
-            for taint in fleet.clusters[position].taints
-            if taint.effect is TaintEffect.NO_EXECUTE
-        ]
+        evicting = no_execute_taints(binding, fleet.clusters[position])
         taint = covering.first_untolerated(evicting, now)
         if taint is not None:
             found[target.name] = taint_text(taint)
     return found
+
+
+def no_execute_taints(binding: Binding, cluster: Cluster) -> list[Taint]:
+    """The taints that end what runs there; loss does not, where the binding waits for clusters."""
+    waits = binding.on_cluster_loss is OnClusterLoss.WAIT
+    return [
+        taint
+        for taint in cluster.taints
+        if taint.effect is TaintEffect.NO_EXECUTE and not (waits and taint.key == UNREACHABLE_KEY)
+    ]
 
 
 def leaving(binding: Binding, taints: Mapping[str, str]) -> Binding:

@@ -7,6 +7,7 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
 - ``duties``: background work that one control plane at a time does for the whole fleet, under a
   lease
 - ``estimates``: how many replicas still fit, and where
+- ``failover``: moving workloads off clusters that are lost, or that people want emptied
 - ``fleet``: the fleet in memory, kept up with the journal
 - ``history``: the history of decisions: what was decided, when, and why
 - ``journal``: the journal: what was committed about promises, reports, clusters and bindings, in

@@ -58,12 +58,14 @@ class Duties:
         clock: Clock,
         *,
         lease_seconds: float = LEASE_SECONDS,
+        pause_seconds: float = LEASE_SECONDS / ROUNDS_PER_LEASE,
     ) -> None:
         self._store = store
         self._replica_id = replica_id
         self._duties = duties
         self._clock = clock
         self._lease_seconds = lease_seconds
+        self._pause_seconds = pause_seconds
         self._tokens: dict[str, int] = {}
         self._due_at: dict[str, float] = {}
         self._troubles = {
@@ -84,7 +86,7 @@ class Duties:
                 trouble.over()
             except Exception as error:  # noqa: BLE001 - told; somebody has to go on asking for duties
                 trouble.met(error)
-            await asyncio.sleep(self._lease_seconds / ROUNDS_PER_LEASE)
+            await asyncio.sleep(self._pause_seconds)
 
     async def do_round(self) -> None:
         """Raises Unavailable when nothing can be held."""

@@ -10,9 +10,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from federation.failover.breaker import Breaker
 from federation.model.errors import FederationError
 from federation.model.node_plans import NodePlan, PlaceOrder
-from federation.model.placement import Binding
+from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Wait
 from federation.services.journal_ports import (
     Histories,
@@ -291,6 +292,42 @@ class StoredPreviews(Protocol):
         ...
 
 
+class StoredFailover(Protocol):
+    """Whether failover is frozen, who has to move, and the graceful evictions."""
+
+    async def get(self) -> Breaker: ...
+
+    async def lock(self) -> Breaker:
+        """Held until the end of the transaction."""
+        ...
+
+    async def put(self, breaker: Breaker) -> None:
+        """In place of the one that is locked."""
+        ...
+
+    async def in_clusters(
+        self, clusters: Collection[str], after: BindingName | None, limit: int
+    ) -> Sequence[Binding]:
+        """Bindings that are in one of the clusters, by ascending (namespace, name)."""
+        ...
+
+    async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
+        """Bindings with graceful evictions, by ascending (namespace, name)."""
+        ...
+
+    async def evictions(self) -> int:
+        """How many graceful evictions there are."""
+        ...
+
+    async def put_evictions(self, binding_id: int, tasks: Sequence[EvictionTask]) -> None:
+        """All that a binding has, in place of what it had; the binding is locked."""
+        ...
+
+    async def replicas(self) -> int:
+        """How many replicas all bindings have in clusters; looks at all of them."""
+        ...
+
+
 class Transaction(Protocol):
     """Everything done through one of these is committed together, or not at all."""
 
@@ -332,6 +369,9 @@ class Transaction(Protocol):
 
     @property
     def replicas(self) -> StoredReplicas: ...
+
+    @property
+    def failover(self) -> StoredFailover: ...
 
     @property
     def histories(self) -> Histories: ...

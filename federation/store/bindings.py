@@ -139,7 +139,7 @@ class BindingStatements:
             statement = statement.where(table.c.namespace == namespace)
         if after is not None:
             statement = statement.where(tuple_(table.c.namespace, table.c.name) > after)
-        return [_binding(row) for row in await self._connection.execute(statement)]
+        return [plain_binding(row) for row in await self._connection.execute(statement)]
 
     async def waiting(self, after: int, limit: int) -> Sequence[StoredBinding]:
         statement = (
@@ -196,14 +196,15 @@ def binding_of(row: Row[Any]) -> StoredBinding:
     """A row of ``NAMED``."""
     return StoredBinding(
         id=row.id,
-        binding=_binding(row),
+        binding=plain_binding(row),
         decision_id=str(row.decision_id or ""),
         observed_affinity=row.observed_affinity,
         wait=wait_of(row),
     )
 
 
-def _binding(row: Row[Any]) -> Binding:
+def plain_binding(row: Row[Any]) -> Binding:
+    """A row of the table."""
     named = {**row.spec, "namespace": row.namespace, "name": row.name}
     return replace(
         msgspec.convert(named, Binding),

@@ -20,6 +20,7 @@ from federation.store.credentials import CredentialStatements
 from federation.store.decisions import DecisionStatements, PreviewStatements
 from federation.store.duties import DutyStatements
 from federation.store.engine import IMPAIRED, OUTCOME_UNKNOWN, translated
+from federation.store.failover import FailoverStatements
 from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
 from federation.store.preemptions import PreemptionStatements
@@ -95,6 +96,10 @@ class PostgresTransaction:
     @cached_property
     def replicas(self) -> ReplicaStatements:
         return ReplicaStatements(self._connection)
+
+    @cached_property
+    def failover(self) -> FailoverStatements:
+        return FailoverStatements(self._connection)
 
     @cached_property
     def histories(self) -> HistoryStatements:

@@ -196,6 +196,12 @@ binding = Table(
     CheckConstraint("name <> ''", name="name_not_empty"),
     CheckConstraint("generation >= 1 AND version >= 1", name="counters_positive"),
     Index(None, "decision_id"),
+    Index(
+        "ix_binding_evictions",
+        "namespace",
+        "name",
+        postgresql_where=text("spec -> 'eviction_tasks' <> '[]'"),
+    ),
     Index(None, "namespace", "affinity_group", postgresql_where=text("affinity_group <> ''")),
     Index(
         None,
@@ -362,6 +368,15 @@ duty = Table(
     Column("token", BigInteger, nullable=False),
     Column("expires_at", TIME, nullable=False),
     CheckConstraint("token >= 1", name="token_positive"),
+)
+
+# One row: whether failover is frozen. None before it first was.
+failover = Table(
+    "failover",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
+    Column("body", JSONB, nullable=False),
+    CheckConstraint("is_only", name="only_one"),
 )
 
 # Liveness alone, told anew every few seconds: it need not survive a crash of the database.

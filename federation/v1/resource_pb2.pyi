@@ -1016,6 +1016,8 @@ class ResourceBindingSpec(_message.Message):
     PREEMPTION_POLICY_FIELD_NUMBER: _builtins.int
     MIN_AVAILABLE_FIELD_NUMBER: _builtins.int
     PREEMPTIBLE_FIELD_NUMBER: _builtins.int
+    ON_CLUSTER_LOSS_FIELD_NUMBER: _builtins.int
+    ON_CLUSTER_RETURN_FIELD_NUMBER: _builtins.int
     replicas: _builtins.int
     scheduler_name: _builtins.str
     certificate: _builtins.str
@@ -1032,6 +1034,12 @@ class ResourceBindingSpec(_message.Message):
     """
     preemptible: _builtins.bool
     """Whether others of higher priority may take its replicas. Absent: they may."""
+    on_cluster_loss: _builtins.str
+    """What becomes of replicas in a cluster that is lost: replace (when empty) or wait."""
+    on_cluster_return: _builtins.str
+    """Which stay when it is back before their replacement runs: keepReplacement (when empty) or
+    keepOriginal.
+    """
     @_builtins.property
     def resource(self) -> Global___ObjectReference: ...
     @_builtins.property
@@ -1071,10 +1079,12 @@ class ResourceBindingSpec(_message.Message):
         preemption_policy: _builtins.str = ...,
         min_available: _builtins.int | None = ...,
         preemptible: _builtins.bool | None = ...,
+        on_cluster_loss: _builtins.str = ...,
+        on_cluster_return: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "_preemptible", b"_preemptible", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "placement", b"placement", "preemptible", b"preemptible", "replica_requirements", b"replica_requirements", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "suspension", b"suspension"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "_preemptible", b"_preemptible", "certificate", b"certificate", "clusters", b"clusters", "components", b"components", "graceful_eviction_tasks", b"graceful_eviction_tasks", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "placement", b"placement", "preemptible", b"preemptible", "preemption_policy", b"preemption_policy", "replica_requirements", b"replica_requirements", "replicas", b"replicas", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "scheduler_name", b"scheduler_name", "suspension", b"suspension"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "_preemptible", b"_preemptible", "certificate", b"certificate", "clusters", b"clusters", "components", b"components", "graceful_eviction_tasks", b"graceful_eviction_tasks", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "on_cluster_loss", b"on_cluster_loss", "on_cluster_return", b"on_cluster_return", "placement", b"placement", "preemptible", b"preemptible", "preemption_policy", b"preemption_policy", "replica_requirements", b"replica_requirements", "replicas", b"replicas", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "scheduler_name", b"scheduler_name", "suspension", b"suspension"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lease_seconds: _TypeAlias = _typing.Literal["lease_seconds"]  # noqa: Y015
     _WhichOneofArgType__lease_seconds: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds"]  # noqa: Y015
@@ -1352,11 +1362,20 @@ class GracefulEvictionTask(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
+    CREATION_TIMESTAMP_FIELD_NUMBER: _builtins.int
+    CLUSTERS_BEFORE_FAILOVER_FIELD_NUMBER: _builtins.int
     from_cluster: _builtins.str
     replicas: _builtins.int
     reason: _builtins.str
     message: _builtins.str
     producer: _builtins.str
+    """fedsched for those that it makes, and ends: of a request they count for a new binding only."""
+    @_builtins.property
+    def creation_timestamp(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def clusters_before_failover(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where the workload ran before."""
+
     def __init__(
         self,
         *,
@@ -1365,10 +1384,12 @@ class GracefulEvictionTask(_message.Message):
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
         producer: _builtins.str = ...,
+        creation_timestamp: _timestamp_pb2.Timestamp | None = ...,
+        clusters_before_failover: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["creation_timestamp", b"creation_timestamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_cluster", b"from_cluster", "message", b"message", "producer", b"producer", "reason", b"reason", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters_before_failover", b"clusters_before_failover", "creation_timestamp", b"creation_timestamp", "from_cluster", b"from_cluster", "message", b"message", "producer", b"producer", "reason", b"reason", "replicas", b"replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

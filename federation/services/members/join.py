@@ -6,9 +6,10 @@ Must not write anything when it refuses: every refusal happens before the commit
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
-from federation.model.cluster import Cluster
+from federation.model.cluster import UNREACHABLE_KEY, Cluster, Taint, TaintEffect
 from federation.model.errors import (
     AlreadyExists,
     Conflict,
@@ -114,8 +115,10 @@ class Registration:
         """Raises NotFound."""
         return self._fleet.view(name)
 
-    async def update_cluster(self, cluster: Cluster, expected_version: int | None) -> ClusterView:
-        """Replaces labels, annotations and spec.
+    async def update_cluster(
+        self, cluster: Cluster, expected_version: int | None, *, now: float
+    ) -> ClusterView:
+        """Replaces labels, annotations and spec, ``now``.
 
         Raises Conflict when ``expected_version`` is given and is no longer the cluster's.
         """
@@ -132,7 +135,7 @@ class Registration:
                     f"Cluster {cluster.name!r} is at version {before.resource_version}, "
                     f"not {expected_version}: read it again."
                 )
-            wanted = _with_spec_of(before, cluster)
+            wanted = _with_spec_of(before, cluster, now)
             after = before
             if wanted != before:
                 after = await tx.clusters.put(stored.id, wanted)
@@ -195,14 +198,14 @@ def _facts(enrollment: Enrollment) -> AgentFacts:
     )
 
 
-def _with_spec_of(before: Cluster, wanted: Cluster) -> Cluster:
+def _with_spec_of(before: Cluster, wanted: Cluster, now: float) -> Cluster:
     """What people say, from ``wanted``; what fedsched and the agent say stays."""
     said = replace(
         before,
         provider=wanted.provider,
         region=wanted.region,
         zones=wanted.zones,
-        taints=wanted.taints,
+        taints=_taints(before.taints, wanted.taints, now),
         model=wanted.model,
         modeling_enabled=wanted.modeling_enabled,
     )
@@ -210,3 +213,18 @@ def _with_spec_of(before: Cluster, wanted: Cluster) -> Cluster:
     return replace(
         said, labels=wanted.labels, annotations=wanted.annotations, generation=generation
     )
+
+
+def _taints(before: Iterable[Taint], wanted: Iterable[Taint], now: float) -> tuple[Taint, ...]:
+    """Those that people want, and ours. One that evicts says since when: it may be tolerated for
+    a time.
+    """
+    known = {replace(each, time_added=None): each.time_added for each in before}
+    people = (each for each in wanted if each.key != UNREACHABLE_KEY)
+    dated = (
+        replace(each, time_added=known.get(each) or now)
+        if each.effect is TaintEffect.NO_EXECUTE and each.time_added is None
+        else each
+        for each in people
+    )
+    return (*dated, *(each for each in before if each.key == UNREACHABLE_KEY))

@@ -86,12 +86,23 @@ class Presences:
         self._since = 0.0
         self._has_begun = False
         self._could_read_at = clock.now()
+        # When a round last came to its end: then all that peers heard was known here.
+        self.shared_at = self._could_read_at
 
     @property
     def round_seconds(self) -> float:
         """How long a round lasts: three of them for every heartbeat, within limits."""
         wanted = self._reporting.heartbeat_seconds / 3
         return min(max(wanted, LEAST_SECONDS), MOST_SECONDS)
+
+    @property
+    def silence_seconds(self) -> float:
+        """After how long without a word an agent is silent."""
+        return self._reporting.silence_seconds
+
+    @property
+    def replica_id(self) -> str:
+        return self._replicas.id
 
     def holder(self, cluster: str) -> Replica | None:
         """The peer that serves a cluster's agent, as far as is known."""
@@ -144,7 +155,7 @@ class Presences:
         self._streams.forget(gone)
         for cluster in ended:
             self._told.pop(cluster, None)
-        self._could_read_at = self._clock.now()
+        self._could_read_at = self.shared_at = self._clock.now()
         await self._take(rows)
         if peers_changed:
             await self._follow_all([*self._seen.values()], heard=frozenset())

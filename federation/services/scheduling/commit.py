@@ -257,7 +257,7 @@ def _new_decision(attempt: Attempt, trace: bytes) -> NewDecision:
     return NewDecision(
         id=attempt.id,
         binding_id=known.id if known else None,
-        binding=attempt.candidate,
+        binding=attempt.decided,
         verdict=attempt.verdict,
         trace=trace,
         placed=placed,

@@ -6,15 +6,16 @@ working copy. Must not read or write the store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
 
 from federation.capacity.reserve import Refused
+from federation.failover.moves import eviction_tasks
 from federation.model.errors import FederationError, NotFound, NotPlacedTogether, PreconditionFailed
 from federation.model.estimate import Estimates
-from federation.model.placement import Binding, Certificate, binding_key, groups_of
+from federation.model.placement import Binding, Certificate, EvictionTask, binding_key, groups_of
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import stuck_notes, without_room
@@ -45,6 +46,7 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
         binding,
         uid=binding.uid or before.uid,
         clusters=binding.clusters if adopt else before.clusters,
+        eviction_tasks=(*_others(binding), *_ours(before)),
         last_scheduled_time=before.last_scheduled_time,
         generation=before.generation,
         resource_version=before.resource_version,
@@ -65,14 +67,17 @@ def asked_binding(attempt: Attempt, known: StoredBinding | None) -> Binding:
         if known is None or wait is None or not wait.is_tried:
             raise NotFound(f"Binding {binding.key!r} does not wait any more.")
         return known.binding
-    if wait is not None and wait.is_suspended:
+    is_suspended = wait is not None and wait.is_suspended
+    if is_suspended or (attempt.is_moved and known is not None and known.binding.suspended):
         raise PreconditionFailed(
             f"Binding {binding.key!r} was suspended: resume it first.", reason="SUSPENDED"
         )
-    if attempt.rescheduled_at is None:
+    if attempt.rescheduled_at is None and not attempt.is_moved:
         return binding
     if known is None:
         raise no_binding(binding.namespace, binding.name)
+    if attempt.rescheduled_at is None:
+        return known.binding
     if binding.uid and binding.uid != known.binding.uid:
         raise other_uid(known.binding, binding.uid)
     # By whatever clock it was scheduled last, it is to be redone.
@@ -255,13 +260,15 @@ def _peers(attempt: Attempt, before: Sequence[Attempt]) -> Peers:
 def _verdict(
     attempt: Attempt, snapshot: FleetSnapshot, available: Estimates, now: float, peers: Peers
 ) -> Verdict:
-    """The decision on one snapshot, with why it was made and the reports it was made on.
+    """The decision on one snapshot, with why it was made and the reports it was made on; and the
+    evictions that it leaves.
 
     Clusters with NoExecute taints that the binding does not tolerate (any more) count as left.
     """
     binding, known = attempt.candidate, attempt.known
     fleet = snapshot.fleet_at(now)
-    taints = evicting_taints(binding, fleet, now)
+    # What waits for room moves nothing that has some.
+    taints = {} if attempt.again else evicting_taints(binding, fleet, now)
     before = known.binding if known else None
     ended = _reservation_end(attempt, snapshot.positions)
     decision = schedule(
@@ -274,6 +281,7 @@ def _verdict(
             attempt, peers, triggers_of(before, binding, fleet, taints, ended)
         ),
     )
+    attempt.evictions = eviction_tasks(binding, taints, decision.clusters, now)
     return Verdict(decision=decision, evidence=snapshot.evidence_at(now))
 
 
@@ -353,10 +361,19 @@ def _is_fresh(binding: Binding) -> bool:
     return triggered is not None and last is not None and triggered > last
 
 
+def _ours(binding: Binding) -> Iterator[EvictionTask]:
+    return (each for each in binding.eviction_tasks if each.is_ours)
+
+
+def _others(binding: Binding) -> Iterator[EvictionTask]:
+    return (each for each in binding.eviction_tasks if not each.is_ours)
+
+
 def _spec_of(binding: Binding) -> Binding:
     """Only what people ask for: what they name it by and where it runs is left out."""
     return replace(
         binding,
+        eviction_tasks=tuple(_others(binding)),
         uid="",
         labels={},
         annotations={},

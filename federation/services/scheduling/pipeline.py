@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
+from federation.failover.evictions import taken_back
 from federation.model.errors import Conflict, FederationError, Unavailable
-from federation.model.placement import Binding, BindingName, Certificate
+from federation.model.placement import Binding, BindingName, Certificate, EvictionTask
 from federation.scheduler.decision import not_preempting
 from federation.scheduler.plugins.profile import Profiles
 from federation.services.fleet.journal_reader import Following
@@ -121,6 +122,20 @@ class DecisionPipeline:
         """
         binding = Binding(namespace=name[0], name=name[1], uid=uid)
         attempt = Attempt(binding=binding, rescheduled_at=self._clock.now())
+        self._add(attempt)
+        return attempt.answer
+
+    def move(
+        self, binding: Binding, *, takes_back: EvictionTask | None = None
+    ) -> asyncio.Future[Scheduled]:
+        """Decides a binding that has to leave clusters, as it is stored by then; ``takes_back``: it
+        is to be where it was before that eviction, or to stay as it is.
+
+        Raises as ``submit`` does; awaited, also NotFound, and PreconditionFailed where it is
+        suspended.
+        """
+        is_back = takes_back is not None
+        attempt = Attempt(binding=binding, is_moved=True, adopt=is_back, takes_back=takes_back)
         self._add(attempt)
         return attempt.answer
 
@@ -356,6 +371,8 @@ class DecisionPipeline:
                 attempt.binding = asked_binding(attempt, known)
                 attempt.profile = self._profiles.profile_of(attempt.binding)
                 attempt.candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
+                if attempt.takes_back is not None:
+                    attempt.candidate = taken_back(attempt.candidate, attempt.takes_back)
             except FederationError as error:
                 attempt.error = error
                 continue

@@ -79,7 +79,7 @@ class Previews:
             secret_hash=made.hash,
             base=attempt.known,
             body=await PACKING.run(
-                packed_preview, attempt.candidate, attempt.verdict, wait=attempt.wait
+                packed_preview, attempt.decided, attempt.verdict, wait=attempt.wait
             ),
         )
         async with self._store.transaction() as tx:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from bisect import insort_left, insort_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TypeAlias
 from uuid import uuid4
 
 from federation.model.errors import Conflict, FederationError, LimitExceeded
-from federation.model.placement import Binding, BindingName
+from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile
 from federation.scheduler.waiting.queue import NOTHING, Seen
@@ -71,6 +71,10 @@ class Attempt:
     # Whether others are to make room where it finds none, or it is one of those that make some.
     is_preempting: bool = False
     is_victim: bool = False
+    # The same of one that has to leave clusters; with an eviction to take back: that is to be where
+    # it was before. Where it cannot be, nothing is stored.
+    is_moved: bool = False
+    takes_back: EvictionTask | None = None
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     # Queued: an atomic batch is as urgent as its most urgent one.
     urgency: int = 0
@@ -87,8 +91,10 @@ class Attempt:
     holding: Holding = field(default_factory=Holding)
     peers: Peers = field(default_factory=Peers)
     newest: PackedDecision | None = None
-    # Decided: ``standing`` is the newest decision where it says the same and is held still.
+    # Decided: ``evictions`` are the binding's where the decision places it; ``standing`` is the
+    # newest decision where it says the same and is held still.
     verdict: Verdict = field(init=False)
+    evictions: tuple[EvictionTask, ...] | None = None
     requested: ReservationRequest | None = None
     reserved: Reserved | None = None
     standing: DecisionRecord | None = None
@@ -144,14 +150,30 @@ class Attempt:
     @property
     def is_stored(self) -> bool:
         """Whether a new decision is kept: not one about a binding that is nowhere and does not
-        want to wait, nor one of an atomic batch that was not placed.
+        want to wait, nor one of an atomic batch that was not placed, nor one that does not take an
+        eviction back.
         """
-        return self.is_placed or (not self.atomic and bool(self.known or self.wait))
+        is_all_or_nothing = bool(self.atomic) or self.takes_back is not None
+        return self.is_placed or (not is_all_or_nothing and bool(self.known or self.wait))
 
     @property
     def leaves_waiting(self) -> bool:
-        """Whether the binding waits from now on for what has no place."""
-        return self.wait and self.verdict.decision.outcome is not Outcome.SCHEDULED
+        """Whether the binding waits from now on for what has no place. One that cannot be moved
+        has a place, and is moved once it can be.
+        """
+        stays = self.is_moved and not self.is_placed and not (self.known and self.known.wait)
+        is_whole = self.verdict.decision.outcome is Outcome.SCHEDULED
+        return self.wait and not is_whole and not stays
+
+    @property
+    def decided(self) -> Binding:
+        """The binding with the evictions that the decision leaves it; its clusters are as before
+        the decision.
+        """
+        candidate = self.candidate
+        if not self.is_placed or self.evictions in (None, candidate.eviction_tasks):
+            return candidate
+        return replace(candidate, eviction_tasks=self.evictions)
 
     @property
     def is_to_write(self) -> bool:

@@ -97,9 +97,9 @@ async def test_another_spec_is_told_and_the_same_is_not(
 ) -> None:
     cluster = (await registration.get_cluster("a")).cluster
     wanted = replace(cluster, region="north")
-    await registration.update_cluster(wanted, None)
+    await registration.update_cluster(wanted, None, now=1e6)
     assert await told.changes() == [ClusterChanged(cluster="a")]
-    await registration.update_cluster(wanted, None)
+    await registration.update_cluster(wanted, None, now=1e6)
     assert await told.changes() == []
 
 

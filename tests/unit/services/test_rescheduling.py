@@ -40,7 +40,9 @@ def triggers(scheduled: Scheduled) -> tuple[str, ...]:
 
 async def taint(registration: Registration, name: str, *taints: Taint) -> None:
     cluster = (await registration.get_cluster(name)).cluster
-    await registration.update_cluster(replace(cluster, taints=taints), expected_version=None)
+    await registration.update_cluster(
+        replace(cluster, taints=taints), expected_version=None, now=1e6
+    )
 
 
 async def test_the_first_decision_says_that_the_binding_is_new(scheduling: Scheduling) -> None:
@@ -141,7 +143,7 @@ async def test_duplicated_follows_the_fleet(
 async def label(registration: Registration, name: str) -> None:
     cluster = (await registration.get_cluster(name)).cluster
     labelled = replace(cluster, labels={"on": "yes"})
-    await registration.update_cluster(labelled, expected_version=None)
+    await registration.update_cluster(labelled, expected_version=None, now=1e6)
 
 
 async def test_replicas_of_a_cluster_that_is_gone_are_placed_again(
@@ -250,5 +252,5 @@ async def test_a_cluster_that_does_not_match_any_more_is_left(
     wanted = replace(WEB, replicas=3, placement=placement)
     assert "b" in decided(await apply(scheduling, wanted))
     cluster = (await registration.get_cluster("b")).cluster
-    await registration.update_cluster(replace(cluster, labels={}), expected_version=None)
+    await registration.update_cluster(replace(cluster, labels={}), expected_version=None, now=1e6)
     assert decided(await apply(scheduling, wanted)) == {"a": 3}

@@ -215,7 +215,7 @@ async def test_a_restart_takes_over_what_was_committed(
     reports = {"a": make_report(3, grades={2: 1}), "b": make_report(1, epoch=7)}
     credentials = await join_and_report(registration, reporting, reports)
     base = (await registration.get_cluster("b")).cluster
-    await registration.update_cluster(replace(base, region="south"), None)
+    await registration.update_cluster(replace(base, region="south"), None, now=1e6)
     hello = AgentHello(epoch=7, agent_version="0.2", kubernetes_version="v1.34.0")
     await reporting.connected("b", hello, credentials["b"].id)
     again = FleetOwner(store)

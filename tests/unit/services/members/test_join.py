@@ -161,7 +161,7 @@ async def test_joining_again_keeps_the_spec_and_one_older_credential(
 ) -> None:
     first = await join(registration, "member1")
     view = await registration.get_cluster("member1")
-    await registration.update_cluster(replace(view.cluster, region="south"), None)
+    await registration.update_cluster(replace(view.cluster, region="south"), None, now=1e6)
     second = await join(registration, "member1")
     third = await join(registration, "member1")
     assert (await registration.get_cluster("member1")).cluster.region == "south"
@@ -209,7 +209,7 @@ async def test_an_update_replaces_what_people_say_and_nothing_else(
         generation=77,
         resource_version=77,
     )
-    after = (await registration.update_cluster(wanted, before.resource_version)).cluster
+    after = (await registration.update_cluster(wanted, before.resource_version, now=1e6)).cluster
     assert after == replace(wanted, uid="uid-member1", ready=True, generation=2, resource_version=2)
     assert (await registration.get_cluster("member1")).cluster == after
 
@@ -219,9 +219,11 @@ async def test_labels_move_the_version_and_not_the_generation(
 ) -> None:
     await join(registration, "member1")
     before = (await registration.get_cluster("member1")).cluster
-    after = (await registration.update_cluster(replace(before, labels={"a": "b"}), None)).cluster
+    after = (
+        await registration.update_cluster(replace(before, labels={"a": "b"}), None, now=1e6)
+    ).cluster
     assert (after.generation, after.resource_version) == (1, 2)
-    again = (await registration.update_cluster(after, after.resource_version)).cluster
+    again = (await registration.update_cluster(after, after.resource_version, now=1e6)).cluster
     assert again == after
 
 
@@ -232,7 +234,7 @@ async def test_of_two_updates_of_one_version_one_wins(registration: Registration
     async def update(region: str) -> str:
         try:
             await registration.update_cluster(
-                replace(before, region=region), before.resource_version
+                replace(before, region=region), before.resource_version, now=1e6
             )
         except Conflict:
             return ""
@@ -248,9 +250,9 @@ async def test_an_invalid_model_or_an_unknown_cluster_is_refused(
     await join(registration, "member1")
     broken = replace(MODEL, grades=MODEL.grades[1:])
     with pytest.raises(InvalidRequest, match="resourceModels"):
-        await registration.update_cluster(Cluster(name="member1", model=broken), None)
+        await registration.update_cluster(Cluster(name="member1", model=broken), None, now=1e6)
     with pytest.raises(NotFound):
-        await registration.update_cluster(Cluster(name="nobody"), None)
+        await registration.update_cluster(Cluster(name="nobody"), None, now=1e6)
     assert (await registration.get_cluster("member1")).cluster.model == DEFAULT_MODEL
 
 
@@ -261,14 +263,16 @@ async def test_observers_hear_of_models_in_force_and_of_nothing_else(
     fleet.observe_models(heard.append)
     await join(registration, "member1")
     base = (await registration.get_cluster("member1")).cluster
-    await registration.update_cluster(replace(base, region="south"), None)
+    await registration.update_cluster(replace(base, region="south"), None, now=1e6)
     assert heard == []
-    await registration.update_cluster(replace(base, model=MODEL), None)
+    await registration.update_cluster(replace(base, model=MODEL), None, now=1e6)
     assert heard == ["member1"]
-    await registration.update_cluster(replace(base, model=MODEL, modeling_enabled=False), None)
+    await registration.update_cluster(
+        replace(base, model=MODEL, modeling_enabled=False), None, now=1e6
+    )
     assert heard == ["member1"] * 2
     # Switched off, another model is not in force.
-    await registration.update_cluster(replace(base, modeling_enabled=False), None)
+    await registration.update_cluster(replace(base, modeling_enabled=False), None, now=1e6)
     assert heard == ["member1"] * 2
 
 

@@ -71,7 +71,7 @@ async def test_a_cordon_outlives_an_update_of_the_spec(
     await join(registration, "a")
     cluster = (await membership.cordon("a", cordoned=True)).cluster
     described = replace(cluster, cordoned=False, region="north")
-    assert (await registration.update_cluster(described, None)).cluster.cordoned
+    assert (await registration.update_cluster(described, None, now=1e6)).cluster.cordoned
 
 
 async def test_a_cluster_with_replicas_is_deleted_only_by_force(

@@ -77,7 +77,7 @@ async def test_a_cluster_that_is_not_graded_has_no_model(
 ) -> None:
     await connect(registration, reporting, "a")
     base = (await registration.get_cluster("a")).cluster
-    await registration.update_cluster(replace(base, modeling_enabled=False), None)
+    await registration.update_cluster(replace(base, modeling_enabled=False), None, now=1e6)
     welcome = reporting.welcome("a")
     assert (welcome.model.grades, welcome.model_hash) == ((), "")
 

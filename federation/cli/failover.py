@@ -1,0 +1,143 @@
+"""Verbs about failover: status, freeze, resume.
+
+Must not interpret what it shows.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.output import Format, output_option
+from federation.codec.timestamps import seconds_from_timestamp
+from federation.codec.written import document_from_message
+from federation.runtime.terminal import say
+from federation.v1 import failover_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+
+@click.group(epilog="Example: fedctl failover status")
+def failover() -> None:
+    """See how workloads are moved off lost clusters, and stop it or let it go on."""
+
+
+@failover.command(epilog="Example: fedctl failover status")
+@output_option
+def status(output: Format) -> None:
+    """Which clusters are silent or lost, what still leaves them, and whether anything moves."""
+    _show(connection().call(lambda api: api.get_failover()), output)
+
+
+@failover.command(epilog='Example: fedctl failover freeze --reason "network change, until 14:00"')
+@click.option("--reason", required=True, help="Why; everybody who asks is shown it.")
+@output_option
+def freeze(reason: str, output: Format) -> None:
+    """Move nothing any more, until somebody resumes it."""
+    _show(connection().call(lambda api: api.freeze_failover(reason)), output)
+
+
+@failover.command(epilog="Example: fedctl failover resume")
+@output_option
+def resume(output: Format) -> None:
+    """Let it go on: clusters that are silent now are lost when their time is over."""
+    _show(connection().call(lambda api: api.resume_failover()), output)
+
+
+def _show(status: failover_pb2.FailoverStatus, output: Format) -> None:
+    if output.is_document:
+        show.print_document(document_from_message(status), output)
+        return
+    now = time.time()
+    facts = [
+        ("Failover", _state(status)),
+        *_freeze(status, now),
+        ("Rate", f"{status.replicas_per_minute:g} replicas a minute, or 60 bindings"),
+    ]
+    show.print_facts(facts)
+    _print_silent(status, now)
+    _print_evacuated(status)
+    _print_evictions(status, now)
+
+
+def _state(status: failover_pb2.FailoverStatus) -> str:
+    if not status.enabled:
+        return "off (--no-failover)"
+    return "frozen: nothing moves" if status.HasField("freeze") else "on"
+
+
+def _freeze(status: failover_pb2.FailoverStatus, now: float) -> list[tuple[str, str]]:
+    if not status.HasField("freeze"):
+        return []
+    freeze = status.freeze
+    return [("Frozen by", f"{freeze.by}, {_ago(freeze.since, now)} ago"), ("Why", freeze.reason)]
+
+
+def _print_silent(status: failover_pb2.FailoverStatus, now: float) -> None:
+    if not status.silent:
+        return
+    show.print_heading("Silent clusters")
+    show.print_table(
+        ["CLUSTER", "SILENT FOR", "STATE"],
+        [(each.name, _ago(each.since, now), _loss(each, now)) for each in status.silent],
+    )
+
+
+def _loss(silent: failover_pb2.SilentCluster, now: float) -> str:
+    if silent.HasField("lost_since"):
+        return f"lost for {_ago(silent.lost_since, now)}"
+    left = (seconds_from_timestamp(silent.lost_at) or now) - now
+    return f"stale, lost in {show.age(left)}" if left > 0 else "stale, lost unless frozen"
+
+
+def _print_evacuated(status: failover_pb2.FailoverStatus) -> None:
+    if not status.evacuated:
+        return
+    show.print_heading("Clusters that bindings leave")
+    show.print_table(
+        ["CLUSTER", "BINDINGS LEFT", "REPLICAS LEFT", "TAINTS"],
+        [
+            (
+                each.name,
+                each.bindings,
+                each.replicas,
+                ", ".join(f"{taint.key}:{taint.effect}" for taint in each.taints),
+            )
+            for each in status.evacuated
+        ],
+        prose=["TAINTS"],
+    )
+
+
+def _print_evictions(status: failover_pb2.FailoverStatus, now: float) -> None:
+    if not status.evictions:
+        return
+    show.print_heading("Evictions that go on")
+    show.print_table(
+        ["NAMESPACE", "BINDING", "FROM", "REPLICAS", "SINCE", "AT MOST", "WHY"],
+        [
+            (
+                each.namespace,
+                each.name,
+                each.task.from_cluster,
+                each.task.replicas,
+                f"{_ago(each.task.creation_timestamp, now)} ago",
+                show.age(max(0.0, (seconds_from_timestamp(each.deadline) or now) - now)),
+                each.task.message,
+            )
+            for each in status.evictions
+        ],
+        least=["REPLICAS", "SINCE"],
+        prose=["WHY"],
+    )
+    if status.eviction_count > len(status.evictions):
+        say(f"{status.eviction_count} evictions in all", err=True)
+
+
+def _ago(moment: Timestamp, now: float) -> str:
+    return show.age(max(0.0, now - (seconds_from_timestamp(moment) or now)))

@@ -1,0 +1,87 @@
+"""What becomes of a graceful eviction: still going on, over, or taken back.
+
+Must not end anything: it says what is due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from federation.model.placement import Binding, EvictionTask, OnClusterReturn, SchedulingType
+from federation.model.workload import TargetCluster
+
+
+class Ending(StrEnum):
+    """How an eviction ends."""
+
+    REPLACED = "its replacement runs"
+    DEADLINE = "its time is over"
+    CLUSTER_GONE = "its cluster is gone"
+    TAKEN_BACK = "its cluster is back"
+
+
+class Progress(NamedTuple):
+    """Of what a binding has now: promised and on no node yet, and pods seen beyond what it had
+    there before the eviction.
+    """
+
+    outstanding: int
+    started: int
+
+
+def ending_of(
+    task: EvictionTask,
+    binding: Binding,
+    progress: Progress,
+    now: float,
+    *,
+    is_known: bool,
+    is_back: bool,
+    most_seconds: float,
+) -> Ending | None:
+    """How the eviction ends now, None while it goes on.
+
+    ``is_known``: the cluster exists; ``is_back``: it is heard, and the binding may stay there.
+    """
+    if not is_known:
+        return Ending.CLUSTER_GONE
+    keeps_original = binding.on_cluster_return is OnClusterReturn.KEEP_ORIGINAL
+    may_return = is_back and (keeps_original or not progress.started)
+    if may_return and taken_back(binding, task) is not binding:
+        return Ending.TAKEN_BACK
+    if not progress.outstanding:
+        return Ending.REPLACED
+    if now >= (task.created_at or 0.0) + most_seconds:
+        return Ending.DEADLINE
+    return None
+
+
+def taken_back(binding: Binding, task: EvictionTask) -> Binding:
+    """The binding with the evicted share where it was, in place of what replaces it.
+
+    The very same where nothing replaces it any more.
+    """
+    before = {each.name: each.replicas for each in task.clusters_before}
+    now = {each.name: each.replicas for each in binding.clusters}
+    share = task.replicas
+    if binding.placement.replica_scheduling.type is SchedulingType.DIVIDED:
+        share = 0
+        for name in sorted(now):
+            surplus = min(now[name] - before.get(name, 0), task.replicas - share)
+            if surplus > 0:
+                now[name] -= surplus
+                share += surplus
+        if task.replicas and not share:
+            return binding
+    now[task.from_cluster] = now.get(task.from_cluster, 0) + share
+    return replace(
+        binding,
+        clusters=tuple(
+            TargetCluster(name=name, replicas=replicas)
+            for name, replicas in sorted(now.items())
+            if replicas or name in before
+        ),
+        eviction_tasks=tuple(each for each in binding.eviction_tasks if each != task),
+    )

@@ -1,0 +1,97 @@
+"""Which bindings have to leave clusters, from when on, and in which order.
+
+Must not decide where they go: scheduling does, with a promise there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from federation.model.cluster import Cluster
+from federation.model.placement import EVICTION_PRODUCER, Binding, EvictionTask
+from federation.model.tolerations import Tolerations
+from federation.model.workload import TargetCluster
+from federation.scheduler.triggers import no_execute_taints
+
+TAINT_UNTOLERATED = "TaintUntolerated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A binding that has to leave clusters, the first of them from ``due_at`` on (Unix seconds)."""
+
+    binding: Binding
+    due_at: float
+
+    @property
+    def urgency(self) -> tuple[int, float, str]:
+        """The most urgent one has the least: by priority, then the longest past its toleration."""
+        return -self.binding.priority, self.due_at, self.binding.key
+
+    def replicas(self, clusters: Mapping[str, Cluster], now: float) -> int:
+        """How many it has where it may not stay now."""
+        return sum(
+            target.replicas
+            for target in self.binding.clusters
+            if target.name in clusters and leaves_at(self.binding, clusters[target.name]) <= now
+        )
+
+
+def moves_of(bindings: Iterable[Binding], clusters: Mapping[str, Cluster]) -> list[Move]:
+    """Of those that may not stay for ever, the most urgent ones first."""
+    moves = []
+    for binding in bindings:
+        due_at = min(
+            (
+                leaves_at(binding, clusters[target.name])
+                for target in binding.clusters
+                if target.name in clusters
+            ),
+            default=inf,
+        )
+        if due_at < inf and not binding.suspended:
+            moves.append(Move(binding=binding, due_at=due_at))
+    return sorted(moves, key=lambda move: move.urgency)
+
+
+def leaves_at(binding: Binding, cluster: Cluster) -> float:
+    """When it may stay there no longer, in Unix seconds; infinity: it may for ever."""
+    covering = Tolerations(binding.placement.tolerations)
+    times = [inf]
+    for taint in no_execute_taints(binding, cluster):
+        seconds = covering.seconds(taint)
+        if seconds is None:
+            times.append(0.0 if taint.time_added is None else taint.time_added)
+        elif taint.time_added is not None:
+            times.append(taint.time_added + seconds)
+    return min(times)
+
+
+def eviction_tasks(
+    binding: Binding, taints: Mapping[str, str], placed: Iterable[TargetCluster], now: float
+) -> tuple[EvictionTask, ...]:
+    """The binding's tasks after a decision that places it there, because of ``taints``.
+
+    What it leaves by that stays in place until its replacement runs.
+    """
+    stays = {target.name for target in placed}
+    left = [each for each in binding.clusters if each.name in taints and each.name not in stays]
+    if not left:
+        return binding.eviction_tasks
+    names = {each.name for each in left}
+    kept = [each for each in binding.eviction_tasks if each.from_cluster not in names]
+    made = [
+        EvictionTask(
+            from_cluster=each.name,
+            replicas=each.replicas,
+            reason=TAINT_UNTOLERATED,
+            message=f"the cluster has the untolerated taint {taints[each.name]}",
+            producer=EVICTION_PRODUCER,
+            created_at=now,
+            clusters_before=binding.clusters,
+        )
+        for each in left
+    ]
+    return (*kept, *made)

@@ -1,0 +1,60 @@
+"""For how long clusters have been silent while somebody listened.
+
+Must not know how agents are heard: who is, and who is stale, is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+# Whoever did not look, or could not hear, for longer may have missed everything.
+MOST_DEAF_SECONDS = 15.0
+
+
+class Silence(NamedTuple):
+    """Since when a cluster is silent, and when it was first seen to be stale; Unix seconds."""
+
+    since: float
+    stale_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silences:
+    """The stale clusters by name. Before ``listening_since`` nobody could hear any of them."""
+
+    looked_at: float
+    listening_since: float
+    silent: Mapping[str, Silence] = field(default_factory=dict)
+
+    @classmethod
+    def begun(cls, now: float) -> Silences:
+        return cls(looked_at=now, listening_since=now)
+
+    def looked(
+        self, now: float, stale: Collection[str], *, stale_seconds: float, could_hear_at: float
+    ) -> Silences:
+        """As found ``now``: agents are stale that were not heard for ``stale_seconds``.
+
+        ``could_hear_at`` is when everybody who speaks could last be heard. After a time in which
+        that was not so, or nobody looked, all silence counts anew.
+        """
+        deaf = now - min(self.looked_at, could_hear_at) > MOST_DEAF_SECONDS
+        listening_since = now if deaf or now < self.looked_at else self.listening_since
+        known = {} if listening_since == now else self.silent
+        fresh = Silence(max(now - stale_seconds, listening_since), now)
+        return replace(
+            self,
+            looked_at=now,
+            listening_since=listening_since,
+            silent={name: known.get(name, fresh) for name in sorted(stale)},
+        )
+
+    def lost(self, lost_seconds: float) -> list[str]:
+        """Those that have been silent for so long, by the last look."""
+        return [
+            name
+            for name, silence in self.silent.items()
+            if self.looked_at - silence.since >= lost_seconds
+        ]

@@ -1,0 +1,81 @@
+"""Failover over the wire: how it stands, and the brake.
+
+Must not decide anything: reads the message, calls the use case, writes the answer.
+"""
+
+from __future__ import annotations
+
+from federation.codec import texts
+from federation.codec.bindings import eviction_message
+from federation.codec.ranges import required
+from federation.codec.selectors import taint_messages
+from federation.codec.strict import refuse_nul
+from federation.codec.timestamps import timestamp_from_seconds
+from federation.codec.violations import Violations
+from federation.rpc.interceptors import Context, caller
+from federation.services.failover.control import FailoverControl, FailoverStatus
+from federation.v1 import failover_pb2 as messages
+from federation.v1.failover_pb2_grpc import FailoverServicer as Servicer
+
+
+class FailoverServicer(Servicer):
+    """Implements federation.v1.Failover."""
+
+    def __init__(self, control: FailoverControl) -> None:
+        self._control = control
+
+    async def GetFailover(
+        self, request: messages.GetFailoverRequest, context: Context
+    ) -> messages.GetFailoverResponse:
+        return messages.GetFailoverResponse(status=_message(await self._control.get()))
+
+    async def FreezeFailover(
+        self, request: messages.FreezeFailoverRequest, context: Context
+    ) -> messages.FreezeFailoverResponse:
+        found = Violations()
+        refuse_nul(request, "", found)
+        required(request.reason, "reason", found)
+        texts.word(request.reason, "reason", found)
+        found.check()
+        status = await self._control.freeze(caller().kind, request.reason)
+        return messages.FreezeFailoverResponse(status=_message(status))
+
+    async def ResumeFailover(
+        self, request: messages.ResumeFailoverRequest, context: Context
+    ) -> messages.ResumeFailoverResponse:
+        status = await self._control.resume(caller().kind)
+        return messages.ResumeFailoverResponse(status=_message(status))
+
+
+def _message(status: FailoverStatus) -> messages.FailoverStatus:
+    moment = timestamp_from_seconds
+    message = messages.FailoverStatus(
+        enabled=status.enabled,
+        eviction_count=status.eviction_count,
+        replicas_per_minute=status.replicas_per_minute,
+    )
+    if (freeze := status.freeze) is not None:
+        message.freeze.by, message.freeze.reason = freeze.by, freeze.reason
+        message.freeze.since.CopyFrom(moment(freeze.since))
+    for each in status.silent:
+        silent = message.silent.add(name=each.name, since=moment(each.since))
+        if each.lost_since is None:
+            silent.lost_at.CopyFrom(moment(each.lost_at))
+        else:
+            silent.lost_since.CopyFrom(moment(each.lost_since))
+    for held in status.evacuated:
+        message.evacuated.add(
+            name=held.name,
+            taints=taint_messages(held.taints),
+            bindings=held.bindings,
+            replicas=held.replicas,
+        )
+    for going_on in status.evictions:
+        namespace, name = going_on.binding
+        message.evictions.add(
+            namespace=namespace,
+            name=name,
+            task=eviction_message(going_on.task),
+            deadline=moment(going_on.deadline),
+        )
+    return message

@@ -1,0 +1,156 @@
+"""How failover stands, and the brake that people have.
+
+Must not move anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federation.failover.breaker import Freeze
+from federation.model.cluster import Taint
+from federation.model.errors import PreconditionFailed
+from federation.model.placement import BindingName, EvictionTask
+from federation.services.failover.moving import evacuated
+from federation.services.failover.watching import Failover, FailoverSettings, tell_of_change
+from federation.services.fleet.registry import FleetOwner
+from federation.services.ports import Clock, Store
+
+MOST_EVICTIONS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentCluster:
+    """Times are in Unix seconds; ``lost_since`` is None while it is only stale."""
+
+    name: str
+    since: float
+    lost_at: float
+    lost_since: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvacuatedCluster:
+    """A cluster with taints that evict, and what bindings hold there."""
+
+    name: str
+    taints: tuple[Taint, ...]
+    bindings: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenEviction:
+    """A graceful eviction of a binding; ``deadline`` in Unix seconds."""
+
+    binding: BindingName
+    task: EvictionTask
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverStatus:
+    """How failover stands; of ``eviction_count`` evictions the oldest are in there."""
+
+    enabled: bool
+    freeze: Freeze | None
+    silent: tuple[SilentCluster, ...]
+    evacuated: tuple[EvacuatedCluster, ...]
+    evictions: tuple[OpenEviction, ...]
+    eviction_count: int
+    replicas_per_minute: float
+
+
+class FailoverControl:
+    """What people see of failover and can do about it, at any control plane."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        failover: Failover,
+        clock: Clock,
+        settings: FailoverSettings,
+        *,
+        enabled: bool,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._failover = failover
+        self._clock = clock
+        self._settings = settings
+        self._enabled = enabled
+
+    async def get(self) -> FailoverStatus:
+        async with self._store.reading() as read:
+            breaker = await read.failover.get()
+            evicted = await read.failover.evicted(None, MOST_EVICTIONS)
+            count = await read.failover.evictions()
+            replicas = await read.failover.replicas()
+        evictions = [
+            OpenEviction(
+                binding=(each.namespace, each.name),
+                task=task,
+                deadline=(task.created_at or 0.0) + self._settings.eviction_seconds,
+            )
+            for each in evicted
+            for task in each.eviction_tasks
+            if task.is_ours
+        ]
+        evictions.sort(key=lambda each: (each.deadline, each.binding))
+        return FailoverStatus(
+            enabled=self._enabled,
+            freeze=breaker.freeze,
+            silent=tuple(self._silent()),
+            evacuated=tuple(map(self._held, evacuated(self._fleet))),
+            evictions=tuple(evictions[:MOST_EVICTIONS]),
+            eviction_count=count,
+            replicas_per_minute=replicas * self._settings.percent_a_minute / 100,
+        )
+
+    async def freeze(self, by: str, reason: str) -> FailoverStatus:
+        """Nothing moves until people resume it. Raises PreconditionFailed where they froze it."""
+        async with self._store.transaction() as tx:
+            before = await tx.failover.lock()
+            if before.freeze is not None and not before.freeze.is_by_breaker:
+                raise PreconditionFailed(
+                    f"Failover is frozen already, by {before.freeze.by}: {before.freeze.reason}",
+                    reason="ALREADY_FROZEN",
+                )
+            after = before.frozen(by, self._clock.now(), reason)
+            await tx.failover.put(after)
+        tell_of_change(before, after)
+        return await self.get()
+
+    async def resume(self, by: str) -> FailoverStatus:
+        """It goes on. Raises PreconditionFailed where it is not frozen."""
+        async with self._store.transaction() as tx:
+            before = await tx.failover.lock()
+            if before.freeze is None:
+                raise PreconditionFailed("Failover is not frozen.", reason="NOT_FROZEN")
+            after = before.resumed(self._failover.silences.silent.keys())
+            await tx.failover.put(after)
+        tell_of_change(before, after, by)
+        return await self.get()
+
+    def _silent(self) -> list[SilentCluster]:
+        return [
+            SilentCluster(
+                name=name,
+                since=silence.since,
+                lost_at=silence.since + self._settings.lost_seconds,
+                lost_since=self._fleet.known(name).cluster.lost_since,
+            )
+            for name, silence in self._failover.silences.silent.items()
+            if self._fleet.has(name)
+        ]
+
+    def _held(self, name: str) -> EvacuatedCluster:
+        ledger = self._fleet.ledger(name)
+        keys = ledger.bindings()
+        return EvacuatedCluster(
+            name=name,
+            taints=self._fleet.known(name).cluster.taints,
+            bindings=len(keys),
+            replicas=sum(each.replicas for key in keys for each in ledger.newest(key)),
+        )

@@ -1,0 +1,161 @@
+"""Ends graceful evictions, or takes them back.
+
+Must not delete anything: controllers follow what a binding says. Belongs to the event loop of who
+has the duty.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from federation.failover.evictions import Ending, Progress, ending_of
+from federation.failover.moves import leaves_at
+from federation.model.placement import Binding, BindingName, EvictionTask
+from federation.services.duties import Begin
+from federation.services.failover.moving import READ_AT_ONCE, Moving
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import BindingChanged, new_nonce
+from federation.services.ports import Clock, Store
+from federation.services.scheduling.commit import owner_of
+
+# How soon evictions are looked at again: while some go on, and while none does.
+LOOK_SECONDS, IDLE_SECONDS = 1.0, 5.0
+TRY_AGAIN_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class Evicting:
+    """The evictions that go on, looked at again and again."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        moving: Moving,
+        clock: Clock,
+        *,
+        most_seconds: float,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._moving = moving
+        self._clock = clock
+        self._most_seconds = most_seconds
+        self._look_at = 0.0
+        self._try_again_at: dict[str, float] = {}
+
+    async def look(self, begin: Begin, heard: Collection[str], *, is_frozen: bool) -> bool:
+        """End what is due; whether there is more to take back that is held up by the rate."""
+        if self._clock.now() < self._look_at:
+            return False
+        after: BindingName | None = None
+        endings, some_go_on, is_held_up = Counter[Ending](), False, False
+        while True:
+            async with self._store.reading() as read:
+                page = await read.failover.evicted(after, READ_AT_ONCE)
+            for binding in page:
+                over = self._endings(binding, heard)
+                some_go_on = some_go_on or len(over) < len(binding.eviction_tasks)
+                back = [task for task, ending in over.items() if ending is Ending.TAKEN_BACK]
+                ended = [task for task in over if task not in back]
+                if ended:
+                    await self._end(begin, binding, ended)
+                    endings.update(over[task] for task in ended)
+                if back and not is_frozen:
+                    taken = await self._take_back(binding, back[-1])
+                    is_held_up = is_held_up or taken is None
+                    endings[Ending.TAKEN_BACK] += bool(taken)
+            if len(page) < READ_AT_ONCE:
+                break
+            after = page[-1].namespace, page[-1].name
+        _tell(endings)
+        pause = LOOK_SECONDS if some_go_on or endings else IDLE_SECONDS
+        self._look_at = self._clock.now() + (0.0 if is_held_up else pause)
+        return is_held_up
+
+    def look_soon(self) -> None:
+        """There may be new ones."""
+        self._look_at = min(self._look_at, self._clock.now() + LOOK_SECONDS)
+
+    def _endings(self, binding: Binding, heard: Collection[str]) -> dict[EvictionTask, Ending]:
+        now, fleet = self._clock.now(), self._fleet
+        found = {}
+        for task in binding.eviction_tasks:
+            name = task.from_cluster
+            if not task.is_ours:
+                continue
+            ending = ending_of(
+                task,
+                binding,
+                progress_of(fleet, binding, task),
+                now,
+                is_known=fleet.has(name),
+                is_back=name in heard and leaves_at(binding, fleet.known(name).cluster) > now,
+                most_seconds=self._most_seconds,
+            )
+            if ending is not None:
+                found[task] = ending
+        return found
+
+    async def _take_back(self, binding: Binding, task: EvictionTask) -> bool | None:
+        """Whether it was; None: not yet."""
+        now = self._clock.now()
+        if now < self._try_again_at.get(binding.key, 0.0):
+            return False
+        cost = self._moving.may_move(task.replicas)
+        if cost is None:
+            return None
+        if await self._moving.take_back(binding, task):
+            self._try_again_at.pop(binding.key, None)
+            return True
+        self._moving.not_moved(cost)
+        self._try_again_at[binding.key] = now + TRY_AGAIN_SECONDS
+        return False
+
+    async def _end(self, begin: Begin, binding: Binding, ended: Iterable[EvictionTask]) -> None:
+        async with begin() as tx:
+            current = await tx.bindings.lock(binding.namespace, binding.name)
+            if current is None:
+                return
+            left = [each for each in current.binding.eviction_tasks if each not in ended]
+            await tx.failover.put_evictions(current.id, left)
+            change = BindingChanged(
+                namespace=binding.namespace,
+                name=binding.name,
+                uid=current.binding.uid,
+                owner=owner_of(current.binding),
+                decision=current.decision_id,
+                nonce=new_nonce(),
+            )
+            await tx.journal.append([change])
+        self._fleet.apply(change)
+
+
+def progress_of(fleet: FleetOwner, binding: Binding, task: EvictionTask) -> Progress:
+    """How far the replacement is, by the newest reports.
+
+    What this control plane has not heard of yet counts as promised and not there.
+    """
+    before = {each.name: each.replicas for each in task.clusters_before}
+    outstanding = started = 0
+    for target in binding.clusters:
+        if not fleet.has(target.name):
+            continue
+        ledger = fleet.ledger(target.name)
+        newest = ledger.newest(binding.key)
+        outstanding += sum(each.in_cells for each in ledger.outstanding_of(binding.key))
+        outstanding += max(0, target.replicas - sum(each.replicas for each in newest))
+        echoes = [echo for each in newest if (echo := ledger.echo_of(each)) is not None]
+        seen = sum(echo.bound + echo.unbound for echo in echoes)
+        started += max(0, seen - before.get(target.name, 0))
+    return Progress(outstanding=outstanding, started=started)
+
+
+def _tell(endings: Counter[Ending]) -> None:
+    for ending, count in sorted(endings.items()):
+        if count:
+            fields = {"evictions": count, "why": ending.value}
+            logger.info("evictions ended", extra={"fields": fields})

@@ -1,0 +1,218 @@
+"""Moves bindings off clusters, the most urgent first, no faster than may be.
+
+Must not decide where they go: each is an ordinary decision about what is stored. Belongs to the
+event loop of who has the duty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from federation.failover.moves import Move, leaves_at, moves_of
+from federation.failover.rate import MoveAllowance, cost_of
+from federation.model.cluster import Cluster, TaintEffect
+from federation.model.errors import FederationError
+from federation.model.placement import Binding, BindingName, EvictionTask
+from federation.services.fleet.registry import FleetOwner
+from federation.services.ports import Clock, Store
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.values import Scheduled
+
+AT_ONCE = 50
+# Bindings in thousands are read so many at a time, between other work of the loop.
+READ_AT_ONCE = 100
+# What was found is looked for again after so long, if nothing has told of it before.
+PLAN_SECONDS, COUNT_SECONDS = 30.0, 60.0
+# What fits nowhere is tried again.
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
+# Who was not asked for so long has not had the duty meanwhile.
+AWAY_SECONDS = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class _Retry(NamedTuple):
+    binding: Binding
+    at: float
+    after_seconds: float
+
+
+class Moving:
+    """What is to be moved, as last read, and how much of it may be now."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        pipeline: DecisionPipeline,
+        clock: Clock,
+        *,
+        percent_a_minute: float,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._pipeline = pipeline
+        self._clock = clock
+        self._percent = percent_a_minute
+        self._moves: list[Move] = []
+        self._planned_for: Mapping[str, Cluster] = {}
+        self._plan_again_at = 0.0
+        self._retries: dict[str, _Retry] = {}
+        self._allowance = MoveAllowance(at=clock.now())
+        self._replicas = 0
+        self._count_again_at = 0.0
+        self._moved = self._moved_replicas = 0
+
+    def begin(self) -> None:
+        """To be called again and again, also while nothing is to be moved."""
+        now = self._clock.now()
+        if now - self._allowance.at > AWAY_SECONDS:
+            self._allowance = MoveAllowance(at=now)
+        self._allowance = self._allowance.later(now)
+
+    async def move(self) -> bool:
+        """Move what may be moved now. Whether there is more that is only held up by the rate."""
+        now = self._clock.now()
+        clusters = evacuated(self._fleet)
+        if clusters != self._planned_for or (clusters and now >= self._plan_again_at):
+            await self._plan(clusters)
+        due = [move for move in self._moves if self._is_due(move, now)]
+        if not due:
+            return False
+        await self._count()
+        batch: list[tuple[Move, int, float]] = []
+        for move in due[:AT_ONCE]:
+            replicas = move.replicas(clusters, now)
+            cost = self.may_move(replicas)
+            if cost is None:
+                break
+            batch.append((move, replicas, cost))
+        await asyncio.gather(*(self._move(move, n, cost, clusters) for move, n, cost in batch))
+        return len(batch) < len(due)
+
+    def may_move(self, replicas: int) -> float | None:
+        """What it costs to move so many now; None: not yet."""
+        cost = cost_of(replicas, self.replicas_a_minute)
+        left = self._allowance.taken(cost)
+        if left is None:
+            return None
+        self._allowance = left
+        return cost
+
+    def not_moved(self, cost: float) -> None:
+        """What was to be moved stays."""
+        self._allowance = self._allowance.given_back(cost)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether anything was moved that was not told of yet."""
+        return self._moved > 0
+
+    @property
+    def replicas_a_minute(self) -> float:
+        """By the replicas as last counted."""
+        return self._replicas * self._percent / 100
+
+    async def take_back(self, binding: Binding, task: EvictionTask) -> bool:
+        """Whether the binding is where it was before that eviction."""
+        try:
+            scheduled = await self._pipeline.move(binding, takes_back=task)
+        except FederationError as error:
+            logger.info("eviction not taken back", extra={"fields": _fields(binding, error)})
+            return False
+        return task.from_cluster in _names(scheduled)
+
+    async def _move(
+        self, move: Move, replicas: int, cost: float, clusters: Mapping[str, Cluster]
+    ) -> None:
+        key, now = move.binding.key, self._clock.now()
+        try:
+            scheduled = await self._pipeline.move(move.binding)
+        except FederationError as error:
+            # It is gone, or suspended, or others change it: the next plan knows.
+            logger.info("binding not moved", extra={"fields": _fields(move.binding, error)})
+            has_left = False
+        else:
+            stays = _names(scheduled) & clusters.keys()
+            has_left = all(leaves_at(move.binding, clusters[name]) > now for name in stays)
+        if has_left:
+            self._moved += 1
+            self._moved_replicas += replicas
+            self._moves.remove(move)
+            self._retries.pop(key, None)
+            return
+        self.not_moved(cost)
+        before = self._retries.get(key)
+        wait = min(before.after_seconds * 2, LAST_RETRY_SECONDS) if before else FIRST_RETRY_SECONDS
+        self._retries[key] = _Retry(move.binding, now + wait, wait)
+
+    def _is_due(self, move: Move, now: float) -> bool:
+        retry = self._retries.get(move.binding.key)
+        return move.due_at <= now and (retry is None or retry.at <= now)
+
+    async def _plan(self, clusters: Mapping[str, Cluster]) -> None:
+        """Read who is in these clusters, and put them in order."""
+        found: list[Move] = []
+        after: BindingName | None = None
+        while clusters:
+            async with self._store.reading() as read:
+                page = await read.failover.in_clusters(clusters.keys(), after, READ_AT_ONCE)
+            found += moves_of(page, clusters)
+            if len(page) < READ_AT_ONCE:
+                break
+            after = page[-1].namespace, page[-1].name
+        self._moves = sorted(found, key=lambda move: move.urgency)
+        self._planned_for = clusters
+        self._plan_again_at = self._clock.now() + PLAN_SECONDS
+        await self._settle()
+        self._tell()
+
+    async def _settle(self) -> None:
+        """Those that fitted nowhere and may stay after all wait for nothing any more."""
+        known = {move.binding.key for move in self._moves}
+        stay = [self._retries.pop(key).binding for key in self._retries.keys() - known]
+        again = [self._pipeline.move(binding) for binding in stay]
+        await asyncio.gather(*again, return_exceptions=True)
+
+    def _tell(self) -> None:
+        """What was moved since it was told last."""
+        if not self._moved:
+            return
+        fields = {
+            "bindings": self._moved,
+            "replicas": self._moved_replicas,
+            "waiting": len(self._moves),
+            "fit_nowhere": len(self._retries),
+        }
+        logger.info("bindings moved", extra={"fields": fields})
+        self._moved = self._moved_replicas = 0
+
+    async def _count(self) -> None:
+        now = self._clock.now()
+        if now < self._count_again_at:
+            return
+        async with self._store.reading() as read:
+            self._replicas = await read.failover.replicas()
+        self._count_again_at = now + COUNT_SECONDS
+
+
+def evacuated(fleet: FleetOwner) -> Mapping[str, Cluster]:
+    """The clusters with taints that end what runs there and does not tolerate them."""
+    column = fleet.snapshot.fleet.taints
+    evicting_c = column.where(
+        lambda taints: any(each.effect is TaintEffect.NO_EXECUTE for each in taints)
+    )
+    clusters: Sequence[Cluster] = fleet.snapshot.fleet.clusters
+    return {clusters[c].name: clusters[c] for c in evicting_c.nonzero()[0].tolist()}
+
+
+def _names(scheduled: Scheduled) -> frozenset[str]:
+    binding = scheduled.binding
+    return frozenset(each.name for each in binding.clusters) if binding else frozenset()
+
+
+def _fields(binding: Binding, error: Exception) -> Mapping[str, object]:
+    return {"binding": binding.key, "why": str(error)}

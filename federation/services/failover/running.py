@@ -1,0 +1,57 @@
+"""Failover of one control plane: built of its settings, run, and left to others at its end.
+
+Must not contain any rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from federation.failover.breaker import BreakerLimits
+from federation.runtime.settings import Settings
+from federation.services.duties import Duties
+from federation.services.failover.control import FailoverControl
+from federation.services.failover.watching import (
+    LOOK_SECONDS,
+    Failover,
+    FailoverSettings,
+    Hearing,
+)
+from federation.services.fleet.registry import FleetOwner
+from federation.services.ports import Clock, Store
+from federation.services.scheduling.pipeline import DecisionPipeline
+
+
+class RunningFailover:
+    """``control`` is there also where nothing is moved."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        pipeline: DecisionPipeline,
+        hearing: Hearing,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        limits = FailoverSettings(
+            lost_seconds=settings.lost_seconds,
+            eviction_seconds=settings.eviction_seconds,
+            percent_a_minute=settings.failover_percent,
+            breaker=BreakerLimits(settings.breaker_clusters, settings.breaker_percent),
+        )
+        self._failover = Failover(store, fleet, pipeline, hearing, clock, limits)
+        # Rounds of its own: some of its work takes its time.
+        duties = () if settings.no_failover else (self._failover.duty,)
+        self._duties = Duties(store, hearing.replica_id, duties, clock, pause_seconds=LOOK_SECONDS)
+        self.control = FailoverControl(
+            store, fleet, self._failover, clock, limits, enabled=bool(duties)
+        )
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await asyncio.gather(self._failover.keep_looking(), self._duties.keep_doing())
+
+    async def leave(self) -> None:
+        """Another control plane may go on at once."""
+        await self._duties.leave()

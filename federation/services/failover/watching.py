@@ -1,0 +1,232 @@
+"""Looks who is silent, says who is lost and who is back, and has the rest done.
+
+Every control plane looks; the one that has the duty acts. Must not act on silence that may be its
+own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from federation.failover.breaker import Breaker, BreakerLimits, ClusterOrigin, judged
+from federation.failover.silence import MOST_DEAF_SECONDS, Silences
+from federation.model.cluster import UNREACHABLE_KEY, Taint, TaintEffect
+from federation.services.duties import Begin, Duty
+from federation.services.failover.evicting import Evicting
+from federation.services.failover.moving import Moving
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import ClusterChanged
+from federation.services.members.hearing import forgive
+from federation.services.ports import Clock, Store
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.troubles import Trouble
+
+LOOK_SECONDS: Final = 1.0
+# While something is held up by the rate it is asked again so soon.
+HELD_UP_SECONDS: Final = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverSettings:
+    """When a cluster is lost, when too many are, how long evictions last, and how fast it goes."""
+
+    lost_seconds: float = 300.0
+    eviction_seconds: float = 600.0
+    percent_a_minute: float = 10.0
+    breaker: BreakerLimits = field(default_factory=BreakerLimits)
+
+
+class Hearing(Protocol):
+    """How this control plane hears agents."""
+
+    @property
+    def shared_at(self) -> float:
+        """When all was known last that other control planes heard."""
+        ...
+
+    @property
+    def silence_seconds(self) -> float:
+        """After how long without a word an agent is silent."""
+        ...
+
+    @property
+    def replica_id(self) -> str:
+        """Its own id."""
+        ...
+
+
+class Failover:
+    """Who is silent, by this control plane, and what follows. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        pipeline: DecisionPipeline,
+        hearing: Hearing,
+        clock: Clock,
+        settings: FailoverSettings,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._hearing = hearing
+        self._clock = clock
+        self._settings = settings
+        self.silences = Silences.begun(clock.now())
+        self._heard: frozenset[str] = frozenset()
+        self._is_cut_off = False
+        self._database_back_at: float | None = None
+        self.moving = Moving(
+            store, fleet, pipeline, clock, percent_a_minute=settings.percent_a_minute
+        )
+        self._evicting = Evicting(
+            store, fleet, self.moving, clock, most_seconds=settings.eviction_seconds
+        )
+        self.duty = Duty(name="failover", work=self.work)
+
+    async def keep_looking(self) -> None:
+        """Until cancelled."""
+        trouble = Trouble(logger, "silence not looked at")
+        while True:
+            try:
+                self.look()
+                trouble.over()
+            except Exception as error:  # noqa: BLE001 - told; lost clusters have to be noticed
+                trouble.met(error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """See who is silent. A machine that slept heard nobody meanwhile."""
+        now, before, fleet = self._clock.now(), self.silences, self._fleet
+        slept = now - before.looked_at
+        if slept > MOST_DEAF_SECONDS:
+            forgive(fleet, fleet.snapshot.names, slept, before.looked_at)
+        could_hear_at = self._hearing.shared_at
+        is_cut_off = now - could_hear_at > MOST_DEAF_SECONDS
+        if self._is_cut_off and not is_cut_off:
+            self._database_back_at = now
+        self._is_cut_off = is_cut_off
+        stale, heard = [], []
+        for name in fleet.snapshot.names:
+            presence = fleet.presence(name)
+            if presence is None or not self._was_heard(name):
+                continue
+            if presence.is_silent_at(now):
+                stale.append(name)
+            elif presence.last_heartbeat_at is not None:
+                heard.append(name)
+        self._heard = frozenset(heard)
+        self.silences = before.looked(
+            now, stale, stale_seconds=self._hearing.silence_seconds, could_hear_at=could_hear_at
+        )
+
+    async def work(self, begin: Begin) -> int:
+        """One piece: what follows from the last look. 0: there is nothing to do until the next."""
+        self.moving.begin()
+        breaker = await self._judge(begin)
+        is_frozen = breaker.freeze is not None
+        if not is_frozen:
+            await self._lose(begin)
+        await self._find_again(begin)
+        is_held_up = await self._evicting.look(begin, self._heard, is_frozen=is_frozen)
+        if not is_frozen and await self.moving.move():
+            is_held_up = True
+        if self.moving.has_moved:
+            self._evicting.look_soon()
+        if is_held_up:
+            await asyncio.sleep(HELD_UP_SECONDS)
+        return int(is_held_up)
+
+    def _was_heard(self, name: str) -> bool:
+        """Whether there is anything of it to lose."""
+        presence = self._fleet.presence(name)
+        heard_at = presence.last_heartbeat_at if presence else None
+        return heard_at is not None or self._fleet.report(name) is not None
+
+    async def _judge(self, begin: Begin) -> Breaker:
+        async with begin() as tx:
+            breaker = await tx.failover.get()
+            if self._judged(breaker) == breaker:
+                return breaker
+            before = await tx.failover.lock()
+            breaker = self._judged(before)
+            await tx.failover.put(breaker)
+        tell_of_change(before, breaker)
+        return breaker
+
+    def _judged(self, breaker: Breaker) -> Breaker:
+        names = [name for name in self._fleet.snapshot.names if self._was_heard(name)]
+        clusters = {name: self._fleet.known(name) for name in names}
+        return judged(
+            breaker,
+            self.silences,
+            {
+                name: ClusterOrigin(
+                    region=each.cluster.region,
+                    provider=each.cluster.provider,
+                    control_plane=each.presence.peer or self._hearing.replica_id,
+                )
+                for name, each in clusters.items()
+            },
+            heard=self._heard,
+            lost=[n for n, each in clusters.items() if each.cluster.lost_since is not None],
+            limits=self._settings.breaker,
+            database_back_at=self._database_back_at,
+        )
+
+    async def _lose(self, begin: Begin) -> None:
+        """Those that were silent for too long are lost."""
+        for name in self.silences.lost(self._settings.lost_seconds):
+            if not self._fleet.has(name) or self._fleet.known(name).cluster.lost_since is not None:
+                continue
+            now = self._clock.now()
+            taint = Taint(key=UNREACHABLE_KEY, effect=TaintEffect.NO_EXECUTE, time_added=now)
+            if await self._put_taints(begin, name, [taint]):
+                held = self._fleet.ledger(name).bindings()
+                fields = {
+                    "cluster": name,
+                    "silent_seconds": round(now - self.silences.silent[name].since),
+                    "bindings": len(held),
+                }
+                logger.warning("cluster lost: its bindings are moved", extra={"fields": fields})
+
+    async def _find_again(self, begin: Begin) -> None:
+        """Those that are heard again are not lost any more."""
+        for name in sorted(self._heard):
+            since = self._fleet.known(name).cluster.lost_since if self._fleet.has(name) else None
+            if since is not None and await self._put_taints(begin, name, []):
+                fields = {"cluster": name, "lost_seconds": round(self._clock.now() - since)}
+                logger.warning("cluster back", extra={"fields": fields})
+                self._evicting.look_soon()
+
+    async def _put_taints(self, begin: Begin, name: str, ours: Iterable[Taint]) -> bool:
+        """Whether the cluster has these of ours now, and had not before."""
+        async with begin() as tx:
+            stored = await tx.clusters.lock(name)
+            if stored is None:
+                return False
+            before = stored.cluster
+            others = (each for each in before.taints if each.key != UNREACHABLE_KEY)
+            cluster = replace(before, taints=(*others, *ours))
+            if (cluster.lost_since is None) == (before.lost_since is None):
+                return False
+            cluster = await tx.clusters.put(stored.id, cluster)
+            await tx.journal.append([ClusterChanged(cluster=name)])
+        self._fleet.put_cluster(cluster)
+        return True
+
+
+def tell_of_change(before: Breaker, after: Breaker, by: str = "") -> None:
+    """One line where failover is frozen or goes on."""
+    if after.freeze is not None and after.freeze != before.freeze:
+        fields: Mapping[str, object] = {"by": after.freeze.by, "why": after.freeze.reason}
+        logger.error("failover is frozen: nothing moves", extra={"fields": fields})
+    elif before.freeze is not None and after.freeze is None:
+        fields = {"by": by or "itself", "frozen_by": before.freeze.by}
+        logger.warning("failover goes on", extra={"fields": fields})

@@ -1,0 +1,91 @@
+"""Statements over failover: whether it is frozen, who has to move, and which evictions go on.
+
+Must not decide who moves, nor when an eviction is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Select, Text, bindparam, func, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.failover.breaker import Breaker
+from federation.model.placement import Binding, BindingName, EvictionTask
+from federation.store.bindings import plain_binding
+from federation.store.tables import binding
+from federation.store.tables import failover as table
+
+IN_ONE_OF = text(
+    "EXISTS (SELECT FROM jsonb_array_elements(binding.clusters) AS held "
+    "WHERE held ->> 'name' = ANY (:clusters))"
+).bindparams(bindparam("clusters", type_=ARRAY(Text)))
+# As the index has it.
+EVICTED = text("binding.spec -> 'eviction_tasks' <> '[]'")
+REPLICAS = text("""
+    SELECT coalesce(sum((held ->> 'replicas')::bigint), 0)::bigint
+    FROM binding, jsonb_array_elements(binding.clusters) AS held
+""")
+
+
+class FailoverStatements:
+    """Implements ``journal_ports.StoredFailover`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def get(self) -> Breaker:
+        body = (await self._connection.execute(select(table.c.body))).scalar_one_or_none()
+        return Breaker() if body is None else msgspec.convert(body, Breaker)
+
+    async def lock(self) -> Breaker:
+        empty = insert(table).values(body=msgspec.to_builtins(Breaker()))
+        await self._connection.execute(empty.on_conflict_do_nothing())
+        locked = select(table.c.body).with_for_update()
+        return msgspec.convert((await self._connection.execute(locked)).scalar_one(), Breaker)
+
+    async def put(self, breaker: Breaker) -> None:
+        await self._connection.execute(update(table).values(body=msgspec.to_builtins(breaker)))
+
+    async def in_clusters(
+        self, clusters: Collection[str], after: BindingName | None, limit: int
+    ) -> Sequence[Binding]:
+        found = select(binding).where(IN_ONE_OF.bindparams(clusters=sorted(clusters)))
+        return await self._page(found, after, limit)
+
+    async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
+        return await self._page(select(binding).where(EVICTED), after, limit)
+
+    async def evictions(self) -> int:
+        counted = select(
+            func.coalesce(func.sum(func.jsonb_array_length(binding.c.spec["eviction_tasks"])), 0)
+        ).where(EVICTED)
+        return int((await self._connection.execute(counted)).scalar_one())
+
+    async def put_evictions(self, binding_id: int, tasks: Sequence[EvictionTask]) -> None:
+        path = bindparam("path", ["eviction_tasks"], ARRAY(Text))
+        plain = bindparam("tasks", msgspec.to_builtins(tasks), JSONB)
+        statement = (
+            update(binding)
+            .where(binding.c.id == binding_id)
+            .values(
+                spec=func.jsonb_set(binding.c.spec, path, plain),
+                version=binding.c.version + 1,
+                updated_at=func.now(),
+            )
+        )
+        await self._connection.execute(statement)
+
+    async def replicas(self) -> int:
+        return int((await self._connection.execute(REPLICAS)).scalar_one())
+
+    async def _page(
+        self, statement: Select[Any], after: BindingName | None, limit: int
+    ) -> Sequence[Binding]:
+        ordered = statement.order_by(binding.c.namespace, binding.c.name).limit(limit)
+        if after is not None:
+            ordered = ordered.where(tuple_(binding.c.namespace, binding.c.name) > after)
+        return [plain_binding(row) for row in await self._connection.execute(ordered)]

@@ -1,0 +1,327 @@
+"""Failover in a fleet with virtual time, whatever falls silent, comes back, or is frozen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from federation.failover.breaker import Breaker, BreakerLimits, ClusterOrigin, judged
+from federation.failover.evictions import Ending, Progress, ending_of, taken_back
+from federation.failover.moves import eviction_tasks, leaves_at, moves_of
+from federation.failover.rate import MINUTE, MoveAllowance, cost_of
+from federation.failover.silence import MOST_DEAF_SECONDS, Silences
+from federation.model.cluster import UNREACHABLE_KEY, Cluster, Taint, TaintEffect
+from federation.model.placement import (
+    Binding,
+    OnClusterLoss,
+    OnClusterReturn,
+    Placement,
+    ReplicaScheduling,
+    SchedulingType,
+)
+from federation.model.workload import TargetCluster, Toleration, TolerationOperator
+
+STALE_SECONDS, LOST_SECONDS, EVICTION_SECONDS = 3.0, 20.0, 30.0
+LIMITS = BreakerLimits(clusters=3, percent=30.0)
+NAMES = tuple(f"c{number}" for number in range(8))
+ROOM = 40
+PERCENT_A_MINUTE = 50
+DIVIDED = ReplicaScheduling(type=SchedulingType.DIVIDED)
+# Added by the model, in whole seconds and tenths.
+ERROR = 1e-6
+
+
+class Failover(RuleBasedStateMachine):
+    """The same steps as the service takes, over a fleet whose truth is known.
+
+    Where a binding is on paper is ``Binding.clusters``; ``pods`` is what really runs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.clusters = {
+            name: Cluster(name=name, region=f"r{number % 2}") for number, name in enumerate(NAMES)
+        }
+        self.speaking = dict.fromkeys(NAMES, True)
+        self.heard_at = dict.fromkeys(NAMES, self.now)
+        # The last time at which nobody listened.
+        self.deaf_at = self.now
+        self.bindings: dict[str, Binding] = {}
+        self.pods: Counter[tuple[str, str]] = Counter()
+        self.breaker = Breaker()
+        self.moved: list[tuple[float, float]] = []
+        self.out_of_time: set[str] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        """A control plane starts, or takes over."""
+        self.silences = Silences.begun(self.now)
+        self.allowance = MoveAllowance(at=self.now)
+        self.heard_since_start: set[str] = set()
+        self.deaf_at = self.now
+
+    @initialize(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=10), data=st.data())
+    def deploy(self, sizes: list[int], data: st.DataObject) -> None:
+        for number, replicas in enumerate(sizes):
+            name = f"b{number}"
+            where = data.draw(st.sampled_from(NAMES))
+            seconds = data.draw(st.sampled_from([None, 0, 5]))
+            tolerations = (
+                (
+                    Toleration(
+                        key=UNREACHABLE_KEY,
+                        operator=TolerationOperator.EXISTS,
+                        toleration_seconds=seconds,
+                    ),
+                )
+                if data.draw(st.booleans())
+                else ()
+            )
+            self.bindings[name] = Binding(
+                name=name,
+                replicas=replicas,
+                priority=data.draw(st.integers(0, 2)),
+                clusters=(TargetCluster(name=where, replicas=replicas),),
+                placement=Placement(tolerations=tolerations, replica_scheduling=DIVIDED),
+                on_cluster_loss=data.draw(st.sampled_from(OnClusterLoss)),
+                on_cluster_return=data.draw(st.sampled_from(OnClusterReturn)),
+            )
+            self.pods[name, where] = replicas
+
+    @rule(names=st.sets(st.sampled_from(NAMES), min_size=1, max_size=len(NAMES)))
+    def fall_silent(self, names: set[str]) -> None:
+        self.speaking.update(dict.fromkeys(names, False))
+
+    @rule(names=st.sets(st.sampled_from(NAMES), min_size=1, max_size=len(NAMES)))
+    def come_back(self, names: set[str]) -> None:
+        self.speaking.update(dict.fromkeys(names, True))
+
+    @rule(name=st.sampled_from(NAMES), is_tainted=st.booleans())
+    def taint(self, name: str, is_tainted: bool) -> None:
+        cluster = self.clusters[name]
+        ours = tuple(each for each in cluster.taints if each.key == UNREACHABLE_KEY)
+        theirs = Taint(key="empty", effect=TaintEffect.NO_EXECUTE, time_added=self.now)
+        self.clusters[name] = replace(cluster, taints=(*ours, theirs) if is_tainted else ours)
+
+    @rule()
+    def freeze(self) -> None:
+        self.breaker = self.breaker.frozen("admin", self.now, "because")
+
+    @rule()
+    def resume(self) -> None:
+        if self.breaker.freeze is not None:
+            self.breaker = self.breaker.resumed(self.silences.silent.keys())
+
+    @rule(seconds=st.floats(MOST_DEAF_SECONDS + 1, 1000))
+    def sleep(self, seconds: float) -> None:
+        """The machine is suspended: what it did not hear nobody heard."""
+        self.now += seconds
+        self.deaf_at = self.now
+        self._step(could_hear=True)
+
+    @rule(seconds=st.integers(int(MOST_DEAF_SECONDS) + 2, 60))
+    def lose_database(self, seconds: int) -> None:
+        cut_off_at = self.now
+        for _ in range(seconds):
+            self.now += 1
+            self._step(could_hear=False, could_hear_at=cut_off_at)
+        self.deaf_at = self.now
+
+    @rule()
+    def restart(self) -> None:
+        """Nothing is kept but what is in the database."""
+        self._begin()
+
+    @rule(seconds=st.integers(1, 90))
+    def pass_time(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            self._step(could_hear=True)
+
+    def _step(self, *, could_hear: bool, could_hear_at: float | None = None) -> None:
+        """One look and one piece of work, and what the members do meanwhile."""
+        for name in NAMES:
+            if self.speaking[name] and could_hear:
+                self.heard_at[name] = self.now
+                self.heard_since_start.add(name)
+        stale = [n for n in NAMES if self.now - self.heard_at[n] > STALE_SECONDS]
+        if not could_hear:
+            stale = [name for name in stale if name in self.silences.silent]
+        self.silences = self.silences.looked(
+            self.now,
+            stale,
+            stale_seconds=STALE_SECONDS,
+            could_hear_at=self.now if could_hear_at is None else could_hear_at,
+        )
+        if not could_hear:
+            # Nothing can be written either.
+            return
+        heard = {n for n in NAMES if n not in stale and n in self.heard_since_start}
+        self.breaker = judged(
+            self.breaker,
+            self.silences,
+            {name: ClusterOrigin(region=each.region) for name, each in self.clusters.items()},
+            heard=heard,
+            lost=[n for n, each in self.clusters.items() if each.lost_since is not None],
+            limits=LIMITS,
+        )
+        self.allowance = self.allowance.later(self.now)
+        if self.breaker.freeze is None:
+            self._lose()
+        self._find_again(heard)
+        self._run_pods()
+        self._end_evictions(heard)
+        if self.breaker.freeze is None:
+            self._move(stale)
+
+    def _lose(self) -> None:
+        for name in self.silences.lost(LOST_SECONDS):
+            if self.clusters[name].lost_since is None:
+                # Somebody listened all the time, and nobody heard it.
+                silent_since = max(self.heard_at[name], self.deaf_at)
+                assert self.now - silent_since >= LOST_SECONDS - ERROR
+                taint = Taint(
+                    key=UNREACHABLE_KEY, effect=TaintEffect.NO_EXECUTE, time_added=self.now
+                )
+                cluster = self.clusters[name]
+                self.clusters[name] = replace(cluster, taints=(*cluster.taints, taint))
+
+    def _find_again(self, heard: set[str]) -> None:
+        for name in heard:
+            assert self.now - self.heard_at[name] <= STALE_SECONDS
+            cluster = self.clusters[name]
+            kept = tuple(each for each in cluster.taints if each.key != UNREACHABLE_KEY)
+            self.clusters[name] = replace(cluster, taints=kept)
+
+    def _run_pods(self) -> None:
+        """Members that can be reached run what they are given, and end what they have to."""
+        for name in NAMES:
+            if not self.speaking[name]:
+                continue
+            for key, binding in self.bindings.items():
+                wanted = sum(each.replicas for each in binding.clusters if each.name == name)
+                wanted += sum(
+                    task.replicas for task in binding.eviction_tasks if task.from_cluster == name
+                )
+                self.pods[key, name] = wanted
+
+    def _end_evictions(self, heard: set[str]) -> None:
+        for key, binding in self.bindings.items():
+            for task in binding.eviction_tasks:
+                name = task.from_cluster
+                before = {each.name: each.replicas for each in task.clusters_before}
+                progress = Progress(
+                    outstanding=sum(
+                        max(0, each.replicas - self.pods[key, each.name])
+                        for each in binding.clusters
+                    ),
+                    started=sum(
+                        max(0, self.pods[key, each.name] - before.get(each.name, 0))
+                        for each in binding.clusters
+                    ),
+                )
+                ending = ending_of(
+                    task,
+                    binding,
+                    progress,
+                    self.now,
+                    is_known=True,
+                    is_back=name in heard and leaves_at(binding, self.clusters[name]) > self.now,
+                    most_seconds=EVICTION_SECONDS,
+                )
+                if ending is Ending.TAKEN_BACK:
+                    cost = cost_of(task.replicas, self._rate())
+                    left = self.allowance.taken(cost)
+                    if self.breaker.freeze is None and left is not None:
+                        self.allowance = left
+                        self.moved.append((self.now, cost))
+                        self.bindings[key] = taken_back(binding, task)
+                        break
+                elif ending is not None:
+                    if ending is Ending.DEADLINE:
+                        self.out_of_time.add(key)
+                    left_tasks = tuple(e for e in self.bindings[key].eviction_tasks if e != task)
+                    self.bindings[key] = replace(self.bindings[key], eviction_tasks=left_tasks)
+
+    def _move(self, stale: list[str]) -> None:
+        for move in moves_of(self.bindings.values(), self.clusters):
+            if move.due_at > self.now:
+                continue
+            key, binding = move.binding.name, move.binding
+            leaves = {
+                each.name: "taint"
+                for each in binding.clusters
+                if leaves_at(binding, self.clusters[each.name]) <= self.now
+            }
+            placed = self._placed(binding, leaves, stale)
+            if placed is None:
+                continue
+            cost = cost_of(move.replicas(self.clusters, self.now), self._rate())
+            left = self.allowance.taken(cost)
+            if left is None:
+                return
+            assert self.breaker.freeze is None
+            self.allowance = left
+            self.moved.append((self.now, cost))
+            tasks = eviction_tasks(binding, leaves, placed, self.now)
+            self.bindings[key] = replace(binding, clusters=placed, eviction_tasks=tasks)
+
+    def _placed(
+        self, binding: Binding, leaves: dict[str, str], stale: list[str]
+    ) -> tuple[TargetCluster, ...] | None:
+        """Where it fits as a whole, beside all that is promised; None: nowhere."""
+        staying = [each for each in binding.clusters if each.name not in leaves]
+        wanted = binding.replicas - sum(each.replicas for each in staying)
+        evicted = {each.from_cluster for each in binding.eviction_tasks}
+        for name in NAMES:
+            is_open = not self.clusters[name].taints and name not in stale
+            if is_open and name not in evicted and wanted <= ROOM - self._promised(name):
+                there = sum(each.replicas for each in staying if each.name == name)
+                others = [each for each in staying if each.name != name]
+                return (*others, TargetCluster(name=name, replicas=wanted + there))
+        return None
+
+    def _promised(self, name: str) -> int:
+        return sum(
+            each.replicas
+            for binding in self.bindings.values()
+            for each in binding.clusters
+            if each.name == name
+        )
+
+    def _rate(self) -> float:
+        fleet = sum(each.replicas for each in self.bindings.values())
+        return fleet * PERCENT_A_MINUTE / 100
+
+    @invariant()
+    def no_minute_sees_more_moved_than_the_rate(self) -> None:
+        for at, _ in self.moved:
+            within = sum(cost for then, cost in self.moved if at <= then < at + MINUTE)
+            assert within <= MINUTE + ERROR
+
+    @invariant()
+    def nothing_is_lost_on_the_way(self) -> None:
+        for binding in self.bindings.values():
+            assert sum(each.replicas for each in binding.clusters) == binding.replicas
+
+    @invariant()
+    def as_many_run_as_before(self) -> None:
+        """But where a replacement did not come up in time."""
+        for key, binding in self.bindings.items():
+            running = sum(self.pods[key, name] for name in NAMES)
+            assert running >= binding.replicas or key in self.out_of_time
+
+    @invariant()
+    def who_waits_for_clusters_is_never_moved_by_loss(self) -> None:
+        for binding in self.bindings.values():
+            if binding.on_cluster_loss is OnClusterLoss.WAIT:
+                assert all(UNREACHABLE_KEY not in task.message for task in binding.eviction_tasks)
+
+
+TestFailover = Failover.TestCase
+TestFailover.settings = settings(max_examples=30, stateful_step_count=20)

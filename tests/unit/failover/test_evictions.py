@@ -1,0 +1,96 @@
+"""How evictions end, and where a binding is once one is taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federation.failover.evictions import Ending, Progress, ending_of, taken_back
+from federation.failover.moves import eviction_tasks
+from federation.model.placement import (
+    Binding,
+    OnClusterReturn,
+    Placement,
+    ReplicaScheduling,
+    SchedulingType,
+)
+from federation.model.workload import TargetCluster
+
+DIVIDED = Placement(replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED))
+
+
+def targets(**replicas: int) -> tuple[TargetCluster, ...]:
+    return tuple(TargetCluster(name=name, replicas=each) for name, each in replicas.items())
+
+
+def moved(before: Binding, taints: str, **now: int) -> Binding:
+    """After a decision that left the clusters named by the letters of ``taints``."""
+    evicting = dict.fromkeys(taints, "lost:NoExecute")
+    tasks = eviction_tasks(before, evicting, targets(**now), 100.0)
+    return replace(before, clusters=targets(**now), eviction_tasks=tasks)
+
+
+WEB = Binding(name="web", replicas=9, placement=DIVIDED, clusters=targets(a=4, b=2, c=3))
+MOVED = moved(WEB, "a", b=3, c=3, d=3)
+TASK = MOVED.eviction_tasks[0]
+
+
+def test_what_is_left_becomes_a_task_and_what_stays_does_not() -> None:
+    assert (TASK.from_cluster, TASK.replicas, TASK.created_at) == ("a", 4, 100.0)
+    assert TASK.clusters_before == WEB.clusters
+    assert TASK.is_ours
+    again = moved(MOVED, "c", b=5, d=4)
+    assert [each.from_cluster for each in again.eviction_tasks] == ["a", "c"]
+    assert eviction_tasks(WEB, {"x": "gone"}, WEB.clusters, 1.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("progress", "seconds", "given", "ending"),
+    [
+        (Progress(4, 0), 599.0, {}, None),
+        (Progress(0, 4), 1.0, {}, Ending.REPLACED),
+        (Progress(4, 0), 600.0, {}, Ending.DEADLINE),
+        (Progress(4, 0), 1.0, {"is_known": False}, Ending.CLUSTER_GONE),
+        (Progress(4, 0), 1.0, {"is_back": True}, Ending.TAKEN_BACK),
+        (Progress(3, 1), 1.0, {"is_back": True}, None),
+    ],
+)
+def test_endings(
+    progress: Progress, seconds: float, given: dict[str, bool], ending: Ending | None
+) -> None:
+    known = {"is_known": True, "is_back": False, **given}
+    found = ending_of(TASK, MOVED, progress, 100.0 + seconds, **known, most_seconds=600.0)
+    assert found is ending
+
+
+def test_the_original_is_kept_where_that_is_asked_for() -> None:
+    binding = replace(MOVED, on_cluster_return=OnClusterReturn.KEEP_ORIGINAL)
+    for progress in (Progress(3, 1), Progress(0, 4)):
+        found = ending_of(
+            TASK, binding, progress, 101.0, is_known=True, is_back=True, most_seconds=600.0
+        )
+        assert found is Ending.TAKEN_BACK
+
+
+def test_taking_back_gives_the_share_back_and_no_other() -> None:
+    assert taken_back(MOVED, TASK) == replace(WEB, eviction_tasks=())
+    both = moved(WEB, "ab", c=3, d=6)
+    first, second = both.eviction_tasks
+    back = taken_back(both, first)
+    assert back.clusters == targets(a=4, c=3, d=2)
+    assert back.eviction_tasks == (second,)
+    assert taken_back(back, second).clusters == WEB.clusters
+
+
+def test_what_was_scaled_down_meanwhile_comes_back_as_far_as_it_is_there() -> None:
+    fewer = replace(MOVED, replicas=7, clusters=targets(b=2, c=3, d=2))
+    assert taken_back(fewer, TASK).clusters == targets(a=2, b=2, c=3)
+    none = replace(MOVED, replicas=5, clusters=targets(b=2, c=3))
+    assert taken_back(none, TASK) is none
+
+
+def test_a_duplicated_workload_is_back_beside_the_others() -> None:
+    everywhere = replace(WEB, placement=Placement(), clusters=targets(a=9, b=9))
+    left = moved(everywhere, "a", b=9)
+    assert taken_back(left, left.eviction_tasks[0]).clusters == everywhere.clusters

@@ -1,0 +1,51 @@
+"""Silence counts only while somebody listened."""
+
+from __future__ import annotations
+
+from federation.failover.silence import MOST_DEAF_SECONDS, Silences
+
+STALE_SECONDS, LOST_SECONDS = 30.0, 300.0
+
+
+def looked(
+    before: Silences, now: float, *stale: str, could_hear_at: float | None = None
+) -> Silences:
+    return before.looked(
+        now,
+        stale,
+        stale_seconds=STALE_SECONDS,
+        could_hear_at=now if could_hear_at is None else could_hear_at,
+    )
+
+
+def looked_until(before: Silences, end: int, *stale: str) -> Silences:
+    for now in range(int(before.looked_at) + 1, end + 1):
+        before = looked(before, float(now), *stale)
+    return before
+
+
+def test_it_counts_from_the_last_word_and_ends_with_the_next() -> None:
+    seen = looked_until(Silences.begun(0.0), 1000)
+    seen = looked_until(seen, 1269, "a")
+    assert seen.silent["a"].since == 1001 - STALE_SECONDS
+    assert seen.lost(LOST_SECONDS) == []
+    seen = looked_until(seen, 1271, "a")
+    assert seen.lost(LOST_SECONDS) == ["a"]
+    assert looked(seen, 1272.0).silent == {}
+
+
+def test_a_start_and_a_sleep_begin_it_anew() -> None:
+    seen = looked_until(Silences.begun(0.0), 299, "a")
+    assert seen.lost(LOST_SECONDS) == []
+    slept = looked(seen, 299.0 + MOST_DEAF_SECONDS + 1, "a")
+    assert slept.silent["a"].since == slept.looked_at
+    assert looked_until(slept, 600, "a").lost(LOST_SECONDS) == []
+
+
+def test_it_does_not_count_while_the_database_cannot_be_read() -> None:
+    seen = looked_until(Silences.begun(0.0), 299, "a")
+    for now in range(300, 400):
+        seen = looked(seen, float(now), "a", could_hear_at=299.0)
+    assert seen.lost(LOST_SECONDS) == []
+    assert seen.silent["a"].since == 399.0
+    assert looked_until(seen, 700, "a").lost(LOST_SECONDS) == ["a"]

@@ -1,0 +1,385 @@
+"""Failover over a real store, with clocks that stand still: lost, moved, evicted, back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from federation.failover.breaker import BREAKER, BreakerLimits
+from federation.failover.moves import TAINT_UNTOLERATED
+from federation.model.cluster import UNREACHABLE_KEY, Taint, TaintEffect
+from federation.model.errors import PreconditionFailed
+from federation.model.placement import (
+    EVICTION_PRODUCER,
+    Binding,
+    OnClusterLoss,
+    OnClusterReturn,
+    Placement,
+)
+from federation.model.workload import (
+    ReplicaRequirements,
+    TargetCluster,
+    Toleration,
+    TolerationOperator,
+)
+from federation.scheduler.decision import Outcome
+from federation.services.duties import Duties
+from federation.services.failover.control import FailoverControl
+from federation.services.failover.watching import Failover, FailoverSettings
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import BindingChanged, ClusterChanged
+from federation.services.members.join import Registration
+from federation.services.members.reports import Reporting
+from federation.store.postgres import PostgresStore
+from tests.reports import echo
+from tests.services import DYNAMIC, WEB, Deciders, apply, decided, make_report, shares
+from tests.unit.services.conftest import StillClock, held, only
+
+HEARTBEAT_SECONDS = 10.0
+SETTINGS = FailoverSettings(
+    lost_seconds=60.0, eviction_seconds=100.0, breaker=BreakerLimits(clusters=2, percent=60)
+)
+
+
+@dataclass
+class Drill:
+    """A control plane with clusters a, b and c, of which only those in ``speaking`` are heard."""
+
+    clock: StillClock
+    store: PostgresStore
+    fleet: FleetOwner
+    reporting: Reporting
+    deciders: Deciders
+    registration: Registration
+    speaking: set[str] = field(default_factory=lambda: {"a", "b", "c"})
+
+    def __post_init__(self) -> None:
+        self.shared_at = self.clock.now()
+        self.start("one")
+
+    def start(self, replica: str) -> None:
+        """With nothing in memory but the fleet."""
+        self.replica_id = replica
+        self.failover = Failover(
+            self.store,
+            self.fleet,
+            self.deciders.pipeline,
+            self,
+            self.clock,
+            SETTINGS,
+        )
+        # One piece a round: the clock stands still in between.
+        duty = replace(self.failover.duty, at_once=2)
+        self.duties = Duties(self.store, replica, [duty], self.clock)
+        self.control = FailoverControl(
+            self.store, self.fleet, self.failover, self.clock, SETTINGS, enabled=True
+        )
+
+    @property
+    def silence_seconds(self) -> float:
+        return self.reporting.silence_seconds
+
+    async def pass_time(self, seconds: int) -> None:
+        """Second by second, each with a look and a round."""
+        for _ in range(seconds):
+            self.clock.time += 1
+            self.shared_at = self.clock.now()
+            for name in self.speaking:
+                self.reporting.heartbeat(name, 0, "", self.clock.now())
+            self.failover.look()
+            await self.duties.do_round()
+
+    async def stored(self, binding: Binding = WEB) -> Binding:
+        async with self.store.reading() as read:
+            found = await read.bindings.get(binding.namespace, binding.name)
+        assert found is not None
+        return found.binding
+
+    async def outcome(self) -> Outcome:
+        """Of the newest decision about WEB, which does not wait for room in the queue."""
+        view = await self.deciders.scheduling.get_binding(WEB.namespace, WEB.name)
+        assert view.record is not None
+        assert view.wait is None
+        return view.record.decision.outcome
+
+    async def sees(self, cluster: str, bound: int, free: int = 6) -> None:
+        """The cluster's agent sees so many pods of WEB."""
+        known = self.fleet.report(cluster)
+        assert known is not None
+        seen = replace(
+            make_report(known.sequence + 1, cpu_millis=1000 * free),
+            interest_version=self.fleet.ledger(cluster).interest_version,
+            echoes=(echo(WEB.key, WEB.requirements.request, bound),),
+        )
+        await self.reporting.accept(cluster, seen)
+
+    def is_lost(self, name: str) -> bool:
+        return self.fleet.known(name).cluster.lost_since is not None
+
+
+@pytest.fixture
+def drill(
+    clock: StillClock,
+    store: PostgresStore,
+    fleet: FleetOwner,
+    reporting: Reporting,
+    deciders: Deciders,
+    registration: Registration,
+) -> Drill:
+    return Drill(clock, store, fleet, reporting, deciders, registration)
+
+
+THREE = replace(WEB, replicas=3)
+
+
+async def test_a_lost_cluster_is_left_and_keeps_its_share_until_the_new_one_runs(
+    drill: Drill,
+) -> None:
+    assert decided(await apply(drill.deciders.scheduling, only("b", 1))) == {"b": 1}
+    first = await apply(drill.deciders.scheduling, replace(THREE, name="api"))
+    first = await apply(drill.deciders.scheduling, THREE)
+    before = decided(first)
+    assert "a" in before
+    drill.speaking.remove("a")
+    await drill.pass_time(59)
+    assert not drill.is_lost("a")
+    assert (await drill.control.get()).silent[0].name == "a"
+    await drill.pass_time(5)
+    assert drill.is_lost("a")
+    moved = await drill.stored()
+    assert "a" not in shares(moved.clusters)
+    assert sum(shares(moved.clusters).values()) == 3
+    (task,) = moved.eviction_tasks
+    assert (task.from_cluster, task.replicas) == ("a", before["a"])
+    assert (task.reason, task.producer) == (TAINT_UNTOLERATED, EVICTION_PRODUCER)
+    assert UNREACHABLE_KEY in task.message
+    assert await held(drill.store) == shares(moved.clusters)
+    # A controller that submits it again changes nothing of that.
+    again = await apply(drill.deciders.scheduling, THREE)
+    assert again.binding is not None
+    assert again.binding.eviction_tasks == (task,)
+    assert again.binding.generation == moved.generation
+    for name, replicas in shares(moved.clusters).items():
+        await drill.sees(name, replicas)
+    await drill.pass_time(3)
+    ended = await drill.stored()
+    assert ended.eviction_tasks == ()
+    assert ended.clusters == moved.clusters
+
+
+async def test_people_and_watchers_are_told(drill: Drill) -> None:
+    told: list[object] = []
+    await apply(drill.deciders.scheduling, only("a", 1))
+    await apply(drill.deciders.scheduling, THREE)
+    drill.fleet.observe(told.append, ClusterChanged, BindingChanged)
+    drill.speaking.remove("a")
+    await drill.pass_time(65)
+    status = await drill.control.get()
+    assert [(each.name, each.lost_since is not None) for each in status.silent] == [("a", True)]
+    assert [each.name for each in status.evacuated] == ["a"]
+    assert [each.task.from_cluster for each in status.evictions] == ["a"]
+    assert status.evictions[0].deadline == status.evictions[0].task.created_at + 100
+    assert status.eviction_count == 1
+    assert any(isinstance(each, BindingChanged) and each.key == WEB.key for each in told)
+
+
+async def test_who_fits_nowhere_stays_and_goes_once_there_is_room(drill: Drill) -> None:
+    await apply(drill.deciders.scheduling, replace(WEB, replicas=12))
+    drill.speaking.remove("a")
+    await drill.pass_time(70)
+    stuck = await drill.stored()
+    assert shares(stuck.clusters)["a"] == 6
+    assert stuck.eviction_tasks == ()
+    await drill.sees("b", 3, free=9)
+    await drill.pass_time(40)
+    moved = await drill.stored()
+    assert "a" not in shares(moved.clusters)
+    assert sum(shares(moved.clusters).values()) == 12
+
+
+async def test_who_fits_nowhere_is_told_so_and_is_placed_again_once_its_cluster_is_back(
+    drill: Drill,
+) -> None:
+    await apply(drill.deciders.scheduling, replace(WEB, replicas=12))
+    before = await drill.stored()
+    drill.speaking.remove("a")
+    await drill.pass_time(70)
+    assert await drill.outcome() is Outcome.UNSCHEDULABLE
+    drill.speaking.add("a")
+    await drill.pass_time(3)
+    assert await drill.outcome() is Outcome.SCHEDULED
+    assert (await drill.stored()).clusters == before.clusters
+
+
+async def test_a_cluster_that_is_back_in_time_has_its_share_again(drill: Drill) -> None:
+    await apply(drill.deciders.scheduling, THREE)
+    before = await drill.stored()
+    drill.speaking.remove("a")
+    await drill.pass_time(65)
+    assert (await drill.stored()).eviction_tasks
+    drill.speaking.add("a")
+    await drill.pass_time(3)
+    assert not drill.is_lost("a")
+    back = await drill.stored()
+    assert shares(back.clusters) == shares(before.clusters)
+    assert back.eviction_tasks == ()
+    assert await held(drill.store) == shares(before.clusters)
+
+
+@pytest.mark.parametrize("policy", OnClusterReturn)
+async def test_which_replicas_stay_once_new_ones_have_begun(
+    drill: Drill, policy: OnClusterReturn
+) -> None:
+    await apply(drill.deciders.scheduling, replace(THREE, on_cluster_return=policy))
+    before = await drill.stored()
+    drill.speaking.remove("a")
+    await drill.pass_time(65)
+    moved = await drill.stored()
+    grown = next(
+        each for each in moved.clusters if each.replicas > shares(before.clusters).get(each.name, 0)
+    )
+    await drill.sees(grown.name, shares(before.clusters).get(grown.name, 0) + 1)
+    drill.speaking.add("a")
+    await drill.pass_time(3)
+    now = await drill.stored()
+    keeps_original = policy is OnClusterReturn.KEEP_ORIGINAL
+    assert shares(now.clusters) == shares((before if keeps_original else moved).clusters)
+    assert bool(now.eviction_tasks) is not keeps_original
+
+
+async def test_who_waits_for_its_clusters_or_tolerates_loss_stays(drill: Drill) -> None:
+    await apply(drill.deciders.scheduling, replace(THREE, on_cluster_loss=OnClusterLoss.WAIT))
+    tolerating = Toleration(
+        key=UNREACHABLE_KEY,
+        operator=TolerationOperator.EXISTS,
+        effect=TaintEffect.NO_EXECUTE,
+    )
+    placement = Placement(replica_scheduling=DYNAMIC, tolerations=(tolerating,))
+    tolerant = replace(THREE, name="tolerant", placement=placement)
+    for_a_while = replace(tolerating, toleration_seconds=30)
+    patient = replace(
+        THREE, name="patient", placement=replace(placement, tolerations=(for_a_while,))
+    )
+    await apply(drill.deciders.scheduling, tolerant)
+    await apply(drill.deciders.scheduling, patient)
+    await drill.sees("c", 0, free=9)
+    drill.speaking.remove("a")
+    await drill.pass_time(85)
+    assert "a" in shares((await drill.stored(patient)).clusters)
+    await drill.pass_time(10)
+    assert "a" not in shares((await drill.stored(patient)).clusters)
+    for binding in (THREE, tolerant):
+        assert "a" in shares((await drill.stored(binding)).clusters)
+
+
+async def test_a_taint_by_people_moves_what_is_there_and_time_ends_the_eviction(
+    drill: Drill,
+) -> None:
+    await apply(drill.deciders.scheduling, THREE)
+    cluster = drill.fleet.known("a").cluster
+    taint = Taint(key="empty", effect=TaintEffect.NO_EXECUTE)
+    ours = Taint(key=UNREACHABLE_KEY, effect=TaintEffect.NO_EXECUTE, time_added=1.0)
+    wanted = replace(cluster, taints=(taint, ours))
+    view = await drill.registration.update_cluster(wanted, None, now=drill.clock.now())
+    # Since when it is there is known, and nobody else says that a cluster is lost.
+    assert view.cluster.taints == (replace(taint, time_added=drill.clock.now()),)
+    await drill.pass_time(3)
+    moved = await drill.stored()
+    assert [each.from_cluster for each in moved.eviction_tasks] == ["a"]
+    await drill.pass_time(97)
+    assert (await drill.stored()).eviction_tasks
+    await drill.pass_time(5)
+    assert (await drill.stored()).eviction_tasks == ()
+
+
+async def test_many_at_once_freeze_it_and_nothing_moves_until_people_say_so(drill: Drill) -> None:
+    await apply(drill.deciders.scheduling, THREE)
+    before = await drill.stored()
+    drill.speaking -= {"a", "b"}
+    await drill.pass_time(40)
+    freeze = (await drill.control.get()).freeze
+    assert freeze is not None
+    assert freeze.by == BREAKER
+    assert "2 of 3 clusters" in freeze.reason
+    await drill.pass_time(60)
+    assert await drill.stored() == before
+    assert not drill.is_lost("a")
+    # Another control plane goes on with what is known.
+    await drill.duties.leave()
+    drill.start("two")
+    await drill.pass_time(20)
+    assert (await drill.control.get()).freeze == freeze
+    await drill.control.freeze("admin", "we look into it")
+    with pytest.raises(PreconditionFailed, match="frozen already, by admin: we look into it"):
+        await drill.control.freeze("admin", "again")
+    drill.speaking |= {"a", "b"}
+    await drill.pass_time(3)
+    assert (await drill.control.get()).freeze is not None
+    await drill.control.resume("admin")
+    with pytest.raises(PreconditionFailed, match="is not frozen"):
+        await drill.control.resume("admin")
+    await drill.pass_time(3)
+    assert await drill.stored() == before
+
+
+async def test_silence_accepted_by_people_is_loss_when_its_time_is_over(drill: Drill) -> None:
+    await apply(drill.deciders.scheduling, replace(THREE, replicas=2))
+    drill.speaking -= {"a", "b"}
+    await drill.pass_time(70)
+    assert (await drill.control.get()).freeze is not None
+    await drill.control.resume("admin")
+    await drill.pass_time(5)
+    assert drill.is_lost("a")
+    assert drill.is_lost("b")
+    assert shares((await drill.stored()).clusters) == {"c": 2}
+
+
+async def test_it_thaws_by_itself(drill: Drill) -> None:
+    drill.speaking -= {"a", "b"}
+    await drill.pass_time(40)
+    assert (await drill.control.get()).freeze is not None
+    drill.speaking |= {"a", "b"}
+    await drill.pass_time(3)
+    assert (await drill.control.get()).freeze is None
+
+
+async def test_a_start_does_not_take_those_for_back_that_were_not_heard(drill: Drill) -> None:
+    await apply(drill.deciders.scheduling, THREE)
+    drill.speaking.remove("a")
+    await drill.pass_time(65)
+    moved = await drill.stored()
+    await drill.fleet.load(grace_until=drill.clock.now() + 30)
+    unheard = replace(drill.fleet.known("a").presence, last_heartbeat_at=None)
+    drill.fleet.put_presence("a", unheard)
+    await drill.duties.leave()
+    drill.start("two")
+    await drill.pass_time(20)
+    assert drill.is_lost("a")
+    assert await drill.stored() == moved
+
+
+async def test_moves_keep_to_the_rate(drill: Drill) -> None:
+    there = TargetCluster(name="a", replicas=1)
+    small = replace(WEB, replicas=1, requirements=ReplicaRequirements(request={"cpu": 10}))
+    bindings = [replace(small, name=f"web{number}", clusters=(there,)) for number in range(30)]
+    for binding in bindings:
+        await apply(drill.deciders.scheduling, binding)
+    drill.speaking.remove("a")
+    await drill.pass_time(62)
+    left = [await drill.stored(each) for each in bindings]
+    before = sum("a" in shares(each.clusters) for each in left)
+    await drill.pass_time(10)
+    left = [await drill.stored(each) for each in bindings]
+    after = sum("a" in shares(each.clusters) for each in left)
+    assert before - after in range(9, 11)
+
+
+async def test_a_cluster_that_is_deleted_ends_its_evictions(drill: Drill) -> None:
+    await apply(drill.deciders.scheduling, THREE)
+    drill.speaking.remove("a")
+    await drill.pass_time(65)
+    assert (await drill.stored()).eviction_tasks
+    drill.fleet.remove("a")
+    await drill.pass_time(3)
+    assert (await drill.stored()).eviction_tasks == ()
