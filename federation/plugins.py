@@ -1,11 +1,13 @@
 """Scheduler plugins of others: found through the entry points of installed packages.
 
 Must not load a plugin that no configuration names: what is installed and not used harms nothing.
+One that does not return keeps nobody waiting for long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,7 @@ from federation.codec.document_files import document_of
 from federation.codec.plugin_args import check_args_class
 from federation.codec.profiles import profiles_from_document
 from federation.model.errors import InvalidRequest, Violation
+from federation.runtime.bounded_calls import BoundedCalls
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
 
@@ -71,7 +74,7 @@ def _load(name: str, entries: list[EntryPoint]) -> Plugin:
         what = f"{type(error).__name__}: {error}"
         raise InvalidRequest.of("", f"{name} cannot be loaded: {what}") from error
     loaded: Plugin = plugin
-    return loaded
+    return replace(loaded, run=BoundedCalls(loaded.run))
 
 
 def _check(plugin: object) -> None:

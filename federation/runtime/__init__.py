@@ -5,6 +5,7 @@
   calls needed
 - ``backoff``: waiting between tries: exponential, with full jitter, up to a cap
 - ``batching``: writes together what several callers bring within a moment
+- ``bounded_calls``: calls of functions of others that must not keep their caller for ever
 - ``connections``: which connections of a server are open, and that no address has many
 - ``database_url``: addresses of databases: which are taken, and how they are shown without their
   secrets

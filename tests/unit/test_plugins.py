@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from federation.model.errors import InvalidRequest
 from federation.plugins import InstalledPlugins, read_profiles
+from federation.runtime.bounded_calls import BoundedCalls
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint
+from tests.patience import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MODULE = """
@@ -34,10 +37,16 @@ class Odd:
     weights: dict = None
 
 
-def run(state):
+def run(state, args=None):
     return ()
 
 
+def wait(state):
+    state.wait()
+    return ()
+
+
+SLOW = Plugin(point=ExtensionPoint.FILTER, run=wait)
 GOOD = Plugin(point=ExtensionPoint.FILTER, run=run, args=Args)
 NO_POINT = Plugin(point="bind", run=run)
 NO_FUNCTION = Plugin(point=ExtensionPoint.FILTER, run="run")
@@ -85,6 +94,26 @@ def test_a_plugin_of_a_package_is_found_by_its_name(site: Site) -> None:
     assert plugin.point is ExtensionPoint.FILTER
     assert found.find("Good") is plugin
     assert found.find("Nobody") is None
+
+
+def test_one_that_does_not_return_keeps_its_caller_for_a_while_and_then_nobody(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedCalls.__init__, "__defaults__", (0.01, PATIENCE_SECONDS))
+    site.install("some", Slow="some_plugins:SLOW", Good="some_plugins:GOOD")
+    plugins = InstalledPlugins()
+    slow, good = plugins.find("Slow"), plugins.find("Good")
+    assert slow is not None
+    assert good is not None
+    stuck = threading.Event()
+    try:
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
+            slow.run(stuck)
+        with pytest.raises(TimeoutError, match="not asked again for a while"):
+            slow.run(stuck)
+    finally:
+        stuck.set()
+    assert good.run(None, args=None) == ()
 
 
 def test_the_schedulers_own_names_cannot_be_taken_over(site: Site) -> None:
