@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from federation.capacity.packing import Take, Takes
 from federation.model.pools.bounds import per_replica
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding, PromiseCertificate, careful_reserve
 from federation.model.shapes import Shape
 from federation.model.workload import NodeClaim
 
@@ -87,6 +87,18 @@ class Held(NamedTuple):
             parts.append(held.more)
             held = held.before
         return tuple(chain.from_iterable(reversed(parts)))
+
+    @property
+    def late(self) -> int:
+        """How many promised replicas find no room in the newest report."""
+        if not self.is_overcommitted:
+            return 0
+        return sum(each.unplaced for each in self.every if each.is_broken)
+
+    @property
+    def reserve(self) -> int:
+        """How many replicas are kept back of a careful promise."""
+        return careful_reserve(self.late)
 
     def with_more(self, more: Sequence[Assignment]) -> Held:
         """With these after the others."""

@@ -208,16 +208,23 @@ class Room:
         """Whether the pools carry what the node claim names; else nothing can be packed."""
         return self.site.is_told(self.kinds.verdicts(requirements.node_claim))
 
+    def most_by_view(self, requirements: ReplicaRequirements) -> tuple[int, int]:
+        """How many replicas the cells hold under best fit and under spreading; 0 where they cannot
+        tell.
+        """
+        verdict_p = self.kinds.verdicts(requirements.node_claim)
+        if not self.site.is_told(verdict_p):
+            return 0, 0
+        suiting_p = None if verdict_p is None else verdict_p == Match.YES
+        filled, spread = room_by_segment(self.left, requirements.request, suiting_p).tolist()
+        return min(filled, MAX_REPLICAS), min(spread, MAX_REPLICAS)
+
     def most(
         self, requirements: ReplicaRequirements, certificate: PromiseCertificate, limit: int
     ) -> int:
         """The most replicas, up to ``limit``, that can be promised beside what is outstanding."""
-        if not self.can_tell(requirements):
-            return 0
-        verdict_p = self.kinds.verdicts(requirements.node_claim)
-        suiting_p = None if verdict_p is None else verdict_p == Match.YES
-        filled, spread = room_by_segment(self.left, requirements.request, suiting_p).tolist()
-        most: int = min(limit, filled, MAX_REPLICAS)
+        filled, spread = self.most_by_view(requirements)
+        most: int = min(limit, filled)
         if certificate is PromiseCertificate.CAREFUL:
             most = min(most, spread)
         if certificate is PromiseCertificate.STRICT or self.holds_strict:

@@ -33,7 +33,7 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.matching import Match, keys_not_carried
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
-from federation.model.reservations import Outstanding
+from federation.model.reservations import Outstanding, careful_reserve
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 _NOTHING: Final[Mapping[int, Sequence[Outstanding]]] = MappingProxyType({})
@@ -217,6 +217,16 @@ class FleetRooms:
         """The resources of a cluster's cells."""
         site = self.sites[position]
         return site.pools.cells.resources if site else ()
+
+    @property
+    def reserve_c(self) -> IntArray:
+        """How many replicas are kept back of careful promises."""
+        reserve_c = np.full(len(self), careful_reserve(0), dtype=np.int64)
+        for position in np.flatnonzero(self.overcommitted_c).tolist():
+            held = self.held[position]
+            if held is not None:
+                reserve_c[position] = held.reserve
+        return reserve_c
 
     def most_by_view(self, requirements: ReplicaRequirements) -> tuple[IntArray, IntArray]:
         """How many replicas the cells hold in every cluster, in both views, 0..MAX_REPLICAS.

@@ -45,13 +45,17 @@ def packable_c(
 ) -> IntArray:
     """How many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS.
 
-    0 where the cells cannot tell. ``own`` has, for every cluster where the binding is, the room
-    without it and how many of its replicas need some there: they come first.
+    0 where the cells cannot tell. Of a careful promise a few are kept back where best fit and
+    spreading leave unequal room: what is outstanding goes neither this way nor that. ``own`` has,
+    for every cluster where the binding is, the room without it and how many of its replicas need
+    some there: they come first.
     """
     most_c, spread_c = fleet.most_by_view(requirements)
     if asked is not Certificate.STRICT:
         careful_c = ~fleet.planned_c | (asked is Certificate.CAREFUL)
-        np.minimum(most_c, spread_c, out=most_c, where=careful_c)
+        reserve_c = np.minimum(np.abs(most_c - spread_c), fleet.reserve_c)
+        least_c = np.maximum(np.minimum(most_c, spread_c) - reserve_c, 0)
+        most_c = np.where(careful_c, least_c, most_c)
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)
     looked_at_c = (fleet.strict_c | is_strict_c) & (most_c > 0)
     looked_at_c[list(own)] = False
@@ -61,6 +65,9 @@ def packable_c(
     for position, (room, replicas) in own.items():
         certificate = certificate_for(asked, room, requirements)
         most = room.most(requirements, certificate, MAX_REPLICAS)
+        if certificate is PromiseCertificate.CAREFUL:
+            filled, spread = room.most_by_view(requirements)
+            most -= min(abs(filled - spread), room.held.reserve)
         most_c[position] = max(0, most - replicas)
     return most_c
 

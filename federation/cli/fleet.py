@@ -271,10 +271,19 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
                 "Nodes",
                 f"{nodes.total_num}, {nodes.ready_num} ready, {nodes.graded_num} capacity",
             ),
+            *(
+                [("Kept back", _kept_back(status.careful_reserve))]
+                if status.careful_reserve
+                else []
+            ),
             *([("Skipped", _skipped(agent))] if agent.skipped_objects else []),
         ]
     )
     _print_summary(status.resource_summary)
+
+
+def _kept_back(replicas: int) -> str:
+    return f"up to {replicas} replicas of a careful promise"
 
 
 def _print_summary(summary: resource_pb2.ResourceSummary) -> None:

@@ -118,6 +118,7 @@ def cluster_to_message(
     *,
     silent: bool = False,
     overcommitted: int = 0,
+    careful_reserve: int = 0,
     packable: Packable | None = None,
 ) -> resource_pb2.Cluster:
     """The cluster as people read it; the default model is left out, as it may be written.
@@ -125,7 +126,8 @@ def cluster_to_message(
     With what decisions pack into where that is given.
 
     Whether it is Ready is unknown where its agent is ``silent``, or does not see it.
-    ``overcommitted`` promised replicas find no room in its report.
+    ``overcommitted`` promised replicas find no room in its report; of a careful promise up to
+    ``careful_reserve`` are kept back.
     """
     cluster = state.cluster
     message = resource_pb2.Cluster(
@@ -153,6 +155,7 @@ def cluster_to_message(
             conditions=[_ready_condition(cluster, agent, silent=silent)],
             api_enablements=_enablement_messages(cluster.api_enablements or ()),
             cordoned=cluster.cordoned,
+            careful_reserve=careful_reserve,
         ),
     )
     if cluster.lost_since is not None:

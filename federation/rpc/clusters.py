@@ -180,6 +180,7 @@ class ClustersServicer(Servicer):
             view.presence,
             silent=view.presence.is_silent_at(self._clock.now()),
             overcommitted=view.overcommitted,
+            careful_reserve=view.careful_reserve,
             packable=packed_into,
         )
 

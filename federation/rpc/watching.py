@@ -105,7 +105,11 @@ def cluster_events(clock: Clock) -> Callable[[ClusterEvent], clusters_pb2.Cluste
         return clusters_pb2.ClusterEvent(
             type=resource_pb2.EVENT_TYPE_UPDATED,
             cluster=cluster_to_message(
-                view.state, view.presence, silent=silent, overcommitted=view.overcommitted
+                view.state,
+                view.presence,
+                silent=silent,
+                overcommitted=view.overcommitted,
+                careful_reserve=view.careful_reserve,
             ),
         )
 

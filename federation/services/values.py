@@ -203,7 +203,12 @@ class ClusterView(KnownCluster):
     @property
     def overcommitted(self) -> int:
         """How many promised replicas find no room in the report."""
-        return sum(each.unplaced for each in self.room.overcommitted) if self.room else 0
+        return self.room.stuck() if self.room else 0
+
+    @property
+    def careful_reserve(self) -> int:
+        """How many replicas of a careful promise are kept back there at most."""
+        return self.room.held.reserve if self.room else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -528,9 +528,14 @@ class ClusterStatus(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     CORDONED_FIELD_NUMBER: _builtins.int
     PACKABLE_FIELD_NUMBER: _builtins.int
+    CAREFUL_RESERVE_FIELD_NUMBER: _builtins.int
     kubernetes_version: _builtins.str
     cordoned: _builtins.bool
     """Gets no new replicas, by CordonCluster."""
+    careful_reserve: _builtins.int
+    """How many replicas of a careful promise are kept back at most, where best fit and spreading leave
+    unequal room: more where promised replicas find no room in the newest report.
+    """
     @_builtins.property
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]: ...
     @_builtins.property
@@ -560,10 +565,11 @@ class ClusterStatus(_message.Message):
         agent: Global___AgentStatus | None = ...,
         cordoned: _builtins.bool = ...,
         packable: Global___PackableCapacity | None = ...,
+        careful_reserve: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "api_enablements", b"api_enablements", "conditions", b"conditions", "cordoned", b"cordoned", "kubernetes_version", b"kubernetes_version", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "api_enablements", b"api_enablements", "careful_reserve", b"careful_reserve", "conditions", b"conditions", "cordoned", b"cordoned", "kubernetes_version", b"kubernetes_version", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

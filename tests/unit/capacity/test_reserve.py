@@ -345,6 +345,22 @@ def test_what_many_decisions_promised_is_all_there_in_its_order() -> None:
         assert [each.outstanding.in_cells for each in room.holdings_of(binding)] == [2]
 
 
+def test_a_reserve_is_kept_back_where_packings_disagree_and_more_where_promises_are_late() -> None:
+    small = Room.of(REPORT, pools((2, 50)), [wanted(5, binding="db")])
+    large = Room.of(REPORT, pools((9, 50)), [wanted(9, binding="db")])
+    assert [each.most_by_view(cpu(20)) for each in (small, large)] == [(2, 2), (14, 18)]
+    assert [each.most_by_view(cpu(25)) for each in (small, large)] == [(2, 1), (14, 9)]
+    fleet = FleetRooms.of([small, large])
+    assert packable_c(fleet, cpu(20), None, {}).tolist() == [2, 12]
+    assert packable_c(fleet, cpu(25), None, {}).tolist() == [0, 7]
+    own = {1: (large, 3)}
+    assert packable_c(fleet, cpu(25), None, own).tolist() == [0, 4]
+    # Of nine that take a whole node each, two find none any more.
+    late = Room.of(REPORT, pools((7, 200), (1, 50)), [wanted(9, 200, binding="db")])
+    assert late.stuck() == 2
+    assert FleetRooms.of([None, large, late]).reserve_c.tolist() == [2, 2, 4]
+
+
 def test_the_next_that_asks_for_the_same_finds_as_much_less() -> None:
     fleet = FleetRooms.of([Room.of(REPORT, pools((4, 25), (3, 40))) for _ in range(2)])
     asks = {0: (wanted(3),), 1: (wanted(9),)}
@@ -352,6 +368,6 @@ def test_the_next_that_asks_for_the_same_finds_as_much_less() -> None:
     assert isinstance(answer, FleetRooms)
     assert packable_c(fleet, cpu(10), None, {}).tolist() == [20, 20]
     assert packable_c(answer, cpu(10), None, {}).tolist() == [17, 11]
-    assert packable_c(answer, cpu(20), None, {}).tolist() == [
-        room.most(cpu(20), CAREFUL, 999) if room else 0 for room in answer.rooms
-    ]
+    views = [room.most_by_view(cpu(20)) for room in answer.rooms if room]
+    assert views == [(8, 7), (5, 3)]
+    assert packable_c(answer, cpu(20), None, {}).tolist() == [6, 1]

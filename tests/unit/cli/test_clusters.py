@@ -36,6 +36,7 @@ async def test_a_report_that_never_came_has_no_age(database_url: str, tmp_path: 
         assert "Report:         none yet" in described
         described = await told("describe", "cluster", "heard")
         assert any(line.startswith("Report:         sequence 7, ") for line in described)
+        assert "Kept back:      up to 2 replicas of a careful promise" in described
 
 
 async def test_one_is_got_by_name_and_in_the_singular(database_url: str, tmp_path: Path) -> None:
