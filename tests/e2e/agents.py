@@ -75,7 +75,9 @@ async def estimator(*arguments: str, **environment: str) -> AsyncIterator[Proces
     finally:
         if process.returncode is None:
             process.kill()
-            await process.communicate()
+            _, said = await process.communicate()
+            # Shown beside a test that failed.
+            sys.stderr.write(said.decode())
 
 
 async def join_token(plane: RunningControlPlane, cluster: str) -> CreateJoinTokenResponse:

@@ -136,7 +136,7 @@ async def test_a_name_goes_to_another_cluster_by_replace_only(
         assert uid in await told(plane, "replace", "member1", "--uid", uid, "--yes")
         code, said = await agent.end()
         assert code == 1
-        assert "was replaced" in said.splitlines()[-1]
+        assert "was replaced" in said.splitlines()[-1], said
     # The token of the refused try was not spent.
     async with estimator(*new, "--join-token", token):
         cluster = await cluster_where(plane, "member1", has_reported)
