@@ -32,6 +32,7 @@ from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
 from federation.rpc.estimates import EstimatesServicer
 from federation.rpc.failover import FailoverServicer
+from federation.rpc.history import HistoryCalls
 from federation.rpc.interceptors import Gate
 from federation.rpc.joining import Advertised
 from federation.rpc.peers import PeersServicer
@@ -442,7 +443,7 @@ class ControlPlane:
                 self._releases,
                 self._binding_watches,
                 Queueing(self._store, self._fleet, self._pipeline),
-                DecisionHistory(self._store),
+                HistoryCalls(DecisionHistory(self._store), self._simulation.ask),
             ),
             server,
         )

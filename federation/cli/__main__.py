@@ -35,6 +35,7 @@ VERBS = {
     "release": "reservations",
     "renew": "reservations",
     "replace": "members",
+    "replay": "history",
     "reschedule": "queueing",
     "resume": "queueing",
     "revoke": "members",

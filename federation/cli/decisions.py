@@ -154,8 +154,12 @@ def why(cluster: scheduling_pb2.ClusterTrace) -> str:
 
 
 def outcome_word(decision: scheduling_pb2.Decision) -> str:
+    return outcome_name(decision.outcome)
+
+
+def outcome_name(outcome: scheduling_pb2.Outcome.ValueType) -> str:
     """``SCHEDULED`` for OUTCOME_SCHEDULED."""
-    return scheduling_pb2.Outcome.Name(decision.outcome).removeprefix("OUTCOME_")
+    return scheduling_pb2.Outcome.Name(outcome).removeprefix("OUTCOME_")
 
 
 def source_word(source: estimates_pb2.EstimateSource.ValueType) -> str:

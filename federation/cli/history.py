@@ -1,4 +1,4 @@
-"""Verbs about what was decided before: get decisions, history.
+"""Verbs about what was decided before: get decisions, history, replay.
 
 Must not interpret a decision beyond its shares.
 """
@@ -14,7 +14,7 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.decisions import outcome_word
+from federation.cli.decisions import outcome_name, outcome_word
 from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.cli.times import time_of
@@ -43,6 +43,13 @@ HISTORY_EPILOG = """Examples:
 fedctl history shop/checkout-deployment
 fedctl history shop/checkout-deployment --since 7d --limit 1000 -o json
 """
+REPLAY_EPILOG = """Examples:
+
+\b
+fedctl replay DECISION
+fedctl replay DECISION -o json
+"""
+NOT_EQUAL: Final = 3
 
 
 def _range_options(function: F) -> F:
@@ -130,6 +137,42 @@ def history(name: str, since: str | None, until: str | None, limit: int, output:
         show.print_document([step.document() for step in steps], output)
         return
     print_history(steps)
+
+
+@click.command(epilog=REPLAY_EPILOG)
+@click.argument("decision_id", metavar="DECISION")
+@output_option
+def replay(decision_id: str, output: Format) -> None:
+    """Make a decision again from what it was made on, and compare.
+
+    Exits with 3 where the replay is not equal.
+    """
+    answer = connection().call(lambda api: api.replay_decision(decision_id))
+    if output.is_document:
+        show.print_document(document_from_message(answer), output)
+    else:
+        show.print_facts(_replay_facts(decision_id, answer))
+    if not answer.equal:
+        click.get_current_context().exit(NOT_EQUAL)
+
+
+def _replay_facts(
+    decision_id: str, answer: scheduling_pb2.ReplayDecisionResponse
+) -> Iterator[tuple[str, object]]:
+    yield "Decision", decision_id
+    yield "Replay", "equal" if answer.equal else "different"
+    if answer.stored_revision != answer.replayed_revision:
+        decided, replayed = answer.stored_revision, answer.replayed_revision
+        yield "Revision", f"revision {decided} decided, revision {replayed} replayed"
+    if answer.equal:
+        yield "SHA-256", answer.stored_sha256
+        return
+    first = answer.first_difference
+    yield "First difference", first.path
+    yield "Stored", f"{first.stored} (SHA-256 {answer.stored_sha256})"
+    yield "Replayed", f"{first.replayed} (SHA-256 {answer.replayed_sha256})"
+    shares = ", ".join(f"{each.name}={each.replicas}" for each in answer.clusters)
+    yield "Would be", f"{outcome_name(answer.outcome)} {shares}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -403,6 +403,11 @@ class Client:
         request = scheduling_pb2.GetDecisionRequest(id=decision_id)
         return (await self._answer(self._scheduling.GetDecision, request)).decision
 
+    async def replay_decision(self, decision_id: str) -> scheduling_pb2.ReplayDecisionResponse:
+        """A decision made again from what it was made on, and whether that is the same."""
+        request = scheduling_pb2.ReplayDecisionRequest(id=decision_id)
+        return await self._answer(self._scheduling.ReplayDecision, request)
+
     async def list_decisions(
         self, request: scheduling_pb2.ListDecisionsRequest, *, limit: int
     ) -> list[scheduling_pb2.Decision]:

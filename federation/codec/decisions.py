@@ -18,6 +18,7 @@ from federation.model.reservations import PromiseCertificate
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.division.strategies import Limit
+from federation.scheduler.replay import Replay
 from federation.scheduler.trace import DivisionTrace, Trace
 from federation.v1 import scheduling_pb2
 
@@ -207,6 +208,23 @@ def listed_decision_message(listed: ListedView) -> scheduling_pb2.Decision:
         triggers=listed.triggers,
     )
     put_targets(listed.clusters, message.clusters.add)
+    return message
+
+
+def replay_to_message(replay: Replay) -> scheduling_pb2.ReplayDecisionResponse:
+    message = scheduling_pb2.ReplayDecisionResponse(
+        equal=replay.difference is None,
+        stored_sha256=replay.stored_sha256,
+        replayed_sha256=replay.replayed_sha256,
+        stored_revision=str(replay.stored_revision),
+        replayed_revision=str(replay.replayed_revision),
+        outcome=_OUTCOMES[replay.decision.outcome],
+    )
+    put_targets(replay.decision.clusters, message.clusters.add)
+    if replay.difference is not None:
+        message.first_difference.path = replay.difference.path
+        message.first_difference.stored = replay.difference.stored
+        message.first_difference.replayed = replay.difference.replayed
     return message
 
 

@@ -5,31 +5,58 @@ Must not decide anything: reads the message, calls the use case, writes the answ
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 from federation.codec.decisions import listed_decision_message, outcomes_from_numbers
-from federation.codec.ranges import is_cluster_name, optional_seconds
+from federation.codec.ranges import is_cluster_name, optional_seconds, required
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
+from federation.rpc.interceptors import Context
 from federation.rpc.pages import fitting, page_size_of, page_token, place_of
+from federation.rpc.simulation_worker import replay_question
 from federation.services.history import DecisionHistory
 from federation.services.listed_decisions import DecisionFilter
 from federation.services.threads import ENCODING
 from federation.v1 import scheduling_pb2 as messages
 
+# Has a question answered by a process of its own, as bytes, or ends the call.
+Ask: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
 
-async def listed_decisions(
-    request: messages.ListDecisionsRequest, history: DecisionHistory
-) -> messages.ListDecisionsResponse:
-    """Raises InvalidRequest."""
-    wanted, after = _filter(request), place_of(request.page_token)
-    page = await history.list_decisions(wanted, after, page_size_of(request.page_size))
-    decisions = await ENCODING.run(fitting, map(listed_decision_message, page.decisions))
-    next_after = page.next_after
-    if len(decisions) < len(page.decisions):
-        next_after = page.decisions[len(decisions) - 1].place
-    return messages.ListDecisionsResponse(
-        decisions=decisions,
-        next_page_token=page_token((str(next_after[0]), next_after[1])) if next_after else "",
-    )
+
+class HistoryCalls:
+    """The calls about the history of decisions; ``ask`` has a decision made again."""
+
+    def __init__(self, history: DecisionHistory, ask: Ask) -> None:
+        self._history = history
+        self._ask = ask
+
+    async def list_decisions(
+        self, request: messages.ListDecisionsRequest
+    ) -> messages.ListDecisionsResponse:
+        """Raises InvalidRequest."""
+        wanted, after = _filter(request), place_of(request.page_token)
+        page = await self._history.list_decisions(wanted, after, page_size_of(request.page_size))
+        decisions = await ENCODING.run(fitting, map(listed_decision_message, page.decisions))
+        next_after = page.next_after
+        if len(decisions) < len(page.decisions):
+            next_after = page.decisions[len(decisions) - 1].place
+        return messages.ListDecisionsResponse(
+            decisions=decisions,
+            next_page_token=page_token((str(next_after[0]), next_after[1])) if next_after else "",
+        )
+
+    async def replay_decision(
+        self, request: messages.ReplayDecisionRequest, context: Context
+    ) -> messages.ReplayDecisionResponse:
+        """Raises InvalidRequest, and what ``DecisionHistory.recorded`` raises."""
+        found = Violations()
+        required(request.id, "id", found)
+        refuse_nul(request, "", found)
+        found.check()
+        recorded = await self._history.recorded(request.id)
+        question = await ENCODING.run(replay_question, recorded)
+        return messages.ReplayDecisionResponse.FromString(await self._ask(question, context))
 
 
 def _filter(request: messages.ListDecisionsRequest) -> DecisionFilter:

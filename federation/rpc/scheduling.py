@@ -19,14 +19,13 @@ from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, BindingName
 from federation.rpc.batches import scheduled_batch
 from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
-from federation.rpc.history import listed_decisions
+from federation.rpc.history import HistoryCalls
 from federation.rpc.interceptors import Context, caller, seconds_left
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed
 from federation.rpc.queueing import listed, rescheduled, suspended
 from federation.rpc.watching import bindings_response, serve_watch
-from federation.services.history import DecisionHistory
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
 from federation.services.threads import ENCODING
@@ -54,7 +53,7 @@ class SchedulingServicer(Servicer):
         releasing: Releasing,
         watches: Watches[BindingName, messages.BindingEvent],
         queueing: Queueing,
-        history: DecisionHistory,
+        history: HistoryCalls,
     ) -> None:
         self._scheduling = scheduling
         self._previews = previews
@@ -184,7 +183,12 @@ class SchedulingServicer(Servicer):
     async def ListDecisions(
         self, request: messages.ListDecisionsRequest, context: Context
     ) -> messages.ListDecisionsResponse:
-        return await listed_decisions(request, self._history)
+        return await self._history.list_decisions(request)
+
+    async def ReplayDecision(
+        self, request: messages.ReplayDecisionRequest, context: Context
+    ) -> messages.ReplayDecisionResponse:
+        return await self._history.replay_decision(request, context)
 
     async def _preview(self, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
         if request.preview_token:

@@ -17,7 +17,7 @@ from grpc_status import rpc_status
 
 from federation.model.errors import PreconditionFailed
 from federation.rpc.interceptors import Context, Handler
-from federation.rpc.simulation_worker import NOW, Setup
+from federation.rpc.simulation_worker import Setup, simulation_question
 from federation.services.ports import Clock
 from federation.services.workers import AnswerKind, WorkerLimits, Workers
 from federation.v1.simulation_pb2 import DESCRIPTOR
@@ -36,7 +36,11 @@ class SimulationServicer:
         self._clock = clock
 
     async def Simulate(self, request: bytes, context: Context) -> bytes:
-        answer = await self._workers.ask(NOW.pack(self._clock.now()) + request)
+        return await self.ask(simulation_question(request, self._clock.now()), context)
+
+    async def ask(self, question: bytes, context: Context) -> bytes:
+        """The answer of a process, which ends with the caller; a refusal ends the call."""
+        answer = await self._workers.ask(question)
         if answer.kind is AnswerKind.REFUSAL:
             await context.abort_with_status(rpc_status.to_status(Status.FromString(answer.body)))
         return answer.body

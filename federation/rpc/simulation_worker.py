@@ -1,4 +1,5 @@
-"""The program of the processes that simulate: requests on standard input, answers on the output.
+"""The program of the processes that simulate and replay: questions on standard input, answers on
+the output.
 
 Must not know the fleet, the store or the network; it ends with the process that started it.
 """
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from federation.codec.decisions import decision_to_message
+import msgspec
+
+from federation.codec.decisions import decision_to_message, replay_to_message
 from federation.codec.simulations import check_price, simulation_from_message
 from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import warn_of_unread
@@ -26,6 +29,7 @@ from federation.runtime.logs import configure_logging
 from federation.runtime.settings import LogFormat, LogLevel
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.simulation import Simulation, check_bindings
+from federation.services.packed_traces import Recorded
 from federation.services.values import DecisionRecord
 from federation.services.workers import HEADER, LENGTH, OUT_OF_MEMORY_CODE, TAKEN, AnswerKind
 from federation.v1.simulation_pb2 import SimulateRequest, SimulateResponse
@@ -35,8 +39,11 @@ MAX_ANSWER_BYTES: Final = 4_000_000
 MEBIBYTE: Final = 1 << 20
 # A process that grew beyond this is not kept.
 KEPT_BYTES: Final = 256 * MEBIBYTE
-# In front of a request: the time that it is made at, Unix seconds.
-NOW: Final = struct.Struct("!d")
+# In front of a question: what it is, and the time that it is made at, Unix seconds.
+_HEAD: Final = struct.Struct("!cd")
+_SIMULATE: Final = b"s"
+_REPLAY: Final = b"r"
+_RECORDED: Final = msgspec.msgpack.Decoder(Recorded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +78,26 @@ def main() -> None:
         os._exit(OUT_OF_MEMORY_CODE)
 
 
+def simulation_question(request: bytes, now: float) -> bytes:
+    """``request`` is a SimulateRequest."""
+    return _HEAD.pack(_SIMULATE, now) + request
+
+
+def replay_question(recorded: Recorded) -> bytes:
+    """Of a large fleet this takes long."""
+    return _HEAD.pack(_REPLAY, 0.0) + msgspec.msgpack.encode(recorded)
+
+
 def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
     """The response's bytes, or those of the status that the call ends with."""
-    (now,) = NOW.unpack_from(question)
+    kind, now = _HEAD.unpack_from(question)
+    asked = question[_HEAD.size :]
     try:
-        body = _simulated(question[NOW.size :], setup, now).SerializeToString()
+        if kind == _REPLAY:
+            replay = _RECORDED.decode(asked).replayed(setup.profiles)
+            body = replay_to_message(replay).SerializeToString()
+        else:
+            body = _simulated(asked, setup, now).SerializeToString()
     except FederationError as error:
         if isinstance(error, PluginFailed):
             log_plugin_failure(error)

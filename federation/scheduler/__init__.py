@@ -11,6 +11,7 @@
 - ``preemption``: which replicas make room for a binding of higher priority
 - ``promisable``: how many more replicas can be promised in each cluster, as far as rooms can tell
 - ``reasons``: why a binding could not be scheduled, in words with numbers
+- ``replay``: what a decision was made on, and the same decision made again from it
 - ``resolved_placement``: what a placement comes to on a fleet, worked out once for all bindings
   that ask the same
 - ``scarcity``: what is scarce where a binding finds too little room, in one clause

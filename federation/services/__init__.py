@@ -19,6 +19,8 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
   their reports
 - ``members``: member clusters and who speaks for them: joining, credentials, reports, presence
 - ``pace``: how much may come from somebody: so much at once, and then so much a second
+- ``packed_inputs``: what decisions were made on, for replays: a small part of each, and bodies
+  that many share
 - ``packed_previews``: a preview's binding and decision as one small body, and back
 - ``packed_traces``: what a decision was made on and why, as one small body, and back
 - ``ports``: what the use cases need from below: storage in transactions, the agents, the time

@@ -177,6 +177,9 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
     async def prune_decisions(tx: Transaction) -> int:
         return await tx.decisions.prune(keep_decisions_seconds, PRUNED_AT_ONCE)
 
+    async def prune_inputs(tx: Transaction) -> int:
+        return await tx.decisions.prune_shared(keep_decisions_seconds, PRUNED_AT_ONCE)
+
     work = {
         "journal": _prune_journal,
         "requests": _prune_requests,
@@ -184,7 +187,7 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
         "join tokens": _prune_join_tokens,
     }
     if keep_decisions_seconds:
-        work["decisions"] = prune_decisions
+        work |= {"decisions": prune_decisions, "inputs of decisions": prune_inputs}
     return [
         Duty(
             name=f"prune {what}",

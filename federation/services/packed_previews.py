@@ -14,9 +14,11 @@ from federation.model.placement import Binding
 from federation.scheduler.decision import Decision
 from federation.scheduler.serialization import from_plain
 from federation.services.bodies import Body, read_body
+from federation.services.packed_inputs import KeptInputs, Packed
 from federation.services.packed_traces import (
     TRACE_COMPRESSION,
     PromiseColumns,
+    packed_inputs,
     promise_columns,
     promises_of,
 )
@@ -29,13 +31,15 @@ class _PreviewBody(Body, frozen=True):
     evidence: ReportEvidence = ReportEvidence()
     promises: PromiseColumns | None = None
     wait: bool = True
+    inputs: KeptInputs | None = None
 
 
 _PREVIEWS = msgspec.json.Decoder(_PreviewBody)
 
 
-def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> bytes:
-    """The binding, the decision and its evidence as compressed JSON."""
+def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
+    """The binding, the decision, its evidence and its inputs as compressed JSON."""
+    inputs, shared = packed_inputs(verdict)
     plain = {
         "v": _PreviewBody.newest,
         "binding": binding,
@@ -43,8 +47,9 @@ def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> bytes:
         "evidence": verdict.evidence,
         "promises": promise_columns(verdict.promises),
         "wait": wait,
+        "inputs": inputs,
     }
-    return zlib.compress(msgspec.json.encode(plain), TRACE_COMPRESSION)
+    return Packed(zlib.compress(msgspec.json.encode(plain), TRACE_COMPRESSION), shared)
 
 
 def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:
@@ -54,5 +59,6 @@ def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:
         decision=from_plain(Decision, preview.decision),
         evidence=preview.evidence,
         promises=promises_of(preview.promises),
+        inputs=preview.inputs,
     )
     return preview.binding, verdict, preview.wait

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import repeat
 from typing import Any
 
@@ -16,9 +16,21 @@ import msgspec
 import numpy as np
 
 from federation.model.arrays import plain_column
+from federation.model.errors import PreconditionFailed
 from federation.model.reservations import PromiseCertificate
+from federation.model.workload import TargetCluster
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.plugins.profile import Profiles
+from federation.scheduler.replay import DecisionInputs, Replay, replay
 from federation.scheduler.trace import Trace
 from federation.services.bodies import Body, read_body
+from federation.services.packed_inputs import (
+    INPUTS,
+    KeptInputs,
+    Packed,
+    SharedBodies,
+    unpacked_inputs,
+)
 from federation.services.threads import PACKING, Threads
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 
@@ -46,6 +58,38 @@ class PromiseColumns(msgspec.Struct, frozen=True):
 class _OwnPart(msgspec.Struct, frozen=True):
     trace: dict[str, Any]
     promises: PromiseColumns | None = None
+    inputs: KeptInputs | None = None
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision, and the bodies of what it was made on by their names: all that a replay needs."""
+
+    outcome: Outcome
+    clusters: tuple[TargetCluster, ...]
+    remainder: int
+    reason: str
+    trace: bytes
+    bodies: dict[bytes, bytes]
+
+    def replayed(self, profiles: Profiles) -> Replay:
+        """Decides again; plugins that do not come with the scheduler are found in ``profiles``.
+
+        Raises PreconditionFailed where one is in none of them, PluginFailed, and NewerBody.
+        """
+        trace, _, _ = unpacked_trace(self.trace)
+        kept = inputs_of(self.trace)
+        if kept is None:
+            raise PreconditionFailed("What it was made on is not kept.", reason="INPUTS_NOT_KEPT")
+        inputs = unpacked_inputs(kept, self.bodies, profiles)
+        inputs = replace(inputs, surroundings=replace(inputs.surroundings, triggers=trace.triggers))
+        stored = Decision(
+            outcome=self.outcome,
+            clusters=self.clusters,
+            remainder=self.remainder,
+            reason=self.reason,
+            trace=trace,
+        )
+        return replay(inputs, stored, kept.refused)
 
 
 _SHARED = msgspec.msgpack.Decoder(_SharedPart)
@@ -53,13 +97,15 @@ _OWN = msgspec.msgpack.Decoder(_OwnPart, strict=False)
 _OWN_FIELDS = tuple(each.name for each in fields(Trace) if each.name != "clusters")
 
 
-def packed_traces(verdicts: Iterable[Verdict]) -> list[bytes]:
-    """The trace, the evidence and the promises of each; what several share is packed once."""
+def packed_traces(verdicts: Iterable[Verdict]) -> list[Packed]:
+    """The trace, the evidence, the promises and the inputs of each; what several share is packed
+    once.
+    """
     packer = _Packer()
-    return [packer.shared_part(each) + packer.own_part(each) for each in verdicts]
+    return [packer.packed(each) for each in verdicts]
 
 
-async def packed_off_loop(verdicts: Sequence[Verdict], threads: Threads = PACKING) -> list[bytes]:
+async def packed_off_loop(verdicts: Sequence[Verdict], threads: Threads = PACKING) -> list[Packed]:
     """The same, in a thread where it takes long."""
     if sum(len(each.decision.trace.clusters) for each in verdicts) < CLUSTERS_PER_THREAD:
         return packed_traces(verdicts)
@@ -73,6 +119,21 @@ def unpacked_trace(packed: bytes) -> tuple[Trace, ReportEvidence, tuple[ClusterP
     own = _OWN.decode(zlib.decompress(first.unused_data))
     trace = Trace.from_plain({"clusters": shared.clusters, **own.trace})
     return trace, shared.evidence, promises_of(own.promises)
+
+
+def inputs_of(packed: bytes) -> KeptInputs | None:
+    """What ``packed_traces`` kept of a decision's inputs, if it had any. Raises NewerBody."""
+    first = zlib.decompressobj()
+    read_body(_SHARED, first.decompress(packed), "traces")
+    return _OWN.decode(zlib.decompress(first.unused_data)).inputs
+
+
+def packed_inputs(verdict: Verdict) -> tuple[KeptInputs | None, tuple[SharedBodies, ...]]:
+    """What a verdict keeps of its inputs, and the bodies that it names."""
+    inputs = verdict.inputs
+    if isinstance(inputs, DecisionInputs):
+        return INPUTS.packed(inputs, verdict.refused)
+    return inputs, ()
 
 
 def promise_columns(promises: Sequence[ClusterPromise]) -> dict[str, Sequence[Any]] | None:
@@ -104,6 +165,10 @@ class _Packer:
         self._shared: dict[tuple[int, int], tuple[object, bytes]] = {}
         self._columns: dict[int, tuple[object, msgspec.Raw]] = {}
 
+    def packed(self, verdict: Verdict) -> Packed:
+        kept, shared = packed_inputs(verdict)
+        return Packed(self.shared_part(verdict) + self.own_part(verdict, kept), shared)
+
     def shared_part(self, verdict: Verdict) -> bytes:
         clusters, evidence = verdict.decision.trace.clusters, verdict.evidence
         key = id(clusters), id(evidence)
@@ -115,10 +180,11 @@ class _Packer:
             known = self._shared[key] = (clusters, evidence), part
         return known[1]
 
-    def own_part(self, verdict: Verdict) -> bytes:
+    def own_part(self, verdict: Verdict, inputs: KeptInputs | None) -> bytes:
         trace = verdict.decision.trace
         own = {name: getattr(trace, name) for name in _OWN_FIELDS}
-        return self._packed({"trace": own, "promises": promise_columns(verdict.promises)})
+        promises = promise_columns(verdict.promises)
+        return self._packed({"trace": own, "promises": promises, "inputs": inputs})
 
     def _packed(self, value: object) -> bytes:
         # An encoder of its own would know the packer, and only the garbage collector free them.

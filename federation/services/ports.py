@@ -15,6 +15,8 @@ from federation.model.errors import FederationError
 from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Wait
+from federation.model.workload import TargetCluster
+from federation.scheduler.decision import Outcome
 from federation.services.journal_ports import (
     Histories,
     Journal,
@@ -27,6 +29,7 @@ from federation.services.journal_ports import (
 )
 from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
 from federation.services.member_ports import Clusters, Credentials, Reports
+from federation.services.packed_inputs import Packed
 from federation.services.values import (
     DecisionRecord,
     ExactQuestion,
@@ -112,7 +115,7 @@ class NewPreview:
     id: str
     secret_hash: bytes
     base: StoredBinding | None
-    body: bytes
+    body: Packed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +147,7 @@ class NewDecision:
     binding_id: int | None
     binding: Binding
     verdict: Verdict
-    trace: bytes
+    trace: Packed
     placed: bool
     observed_affinity: str = ""
 
@@ -222,12 +225,27 @@ class Bindings(Protocol):
         ...
 
 
+class PackedResult(NamedTuple):
+    """What was decided, its trace as ``packed_traces`` made it."""
+
+    outcome: Outcome
+    clusters: tuple[TargetCluster, ...]
+    remainder: int
+    reason: str
+    trace: bytes
+
+
 class PackedDecision(Protocol):
     """A decision as it is stored."""
 
     @property
     def plans(self) -> tuple[NodePlan, ...]:
         """What agents answered, by cluster."""
+        ...
+
+    @property
+    def packed(self) -> PackedResult:
+        """Its result, and its trace as ``packed_traces`` made it."""
         ...
 
     def unpacked(self) -> DecisionRecord:
@@ -253,6 +271,14 @@ class Decisions(Protocol):
 
     async def find(self, decision_ids: Collection[str]) -> Mapping[str, PackedDecision]:
         """Those that are there, read together."""
+        ...
+
+    async def shared(self, names: Collection[bytes]) -> Mapping[bytes, bytes]:
+        """The bodies of these names that are there still."""
+        ...
+
+    async def prune_shared(self, unused_seconds: float, limit: int) -> int:
+        """Forgets bodies that no decision was made on for so long; how many."""
         ...
 
     async def page(

@@ -5,7 +5,7 @@ Plain values. Must not hold secrets longer than their one answer, nor anything o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -23,7 +23,9 @@ from federation.model.reservations import PromiseCertificate
 from federation.model.waiting import Wait
 from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
+from federation.scheduler.replay import DecisionInputs
 from federation.services.journal import Position
+from federation.services.packed_inputs import KeptInputs
 
 
 class PrincipalKind(StrEnum):
@@ -292,6 +294,10 @@ class Verdict:
     decision: Decision
     evidence: ReportEvidence
     promises: tuple[ClusterPromise, ...] = ()
+    # For replays; as they were packed where it comes from a preview.
+    inputs: DecisionInputs | KeptInputs | None = None
+    # Why shares found no room, by cluster.
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

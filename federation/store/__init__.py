@@ -8,6 +8,8 @@ file: its rows and the statements over them.
 - ``columns``: columns of a table that travels as one body: mostly one value stands in all its
   rows
 - ``credentials``: join tokens and credentials
+- ``decision_inputs``: bodies that decisions share, by name: the fleets and profiles that they
+  were made on
 - ``decision_lists``: decisions in lists, the newest first
 - ``decisions``: decisions, the node plans that agents answer, and previews
 - ``duties``: background work that one replica does at a time

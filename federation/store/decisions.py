@@ -43,12 +43,14 @@ from federation.services.packed_traces import unpacked_trace
 from federation.services.ports import (
     NewDecision,
     NewPreview,
+    PackedResult,
     Settled,
     StoredBinding,
     StoredPreview,
 )
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, targets_of
+from federation.store.decision_inputs import SharedBodyStatements
 from federation.store.decision_lists import decision_page
 from federation.store.tables import binding, node_plan, unix_seconds
 from federation.store.tables import decision as table
@@ -135,6 +137,14 @@ class StoredDecision:
     def id(self) -> str:
         return str(self.row.id)
 
+    @property
+    def packed(self) -> PackedResult:
+        row = self.row
+        clusters = targets_of(row.clusters)
+        return PackedResult(
+            Outcome(row.outcome), clusters, row.remainder, row.reason, bytes(row.trace)
+        )
+
     def unpacked(self) -> DecisionRecord:
         """Takes long where the fleet is large."""
         row = self.row
@@ -165,16 +175,18 @@ class StoredDecision:
 class DecisionStatements:
     """Implements ``ports.Decisions`` within one transaction."""
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: AsyncConnection, bodies: SharedBodyStatements) -> None:
         self._connection = connection
+        self._bodies = bodies
 
     async def add_all(self, decisions: Sequence[NewDecision]) -> Settled:
         given = {(each.binding.namespace, each.binding.name): each for each in decisions}
+        await self._bodies.put(shared for each in decisions for shared in each.trace.shared)
         rows = await self._connection.execute(
             ADD,
             {
                 "rows": _json_text([_row(each) for each in given.values()]),
-                "traces": [each.trace for each in given.values()],
+                "traces": [each.trace.body for each in given.values()],
             },
         )
         at, bindings = 0.0, {}
@@ -214,6 +226,12 @@ class DecisionStatements:
             by_decision[row.decision_id].append(_node_plan_of(row.body))
         return {str(row.id): StoredDecision(row, tuple(by_decision[row.id])) for row in rows}
 
+    async def shared(self, names: Collection[bytes]) -> Mapping[bytes, bytes]:
+        return await self._bodies.find(names)
+
+    async def prune_shared(self, unused_seconds: float, limit: int) -> int:
+        return await self._bodies.prune(unused_seconds, limit)
+
     async def page(
         self, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
     ) -> DecisionPage:
@@ -250,10 +268,12 @@ class DecisionStatements:
 class PreviewStatements:
     """Implements ``ports.Previews`` within one transaction."""
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: AsyncConnection, bodies: SharedBodyStatements) -> None:
         self._connection = connection
+        self._bodies = bodies
 
     async def add(self, preview: NewPreview, ttl_seconds: int) -> float:
+        await self._bodies.put(preview.body.shared)
         await self._connection.execute(
             delete(preview_table).where(preview_table.c.expires_at < func.now())
         )
@@ -264,7 +284,7 @@ class PreviewStatements:
                 secret_hash=preview.secret_hash,
                 binding_id=preview.base.id if preview.base else None,
                 binding_generation=preview.base.binding.generation if preview.base else None,
-                body=preview.body,
+                body=preview.body.body,
                 expires_at=func.now() + timedelta(seconds=ttl_seconds),
             )
             .returning(preview_table.c.expires_at)

@@ -17,6 +17,7 @@ from federation.model.errors import Unavailable
 from federation.store.bindings import BindingStatements
 from federation.store.clusters import ClusterStatements
 from federation.store.credentials import CredentialStatements
+from federation.store.decision_inputs import SharedBodyStatements, WrittenBodies
 from federation.store.decisions import DecisionStatements, PreviewStatements
 from federation.store.duties import DutyStatements
 from federation.store.engine import IMPAIRED, OUTCOME_UNKNOWN, translated
@@ -42,8 +43,9 @@ logger = logging.getLogger(__name__)
 class PostgresTransaction:
     """Implements ``ports.Transaction`` on one connection; makes what is asked for."""
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: AsyncConnection, written: WrittenBodies) -> None:
         self._connection = connection
+        self.bodies = SharedBodyStatements(connection, written)
 
     @cached_property
     def credentials(self) -> CredentialStatements:
@@ -63,11 +65,11 @@ class PostgresTransaction:
 
     @cached_property
     def decisions(self) -> DecisionStatements:
-        return DecisionStatements(self._connection)
+        return DecisionStatements(self._connection, self.bodies)
 
     @cached_property
     def previews(self) -> PreviewStatements:
-        return PreviewStatements(self._connection)
+        return PreviewStatements(self._connection, self.bodies)
 
     @cached_property
     def journal(self) -> JournalStatements:
@@ -120,19 +122,21 @@ class PostgresStore:
         self.impairment = Impairment()
         self._engine = engine
         self._announce = announce
+        self._written = WrittenBodies()
         self._reading = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[PostgresTransaction]:
         async with self._noted(), self._engine.connect() as connection:
             begun = await connection.begin()
-            transaction = PostgresTransaction(connection)
+            transaction = PostgresTransaction(connection, self._written)
             try:
                 yield transaction
             except BaseException:
                 await begun.rollback()
                 raise
             await _commit(begun)
+        transaction.bodies.were_committed()
         if transaction.journal.has_appended:
             self.impairment.is_over()
             if self._announce is not None:
@@ -141,7 +145,7 @@ class PostgresStore:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[PostgresTransaction]:
         async with self._noted(), self._reading.connect() as connection:
-            yield PostgresTransaction(connection)
+            yield PostgresTransaction(connection, self._written)
 
     async def check(self) -> None:
         """Raises Unavailable, saying why, when the store cannot be used in full."""

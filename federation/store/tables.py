@@ -256,6 +256,17 @@ preemption = Table(
     Index(None, "at"),
 )
 
+# What decisions were made on and share with others, by the SHA-256 of its content.
+decision_input = Table(
+    "decision_input",
+    metadata,
+    Column("name", LargeBinary, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+    Column("used_at", TIME, nullable=False, server_default=func.now()),
+    CheckConstraint("octet_length(name) = 32", name="name_sha256"),
+    Index(None, "used_at"),
+)
+
 node_plan = Table(
     "node_plan",
     metadata,

@@ -1474,3 +1474,98 @@ class ListDecisionsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListDecisionsResponse: _TypeAlias = ListDecisionsResponse  # noqa: Y015
+
+@_typing.final
+class ReplayDecisionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayDecisionRequest: _TypeAlias = ReplayDecisionRequest  # noqa: Y015
+
+@_typing.final
+class ReplayDecisionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EQUAL_FIELD_NUMBER: _builtins.int
+    STORED_SHA256_FIELD_NUMBER: _builtins.int
+    REPLAYED_SHA256_FIELD_NUMBER: _builtins.int
+    STORED_REVISION_FIELD_NUMBER: _builtins.int
+    REPLAYED_REVISION_FIELD_NUMBER: _builtins.int
+    FIRST_DIFFERENCE_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    equal: _builtins.bool
+    """Whether result and trace are the same, byte for byte."""
+    stored_sha256: _builtins.str
+    """Of both in our canonical encoding, without the revision."""
+    replayed_sha256: _builtins.str
+    stored_revision: _builtins.str
+    """The revision of the algorithm that decided, and of the one that replayed. Where they are not
+    the same a difference is no surprise.
+    """
+    replayed_revision: _builtins.str
+    outcome: Global___Outcome.ValueType
+    """As it would be decided now from the same inputs."""
+    @_builtins.property
+    def first_difference(self) -> Global___DecisionDifference:
+        """Where they differ first; absent where they are equal."""
+
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.TargetCluster]: ...
+    def __init__(
+        self,
+        *,
+        equal: _builtins.bool = ...,
+        stored_sha256: _builtins.str = ...,
+        replayed_sha256: _builtins.str = ...,
+        stored_revision: _builtins.str = ...,
+        replayed_revision: _builtins.str = ...,
+        first_difference: Global___DecisionDifference | None = ...,
+        outcome: Global___Outcome.ValueType = ...,
+        clusters: _abc.Iterable[_resource_pb2.TargetCluster] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_difference", b"first_difference"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "equal", b"equal", "first_difference", b"first_difference", "outcome", b"outcome", "replayed_revision", b"replayed_revision", "replayed_sha256", b"replayed_sha256", "stored_revision", b"stored_revision", "stored_sha256", b"stored_sha256"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayDecisionResponse: _TypeAlias = ReplayDecisionResponse  # noqa: Y015
+
+@_typing.final
+class DecisionDifference(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Such as clusters[0].replicas or trace.scoring.total_c[member1]."""
+    stored: _builtins.str
+    replayed: _builtins.str
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        stored: _builtins.str = ...,
+        replayed: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "replayed", b"replayed", "stored", b"stored"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecisionDifference: _TypeAlias = DecisionDifference  # noqa: Y015

@@ -69,6 +69,11 @@ class SchedulingStub:
                 request_serializer=federation_dot_v1_dot_scheduling__pb2.ListDecisionsRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_scheduling__pb2.ListDecisionsResponse.FromString,
                 _registered_method=True)
+        self.ReplayDecision = channel.unary_unary(
+                '/federation.v1.Scheduling/ReplayDecision',
+                request_serializer=federation_dot_v1_dot_scheduling__pb2.ReplayDecisionRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_scheduling__pb2.ReplayDecisionResponse.FromString,
+                _registered_method=True)
         self.ReleaseReservation = channel.unary_unary(
                 '/federation.v1.Scheduling/ReleaseReservation',
                 request_serializer=federation_dot_v1_dot_scheduling__pb2.ReleaseReservationRequest.SerializeToString,
@@ -147,6 +152,14 @@ class SchedulingServicer:
 
     def ListDecisions(self, request, context):
         """Decisions, the newest first. They outlive their bindings, until they are pruned.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplayDecision(self, request, context):
+        """Makes a decision again from what it was made on, and compares result and trace. Nothing is
+        stored. FAILED_PRECONDITION when what it was made on is not kept (any more).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -234,6 +247,11 @@ def add_SchedulingServicer_to_server(servicer, server):
                     servicer.ListDecisions,
                     request_deserializer=federation_dot_v1_dot_scheduling__pb2.ListDecisionsRequest.FromString,
                     response_serializer=federation_dot_v1_dot_scheduling__pb2.ListDecisionsResponse.SerializeToString,
+            ),
+            'ReplayDecision': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplayDecision,
+                    request_deserializer=federation_dot_v1_dot_scheduling__pb2.ReplayDecisionRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_scheduling__pb2.ReplayDecisionResponse.SerializeToString,
             ),
             'ReleaseReservation': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseReservation,
@@ -455,6 +473,33 @@ class Scheduling:
             '/federation.v1.Scheduling/ListDecisions',
             federation_dot_v1_dot_scheduling__pb2.ListDecisionsRequest.SerializeToString,
             federation_dot_v1_dot_scheduling__pb2.ListDecisionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayDecision(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Scheduling/ReplayDecision',
+            federation_dot_v1_dot_scheduling__pb2.ReplayDecisionRequest.SerializeToString,
+            federation_dot_v1_dot_scheduling__pb2.ReplayDecisionResponse.FromString,
             options,
             channel_credentials,
             insecure,

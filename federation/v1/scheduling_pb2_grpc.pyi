@@ -46,6 +46,10 @@ class SchedulingStub:
     """A decision with its whole trace: everything needed to explain it."""
     ListDecisions: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ListDecisionsRequest, _scheduling_pb2.ListDecisionsResponse]
     """Decisions, the newest first. They outlive their bindings, until they are pruned."""
+    ReplayDecision: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ReplayDecisionRequest, _scheduling_pb2.ReplayDecisionResponse]
+    """Makes a decision again from what it was made on, and compares result and trace. Nothing is
+    stored. FAILED_PRECONDITION when what it was made on is not kept (any more).
+    """
     ReleaseReservation: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ReleaseReservationRequest, _scheduling_pb2.ReleaseReservationResponse]
     """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none."""
     RenewLease: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.RenewLeaseRequest, _scheduling_pb2.RenewLeaseResponse]
@@ -83,6 +87,10 @@ class SchedulingAsyncStub(SchedulingStub):
     """A decision with its whole trace: everything needed to explain it."""
     ListDecisions: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ListDecisionsRequest, _scheduling_pb2.ListDecisionsResponse]  # type: ignore[assignment]
     """Decisions, the newest first. They outlive their bindings, until they are pruned."""
+    ReplayDecision: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReplayDecisionRequest, _scheduling_pb2.ReplayDecisionResponse]  # type: ignore[assignment]
+    """Makes a decision again from what it was made on, and compares result and trace. Nothing is
+    stored. FAILED_PRECONDITION when what it was made on is not kept (any more).
+    """
     ReleaseReservation: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReleaseReservationRequest, _scheduling_pb2.ReleaseReservationResponse]  # type: ignore[assignment]
     """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none."""
     RenewLease: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.RenewLeaseRequest, _scheduling_pb2.RenewLeaseResponse]  # type: ignore[assignment]
@@ -159,6 +167,16 @@ class SchedulingServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduling_pb2.ListDecisionsResponse, _abc.Awaitable[_scheduling_pb2.ListDecisionsResponse]]:
         """Decisions, the newest first. They outlive their bindings, until they are pruned."""
+
+    @_abc_1.abstractmethod
+    def ReplayDecision(
+        self,
+        request: _scheduling_pb2.ReplayDecisionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.ReplayDecisionResponse, _abc.Awaitable[_scheduling_pb2.ReplayDecisionResponse]]:
+        """Makes a decision again from what it was made on, and compares result and trace. Nothing is
+        stored. FAILED_PRECONDITION when what it was made on is not kept (any more).
+        """
 
     @_abc_1.abstractmethod
     def ReleaseReservation(

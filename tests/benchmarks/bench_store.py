@@ -209,7 +209,7 @@ def measure_bodies(targets: int) -> None:
         namespace="", name="", uid="", body=packed_reservations(held), lease_expires_at=None
     )
     rows = [cast(Any, row)]
-    (trace,), preview = packed_traces([made]), packed_preview(given, made, wait=True)
+    ((trace, _),), (preview, _) = packed_traces([made]), packed_preview(given, made, wait=True)
     print(f"Bodies of one decision of {FLEET} clusters, {targets} targets")
     for what, body, write, read in (
         ("journal", entry, lambda: packed_change(change), lambda: change_of(kind, entry, 1)),

@@ -21,6 +21,7 @@ from federation.services.journal import (
     new_nonce,
     nonces_by_cluster,
 )
+from federation.services.packed_inputs import Packed
 from federation.services.packed_traces import packed_off_loop, packed_traces
 from federation.services.ports import (
     Clock,
@@ -164,7 +165,7 @@ async def lock_clusters(
     return gone | moved.keys()
 
 
-async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[bytes]) -> Entries:
+async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[Packed]) -> Entries:
     """Write decisions, each with its packed trace, its binding, its reservations and its answer.
     The ledgers involved are locked; each attempt is ``scheduled`` once this is committed.
 
@@ -243,7 +244,7 @@ def _is_as_read(known: StoredBinding | None, current: StoredBinding | None) -> b
 
 def _reserve_again(
     working: WorkingCopy, attempts: Sequence[Attempt]
-) -> tuple[list[Attempt], list[bytes]]:
+) -> tuple[list[Attempt], list[Packed]]:
     """Those whose shares find room on a newer fleet, and their packed traces."""
     kept = [attempt for attempt in attempts if reserve(working, attempt) is None]
     # Kept there for the event loop, which must not be held up by the ledgers of all clusters.
@@ -251,7 +252,7 @@ def _reserve_again(
     return kept, packed_traces([attempt.verdict for attempt in kept])
 
 
-def _new_decision(attempt: Attempt, trace: bytes) -> NewDecision:
+def _new_decision(attempt: Attempt, trace: Packed) -> NewDecision:
     placed, known = attempt.is_placed, attempt.known
     group = attempt.verdict.decision.trace.affinity_group
     return NewDecision(

@@ -16,9 +16,9 @@ from federation.failover.moves import eviction_tasks
 from federation.model.errors import FederationError, NotFound, NotPlacedTogether, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key, groups_of
-from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.promisable import stuck_notes, without_room
+from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.fleet.snapshot import FleetSnapshot
@@ -223,7 +223,9 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) ->
     if attempt.standing is None and (refused := reserve(working, attempt)):
         attempt.requested = None
         attempt.verdict = replace(
-            attempt.verdict, decision=without_room(attempt.verdict.decision, refused.reasons)
+            attempt.verdict,
+            decision=without_room(attempt.verdict.decision, refused.reasons),
+            refused=refused.reasons,
         )
         _tell_scarcity(working, attempt, asked, refused.reasons)
     _look_back(working, attempt, now)
@@ -271,18 +273,17 @@ def _verdict(
     taints = {} if attempt.again else evicting_taints(binding, fleet, now)
     before = known.binding if known else None
     ended = _reservation_end(attempt, snapshot.positions)
-    decision = schedule(
-        leaving(binding, taints),
-        fleet,
-        available,
-        now=now,
+    inputs = DecisionInputs(
+        binding=leaving(binding, taints),
+        fleet=fleet,
         profile=attempt.profile,
         surroundings=surroundings_of(
             attempt, peers, triggers_of(before, binding, fleet, taints, ended)
         ),
     )
+    decision = inputs.decide(available, now)
     attempt.evictions = eviction_tasks(binding, taints, decision.clusters, now)
-    return Verdict(decision=decision, evidence=snapshot.evidence_at(now))
+    return Verdict(decision=decision, evidence=snapshot.evidence_at(now), inputs=inputs)
 
 
 def _tell_scarcity(

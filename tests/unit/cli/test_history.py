@@ -13,9 +13,10 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output as show
-from federation.cli.history import print_decisions, print_history, steps_of
+from federation.cli.history import NOT_EQUAL, print_decisions, print_history, steps_of
 from federation.cli.times import time_of
 from federation.model.errors import InvalidRequest
+from federation.model.printable import is_printable
 from federation.v1.resource_pb2 import TargetCluster
 from federation.v1.scheduling_pb2 import (
     OUTCOME_PARTIAL,
@@ -25,6 +26,8 @@ from federation.v1.scheduling_pb2 import (
     Outcome,
 )
 from tests.control_planes import RunningControlPlane, report, running_control_plane
+from tests.databases import connect
+from tests.unit.cli.hostile import HOSTILE
 from tests.unit.cli.test_reservations import run
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
@@ -166,7 +169,9 @@ async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningCon
         yield found
 
 
-async def test_the_commands_of_the_page_answer(running: RunningControlPlane) -> None:
+async def test_the_commands_of_the_page_answer(
+    running: RunningControlPlane, database_url: str
+) -> None:
     name = "checkout-deployment"
     async with running.connected("member1", report=report()):
         await scheduled(running, binding(name, replicas=2))
@@ -176,8 +181,18 @@ async def test_the_commands_of_the_page_answer(running: RunningControlPlane) -> 
         arguments = shlex.split(command.replace("DECISION", newest.id))[1:]
         answer = await run(running, *arguments)
         assert answer.exit_code == 0, (command, answer.output)
-        is_of_others = "--outcome" in arguments
-        assert (newest.id in answer.stdout) is not is_of_others, (command, answer.output)
+        if arguments[0] == "replay":
+            assert "equal" in answer.stdout, (command, answer.output)
+        else:
+            is_of_others = "--outcome" in arguments
+            assert (newest.id in answer.stdout) is not is_of_others, (command, answer.output)
+    connection = await connect(database_url)
+    await connection.execute("UPDATE decision SET reason = $1", f"{HOSTILE} changed")
+    await connection.close()
+    answer = await run(running, "replay", newest.id)
+    assert answer.exit_code == NOT_EQUAL
+    assert "First difference:  reason" in answer.stdout
+    assert all(map(is_printable, answer.stdout.splitlines()))
     answer = await run(running, "history", f"shop/{name}", "--limit", "1", "-o", "json")
     (step,) = json.loads(answer.stdout)
     assert step["triggers"] == ["replicas changed"]

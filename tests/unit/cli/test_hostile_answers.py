@@ -25,6 +25,7 @@ ASKING = [
     ("get", "decisions", "--since", "1h"),
     ("get", "decision", "d1"),
     ("history", "shop/web"),
+    ("replay", "d1"),
     ("estimate", "--request", "cpu=1"),
     ("schedule", *WORKLOAD),
     ("schedule", *WORKLOAD, "--preview"),

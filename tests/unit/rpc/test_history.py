@@ -15,8 +15,11 @@ from federation.v1.scheduling_pb2 import (
     OUTCOME_UNSCHEDULABLE,
     Decision,
     ListDecisionsRequest,
+    ReplayDecisionRequest,
+    ReplayDecisionResponse,
 )
 from tests.control_planes import RunningControlPlane, refused, report
+from tests.databases import connect
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
 
@@ -102,3 +105,62 @@ async def test_a_token_of_nobody(running: RunningControlPlane, token: str) -> No
     refusal = await refused(listed(running, page_token=token))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert list(refusal.violations) == ["pageToken"]
+
+
+async def replayed(running: RunningControlPlane, decision_id: str) -> ReplayDecisionResponse:
+    admin = running.admin
+    answer: ReplayDecisionResponse = await admin.call(
+        admin.scheduling.ReplayDecision, ReplayDecisionRequest(id=decision_id)
+    )
+    return answer
+
+
+async def test_every_decision_replays_equal_and_shares_what_it_was_made_on(
+    running: RunningControlPlane, database_url: str
+) -> None:
+    async with running.connected("member1", report=report()):
+        for replicas in (2, 3, 1000, 4):
+            await scheduled(running, binding("a", replicas=replicas))
+        # Twice as many do not fit into one cluster: nothing is placed, and says what is scarce.
+        nowhere = binding("b", replicas=1000)
+        nowhere.spec.placement.replica_scheduling.replica_scheduling_type = "Duplicated"
+        await scheduled(running, nowhere)
+        shown = await scheduled(running, binding("c", replicas=1), preview=True)
+        await scheduled(running, None, preview_token=shown.preview_token)
+        elsewhere = binding("d")
+        elsewhere.spec.placement.cluster_affinity.cluster_names.append("gone")
+        await scheduled(running, elsewhere)
+    decisions = await listed(running)
+    assert len(decisions) == 7
+    assert any("there is no room for the shares" in each.reason for each in decisions)
+    for decision in decisions:
+        replay = await replayed(running, decision.id)
+        assert replay.equal, (decision, replay)
+        assert replay.stored_sha256 == replay.replayed_sha256
+        assert replay.outcome == decision.outcome
+        assert list(replay.clusters) == list(decision.clusters)
+        assert replay.stored_revision == replay.replayed_revision == decision.algorithm_revision
+    connection = await connect(database_url)
+    # The profile, the fleet, and its clusters.
+    assert await connection.fetchval("SELECT count(*) FROM decision_input") == 3
+    await connection.execute("UPDATE decision SET remainder = 1 WHERE id = $1", decisions[0].id)
+    changed = await replayed(running, decisions[0].id)
+    assert not changed.equal
+    assert changed.first_difference.path == "remainder"
+    await connection.execute("DELETE FROM decision_input")
+    refusal = await refused(replayed(running, decisions[0].id))
+    assert (refusal.code, refusal.reason) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "INPUTS_FORGOTTEN",
+    )
+    await connection.close()
+
+
+async def test_what_cannot_be_replayed(running: RunningControlPlane) -> None:
+    for decision_id, code in (
+        ("", grpc.StatusCode.INVALID_ARGUMENT),
+        ("\x00", grpc.StatusCode.INVALID_ARGUMENT),
+        ("nobody", grpc.StatusCode.NOT_FOUND),
+        ("0" * 32, grpc.StatusCode.NOT_FOUND),
+    ):
+        assert (await refused(replayed(running, decision_id))).code is code

@@ -14,7 +14,7 @@ from federation.cli.simulate import answer_case
 from federation.codec import simulations
 from federation.codec.strict import message_from_document
 from federation.rpc import simulation_worker
-from federation.rpc.simulation_worker import NOW, Setup, answered
+from federation.rpc.simulation_worker import Setup, answered, simulation_question
 from federation.runtime.settings import LogFormat, LogLevel
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.workers import AnswerKind
@@ -178,7 +178,7 @@ async def test_a_simulation_has_limits(
 
 def test_an_answer_that_would_not_arrive_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation_worker, "MAX_ANSWER_BYTES", 10)
-    question = NOW.pack(0.0) + request(workload("a", 1)).SerializeToString()
+    question = simulation_question(request(workload("a", 1)).SerializeToString(), 0.0)
     kind, body = answered(question, SETUP)
     assert kind is AnswerKind.REFUSAL
     status = Status.FromString(body)

@@ -39,7 +39,7 @@ def test_decisions_packed_together_come_back_each_as_it_was() -> None:
         Verdict(decision=scored(first, 100), evidence=ONE),
     ]
     for packed, verdict in zip(packed_traces(verdicts), verdicts, strict=True):
-        trace, evidence, promises = unpacked_trace(packed)
+        trace, evidence, promises = unpacked_trace(packed.body)
         assert trace.to_plain() == verdict.decision.trace.to_plain()
         assert (evidence, promises) == (verdict.evidence, verdict.promises)
         assert trace.inputs.source_c.dtype == np.int8

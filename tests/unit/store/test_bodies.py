@@ -95,18 +95,18 @@ def edited_report(edit: Edit) -> object:
 def edited_trace(edit: Edit) -> object:
     """Both parts of the body at once: their fields have different names."""
     first = zlib.decompressobj()
-    (packed,) = packed_traces([VERDICT])
+    ((packed, _),) = packed_traces([VERDICT])
     shared = msgspec.msgpack.decode(first.decompress(packed))
     body = {**shared, **msgspec.msgpack.decode(zlib.decompress(first.unused_data), strict=False)}
     edit(body)
-    own = {name: body.pop(name) for name in ("trace", "promises") if name in body}
+    own = {name: body.pop(name) for name in ("trace", "promises", "inputs") if name in body}
     parts = [zlib.compress(msgspec.msgpack.encode(part)) for part in (body, own)]
     trace, evidence, promises = unpacked_trace(b"".join(parts))
     return {"trace": trace.to_plain()}, evidence, promises
 
 
 def edited_preview(edit: Edit) -> object:
-    body = msgspec.json.decode(zlib.decompress(packed_preview(BINDING, VERDICT, wait=False)))
+    body = msgspec.json.decode(zlib.decompress(packed_preview(BINDING, VERDICT, wait=False).body))
     edit(body)
     binding, verdict, wait = unpacked_preview(zlib.compress(msgspec.json.encode(body)))
     return binding, verdict.decision.to_plain(), verdict.evidence, verdict.promises, wait

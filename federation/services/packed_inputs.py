@@ -1,0 +1,282 @@
+"""What decisions were made on, for replays: a small part of each, and bodies that many share.
+
+A body is named by the SHA-256 of its content, and kept once. Must not talk to the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from federation.model.arrays import read_only
+from federation.model.cluster import Cluster
+from federation.model.errors import PreconditionFailed
+from federation.model.placement import Binding
+from federation.scheduler.fleet import Column, Fleet, Recent
+from federation.scheduler.plugins.profile import Filter, Permit, Profile, Profiles, Score
+from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
+from federation.scheduler.replay import DecisionInputs
+from federation.scheduler.serialization import from_plain, to_plain
+from federation.scheduler.state import ALONE, Surroundings
+from federation.services.bodies import Body, read_body
+
+# Clusters whose specs are kept together: what changes in one is written with these.
+CLUSTERS_PER_PART: Final = 100
+# A fleet, and the same at a time when some of its clusters are silent.
+FLEETS_KNOWN: Final = 4
+# What no plugin of ours reads and changes often, or is large.
+_LEFT_OUT: Final = frozenset({"model", "generation", "resource_version"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedBodies:
+    """A body by its name, with those that it names."""
+
+    name: bytes
+    bodies: Mapping[bytes, bytes]
+
+
+class Packed(NamedTuple):
+    """A body, and those that it names and shares with others."""
+
+    body: bytes
+    shared: tuple[SharedBodies, ...] = ()
+
+
+class KeptInputs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a decision keeps itself: the binding's fields that are not their defaults, the names of
+    the fleet's and the profile's bodies, what was known of other bindings, and why shares found no
+    room.
+    """
+
+    binding: dict[str, Any]
+    fleet: bytes
+    profile: bytes
+    surroundings: Surroundings = ALONE
+    refused: dict[str, str] = {}
+
+
+class _FleetBody(Body, frozen=True):
+    """The names of its parts, and why clusters got nothing new when that was decided."""
+
+    parts: tuple[bytes, ...]
+    unready: tuple[str, ...]
+    unready_c: tuple[int, ...]
+    lost: tuple[int, ...] = ()
+
+
+class _ClustersBody(Body, frozen=True):
+    clusters: tuple[Cluster, ...]
+
+
+class _PluginUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A plugin of a profile; ``args`` is None where it takes none."""
+
+    name: str
+    weight: int = 0
+    args: dict[str, Any] | None = None
+
+
+class _ProfileBody(Body, frozen=True):
+    name: str
+    filters: tuple[_PluginUse, ...]
+    scores: tuple[_PluginUse, ...]
+    permits: tuple[_PluginUse, ...] = ()
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_FLEETS: Final = msgspec.msgpack.Decoder(_FleetBody)
+_CLUSTERS: Final = msgspec.msgpack.Decoder(_ClustersBody)
+_PROFILES: Final = msgspec.msgpack.Decoder(_ProfileBody)
+
+
+class InputPacker:
+    """Packs inputs, and remembers what it packed last: most decisions are made on the same fleet.
+
+    Safe in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # With what they were made of: without a reference its identity may be given away.
+        self._fleets: dict[int, tuple[Fleet, SharedBodies]] = {}
+        self._parts: dict[tuple[int, ...], tuple[tuple[Cluster, ...], bytes, bytes]] = {}
+        self._profiles: Recent[Profile, SharedBodies] = Recent()
+
+    def packed(
+        self, inputs: DecisionInputs, refused: Mapping[str, str]
+    ) -> tuple[KeptInputs, tuple[SharedBodies, ...]]:
+        """What the decision keeps, and the bodies that it names."""
+        with self._lock:
+            fleet = self._fleet(inputs.fleet)
+            profile = self._profiles.answer(inputs.profile, partial(_profile, inputs.profile))
+        kept = KeptInputs(
+            binding=_stated(inputs.binding),
+            fleet=fleet.name,
+            profile=profile.name,
+            # The trace has the triggers.
+            surroundings=replace(inputs.surroundings, triggers=()),
+            refused=dict(refused),
+        )
+        return kept, (fleet, profile)
+
+    def _fleet(self, fleet: Fleet) -> SharedBodies:
+        known = self._fleets.get(id(fleet))
+        if known is None:
+            if len(self._fleets) >= FLEETS_KNOWN:
+                self._fleets.pop(next(iter(self._fleets)))
+            known = self._fleets[id(fleet)] = fleet, self._packed_fleet(fleet)
+        return known[1]
+
+    def _packed_fleet(self, fleet: Fleet) -> SharedBodies:
+        before, self._parts = self._parts, {}
+        for start in range(0, len(fleet), CLUSTERS_PER_PART):
+            clusters = fleet.clusters[start : start + CLUSTERS_PER_PART]
+            key = tuple(map(id, clusters))
+            self._parts[key] = before.get(key) or (clusters, *_clusters(clusters))
+        bodies = {name: body for _, name, body in self._parts.values()}
+        name, body = _named(
+            _FleetBody(
+                v=_FleetBody.newest,
+                parts=tuple(name for _, name, _ in self._parts.values()),
+                unready=fleet.unready.values,
+                unready_c=tuple(fleet.unready.code_c.tolist()),
+                lost=tuple(np.flatnonzero(fleet.lost_c).tolist()),
+            )
+        )
+        return SharedBodies(name, {**bodies, name: body})
+
+
+INPUTS: Final = InputPacker()
+
+
+def part_names(fleet_body: bytes) -> tuple[bytes, ...]:
+    """The bodies that a fleet's body names. Raises NewerBody."""
+    return read_body(_FLEETS, zlib.decompress(fleet_body), "fleets").parts
+
+
+def unpacked_inputs(
+    kept: KeptInputs, bodies: Mapping[bytes, bytes], profiles: Profiles
+) -> DecisionInputs:
+    """What ``InputPacker`` packed; plugins that do not come with the scheduler are found in
+    ``profiles``.
+
+    Raises PreconditionFailed where one is in none of them, and NewerBody.
+    """
+    return DecisionInputs(
+        binding=msgspec.convert(kept.binding, Binding),
+        fleet=_unpacked_fleet(bodies[kept.fleet], bodies),
+        profile=_unpacked_profile(bodies[kept.profile], profiles),
+        surroundings=kept.surroundings,
+    )
+
+
+def _stated(value: object) -> dict[str, Any]:
+    """The fields of a binding or a cluster that are not their defaults."""
+    default = Binding(name="") if isinstance(value, Binding) else Cluster(name="")
+    return {
+        each.name: stated
+        for each in fields(value)  # type: ignore[arg-type]  # both are dataclasses
+        if (stated := getattr(value, each.name)) != getattr(default, each.name)
+    }
+
+
+def _named(body: object) -> tuple[bytes, bytes]:
+    encoded = _ENCODER.encode(body)
+    return hashlib.sha256(encoded).digest(), zlib.compress(encoded)
+
+
+def _clusters(clusters: Iterable[Cluster]) -> tuple[bytes, bytes]:
+    stated = map(_stated, clusters)
+    kept = [{k: v for k, v in each.items() if k not in _LEFT_OUT} for each in stated]
+    return _named({"v": _ClustersBody.newest, "clusters": kept})
+
+
+def _unpacked_fleet(packed: bytes, bodies: Mapping[bytes, bytes]) -> Fleet:
+    body = read_body(_FLEETS, zlib.decompress(packed), "fleets")
+    fleet = Fleet.of(
+        cluster
+        for name in body.parts
+        for cluster in read_body(_CLUSTERS, zlib.decompress(bodies[name]), "clusters").clusters
+    )
+    unready = Column(
+        code_c=read_only(np.array(body.unready_c, dtype=np.int64)), values=body.unready
+    )
+    lost_c = np.zeros(len(fleet), np.bool_)
+    lost_c[list(body.lost)] = True
+    return replace(
+        fleet,
+        ready_c=read_only(unready.where(lambda reason: not reason)),
+        lost_c=read_only(lost_c),
+        unready=unready,
+    )
+
+
+def _profile(profile: Profile) -> SharedBodies:
+    name, body = _named(
+        _ProfileBody(
+            v=_ProfileBody.newest,
+            name=profile.name,
+            filters=tuple(_PluginUse(each.name, 0, _args(each.run)) for each in profile.filters),
+            scores=tuple(
+                _PluginUse(each.name, each.weight, _args(each.run)) for each in profile.scores
+            ),
+            permits=tuple(_PluginUse(each.name, 0, _args(each.run)) for each in profile.permits),
+        )
+    )
+    return SharedBodies(name, {name: body})
+
+
+def _args(run: object) -> dict[str, Any] | None:
+    if not isinstance(run, partial) or "args" not in run.keywords:
+        return None
+    plain: dict[str, Any] = to_plain(run.keywords["args"])
+    return plain
+
+
+def _unpacked_profile(packed: bytes, profiles: Profiles) -> Profile:
+    body = read_body(_PROFILES, zlib.decompress(packed), "profiles")
+    active: dict[str, Callable[..., Any]] = {}
+    for profile in profiles.by_name.values():
+        active |= {each.name: each.run for each in profile.filters}
+        active |= {each.name: each.run for each in profile.scores}
+        active |= {each.name: each.run for each in profile.permits}
+
+    def run_of(use: _PluginUse) -> Callable[..., Any]:
+        plugin = IN_TREE.get(use.name) or _plugin_of(active.get(use.name))
+        if plugin is None:
+            raise PreconditionFailed(
+                f"The decision was made with the scheduler plugin {use.name!r}, and no profile of "
+                "this control plane names it.",
+                reason="PLUGIN_MISSING",
+            )
+        if use.args is None or plugin.args is None:
+            return plugin.run
+        return partial(plugin.run, args=from_plain(plugin.args, use.args))
+
+    return Profile(
+        name=body.name,
+        filters=tuple(Filter(name=use.name, run=run_of(use)) for use in body.filters),
+        scores=tuple(
+            Score(name=use.name, run=run_of(use), weight=use.weight) for use in body.scores
+        ),
+        permits=tuple(Permit(name=use.name, run=run_of(use)) for use in body.permits),
+    )
+
+
+def _plugin_of(run: Callable[..., Any] | None) -> Plugin | None:
+    """The plugin that a function in a profile was made of; at which point it runs is not told."""
+    if run is None:
+        return None
+    if isinstance(run, partial) and "args" in run.keywords:
+        args = type(run.keywords["args"])
+        return Plugin(point=ExtensionPoint.FILTER, run=run.func, args=args)
+    return Plugin(point=ExtensionPoint.FILTER, run=run)
