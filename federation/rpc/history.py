@@ -21,13 +21,13 @@ from federation.services.threads import ENCODING
 from federation.v1 import scheduling_pb2 as messages
 
 # Has a question answered by a process of its own, as bytes, or ends the call.
-Ask: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
+AskProcess: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
 
 
 class HistoryCalls:
     """The calls about the history of decisions; ``ask`` has a decision made again."""
 
-    def __init__(self, history: DecisionHistory, ask: Ask) -> None:
+    def __init__(self, history: DecisionHistory, ask: AskProcess) -> None:
         self._history = history
         self._ask = ask
 

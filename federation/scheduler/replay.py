@@ -15,7 +15,7 @@ from typing import Any, Final
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
 from federation.scheduler.cycle import schedule
-from federation.scheduler.decision import Decision
+from federation.scheduler.decision import PREEMPTION, Decision, not_preempting
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.promisable import without_room
@@ -69,8 +69,9 @@ class Replay:
 def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, str]) -> Replay:
     """Decides again on what the stored decision was made on. Raises PluginFailed.
 
-    ``refused`` says why shares found no room, by cluster; empty where they did. What was scarce is
-    taken from the stored reason: only what was outstanding at that time could tell it.
+    ``refused`` says why shares found no room, by cluster; empty where they did. What was scarce,
+    and who made room, is taken from the stored decision: only what was outstanding at that time
+    could tell it.
     """
     trace = stored.trace
     known = Estimates(
@@ -82,8 +83,12 @@ def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, str])
     decision = inputs.decide(known, trace.now)
     if refused:
         decision = without_room(decision, refused)
-    if not decision.clusters and stored.reason.startswith(f"{decision.reason}; "):
+    if decision.reason and stored.reason.startswith(f"{decision.reason}; "):
         decision = replace(decision, reason=stored.reason)
+    decision = replace(decision, trace=replace(decision.trace, preempted=trace.preempted))
+    if PREEMPTION in trace.warnings:
+        # It was committed from a preview.
+        decision = not_preempting(decision, inputs.binding)
     before, after = _compared(stored), _compared(decision)
     return Replay(
         stored_sha256=_sha256(before),

@@ -39,7 +39,8 @@ class DecisionHistory:
         inputs = await UNPACKING.run(inputs_of, result.trace)
         if inputs is None:
             raise PreconditionFailed(
-                f"What decision {decision_id} was made on was never kept.",
+                f"Decision {decision_id} cannot be made again: it says what a binding lost to "
+                "another one, or what it was made on was never kept.",
                 reason="INPUTS_NOT_KEPT",
             )
         async with self._store.reading() as read:

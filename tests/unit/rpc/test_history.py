@@ -164,3 +164,24 @@ async def test_what_cannot_be_replayed(running: RunningControlPlane) -> None:
         ("0" * 32, grpc.StatusCode.NOT_FOUND),
     ):
         assert (await refused(replayed(running, decision_id))).code is code
+
+
+async def test_who_takes_room_from_others_replays_and_a_loss_does_not(
+    running: RunningControlPlane,
+) -> None:
+    async with running.connected("member1", report=report()):
+        full = (await scheduled(running, binding("low", replicas=16))).decision
+        assert full.outcome == OUTCOME_SCHEDULED
+        urgent = binding("urgent", replicas=4, preemption_policy="PreemptLowerPriority")
+        urgent.spec.schedule_priority.priority = 10
+        await scheduled(running, urgent)
+    (taken, *_) = await listed(running, name="urgent", namespace="shop")
+    assert taken.outcome == OUTCOME_SCHEDULED
+    assert (await replayed(running, taken.id)).equal
+    about_low = await listed(running, name="low", namespace="shop")
+    (lost,) = [each for each in about_low if "preempted by shop/urgent" in each.reason]
+    refusal = await refused(replayed(running, lost.id))
+    assert (refusal.code, refusal.reason) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "INPUTS_NOT_KEPT",
+    )
