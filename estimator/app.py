@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from estimator.agent import Agent, WatchedCluster
 from estimator.binder.binder import SCHEDULER_NAME, Binder
@@ -28,11 +28,6 @@ from estimator.extender.extender import Extender
 from estimator.health import HealthServer
 from estimator.joining import Joining
 from estimator.karmada.server import KarmadaEstimator, KarmadaSettings, serve_karmada
-from estimator.kube.incoming import read_incoming
-from estimator.kube.pending import PendingPods
-from estimator.kube.secret import CredentialSecret
-from estimator.kube.writing import KubeWrites
-from estimator.live import LiveSource
 from estimator.placing.place import MOST_ALLOCATED
 from estimator.scoring_config.choice import strategy_for
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
@@ -48,6 +43,11 @@ from federation.model.errors import (
 )
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import Backoff, uniform
+
+# Loading Kubernetes' client takes a third of a second of CPU: who follows a file never needs it.
+if TYPE_CHECKING:
+    from estimator.kube.writing import KubeWrites
+    from estimator.live import LiveSource
 
 # So long pods wait for a control plane that is away, when an agent starts.
 PROMISES_SECONDS: Final = 30.0
@@ -67,6 +67,8 @@ def open_source(settings: RunSettings) -> ClusterSource:
     if settings.dump is not None:
         source = DumpSource(settings.dump, settings.node_set)
     else:
+        from estimator.live import LiveSource  # noqa: PLC0415 - see above
+
         source = LiveSource(
             settings.kubeconfig, settings.node_set, clock=time.monotonic, uniform=uniform
         )
@@ -206,6 +208,7 @@ async def _serve_extender(
     """Get ready, and then answer kube-scheduler until told to stop."""
     # Loading aiohttp takes a fifth of a second of CPU, and few agents need it.
     from estimator.extender.server import ExtenderServer, server_tls  # noqa: PLC0415 - see above
+    from estimator.kube.incoming import read_incoming  # noqa: PLC0415 - see above
 
     binding, unbound = _binding(settings, extending)
     extender = Extender(
@@ -259,6 +262,8 @@ async def _bind_pods(
     stopping: asyncio.Event,
 ) -> None:
     """Get ready, and then bind pods until told to stop."""
+    from estimator.kube.pending import PendingPods  # noqa: PLC0415 - see above
+
     strategy = strategy_for(configuration, SCHEDULER_NAME)
     if await _unless_stopped(_may_place(source, "binder"), stopping) is None:
         return
@@ -331,6 +336,8 @@ def placing_strategy(configuration: ScoringConfiguration, *, lenient: bool) -> S
 
 
 def _writes(settings: RunSettings) -> KubeWrites:
+    from estimator.kube.writing import KubeWrites  # noqa: PLC0415 - see above
+
     namespace = settings.scoring.binder_namespace
     return KubeWrites(settings.kubeconfig, namespace=namespace, clock=time.time)
 
@@ -399,6 +406,8 @@ async def _keep_speaking(
 def _joining(settings: RunSettings) -> Joining:
     store: CredentialStore = CredentialFile(settings.credential_file)
     if settings.credential_secret is not None:
+        from estimator.kube.secret import CredentialSecret  # noqa: PLC0415 - see above
+
         store = CredentialSecret(settings.credential_secret, settings.kubeconfig)
     return Joining(settings, store, _dialler(settings), version=agent_version(), clock=time.time)
 

@@ -28,6 +28,11 @@ ABSENT = {
     "estimator.binpack": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
     "estimator.estimation": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
 }
+# Where a program begins, and what only some of its work needs: it takes long to load.
+LATER = {
+    "federation.__main__": (*DATABASE, "starlette", "uvicorn", "grpc", "google", "numpy"),
+    "estimator.app": (*KUBERNETES, "aiohttp"),
+}
 # A finder that knows nothing of these packages, put before those that do.
 PROGRAM = """
 import importlib, sys
@@ -70,6 +75,12 @@ def import_without(
 @pytest.mark.parametrize("room", rooms())
 def test_room_is_importable_without_the_packages_of_others(room: str) -> None:
     result = import_without(ABSENT[room], modules_of(room))
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("module", LATER)
+def test_program_begins_without_what_only_some_of_its_work_needs(module: str) -> None:
+    result = import_without(LATER[module], [module])
     assert result.returncode == 0, result.stderr
 
 
