@@ -30,7 +30,8 @@ from tests.e2e.agents import (
     scheduled,
 )
 
-FAST = {"heartbeat_seconds": "0.2", "report_seconds": "0.2"}
+# An agent that gets no turn for a while is not silent yet.
+FAST = {"heartbeat_seconds": "10", "report_seconds": "0.2"}
 
 
 @pytest.fixture

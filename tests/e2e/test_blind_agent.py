@@ -32,7 +32,7 @@ from tests.kubeapi.state import Cluster
 @pytest.fixture
 async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
     async with running_control_plane(
-        database_url, tmp_path / "plane", heartbeat_seconds="0.5", report_seconds="0.5"
+        database_url, tmp_path / "plane", heartbeat_seconds="2", report_seconds="0.5"
     ) as running:
         yield running
 

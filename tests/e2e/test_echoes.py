@@ -42,7 +42,7 @@ UID = "6f1e0c5a-web"
 @pytest.fixture
 async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
     async with running_control_plane(
-        database_url, tmp_path / "plane", heartbeat_seconds="0.2", report_seconds="0.2"
+        database_url, tmp_path / "plane", heartbeat_seconds="10", report_seconds="0.2"
     ) as running:
         yield running
 
