@@ -31,7 +31,7 @@ from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.simulation import Simulation, check_bindings
 from federation.services.packed_traces import Recorded
 from federation.services.values import DecisionRecord
-from federation.services.workers import HEADER, LENGTH, OUT_OF_MEMORY_CODE, TAKEN, AnswerKind
+from federation.services.workers import HEADER, LENGTH, OUT_OF_MEMORY_CODE, READY, TAKEN, AnswerKind
 from federation.v1.simulation_pb2 import SimulateRequest, SimulateResponse
 
 # What clients take by default, and a margin.
@@ -64,6 +64,8 @@ def main() -> None:
     setup: Setup = pickle.loads(_read(into))  # noqa: S301 - from the process that started this one
     configure_logging(sys.stderr, form=setup.log_format, level=setup.log_level)
     _restrict(setup.memory_mebibytes)
+    out.write(READY)
+    out.flush()
     try:
         while True:
             question = _read(into)

@@ -23,7 +23,8 @@ LENGTH: Final = struct.Struct("!Q")
 HEADER: Final = struct.Struct("!B?Q")
 # What a worker exits with that has no memory left for an answer.
 OUT_OF_MEMORY_CODE: Final = 71
-# What a worker says when it has read a question.
+# What a worker says once it can be asked, and when it has read a question.
+READY: Final = b"\x02"
 TAKEN: Final = b"\x01"
 END_SECONDS: Final = 5.0
 # How the system ends a process that takes too much: an abort of the allocator, or SIGKILL.
@@ -61,7 +62,7 @@ class Workers:
     """A few processes of one program. Belongs to one event loop.
 
     They start when first needed and are kept; who gives up on an answer ends the process that was
-    working on it, and another takes its place at once.
+    working on it, and another takes its place at once. One that is starting is left to the next.
     """
 
     def __init__(
@@ -106,10 +107,15 @@ class Workers:
 
     async def _answered(self, question: bytes) -> WorkerAnswer:
         while True:
+            if not self._idle and self._replacing:
+                await asyncio.wait(self._replacing, return_when=asyncio.FIRST_COMPLETED)
+                continue
             is_new = not self._idle
             worker = await self._started() if is_new else self._idle.pop()
-            has_taken = False
+            is_asked = has_taken = False
             try:
+                await worker.ready()
+                is_asked = True
                 await worker.take(question)
                 has_taken = True
                 answer, is_last = await worker.answer()
@@ -120,7 +126,10 @@ class Workers:
                 # It ended while it had nothing to do: another one takes it.
                 continue
             except BaseException:
-                self._replace(worker)
+                if is_asked or self._is_closed:
+                    self._replace(worker)
+                else:
+                    self._idle.append(worker)
                 raise
             if is_last or self._is_closed:
                 self._replace(worker)
@@ -130,9 +139,10 @@ class Workers:
 
     async def _started(self) -> _Worker:
         greeting = self._greeting()
-        # Ctrl-C in a terminal is for us, who end them.
+        # Ctrl-C in a terminal is for us, who end them. A session of their own would have a share of
+        # the processor as large as ours, whatever their niceness (sched(7), autogroup).
         process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True
+            *self._command, stdin=PIPE, stdout=PIPE, process_group=0
         )
         worker = _Worker(process)
         try:
@@ -168,11 +178,18 @@ class _Worker:
         # Both are pipes.
         self._into = cast("asyncio.StreamWriter", process.stdin)
         self._out = cast("asyncio.StreamReader", process.stdout)
+        self._is_ready = False
 
     async def send(self, body: bytes) -> None:
         self._into.write(LENGTH.pack(len(body)))
         self._into.write(body)
         await self._into.drain()
+
+    async def ready(self) -> None:
+        """Returns when it can be asked; who does not wait for that any more harms nothing."""
+        if not self._is_ready:
+            await self._out.readexactly(len(READY))
+            self._is_ready = True
 
     async def take(self, question: bytes) -> None:
         """Returns when it works on the question."""

@@ -32,7 +32,12 @@ from tests.unit.rpc.test_simulation import request, simulated, workload
 WAIT_SECONDS = 60.0
 
 
+# In the environment of processes: the file that says which one of them works for ever.
+MARK = "SIMULATES_FOR_EVER"
+
+
 def endless(_: CycleState) -> Refusals:
+    Path(os.environ[MARK]).write_text(str(os.getpid()))
     while True:
         pass
 
@@ -56,7 +61,16 @@ PROFILES = Profiles.of([profile("endless", endless), profile("greedy", greedy)])
 
 
 @pytest.fixture
-async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Says which process works for ever, once one does."""
+    monkeypatch.setenv(MARK, str(tmp_path / "endless"))
+    return tmp_path / "endless"
+
+
+@pytest.fixture
+async def plane(
+    database_url: str, tmp_path: Path, mark: Path
+) -> AsyncIterator[RunningControlPlane]:
     flags = {"simulation_memory_mebibytes": "512", "simulation_steps": "1000"}
     async with running_control_plane(database_url, tmp_path, PROFILES, **flags) as running:
         yield running
@@ -93,28 +107,32 @@ async def until_gone(pid: int) -> None:
     await until(lambda: pid not in workers())
 
 
-async def until_started() -> int:
-    await until(lambda: bool(workers()))
-    (pid,) = workers()
-    return pid
+async def until_working(mark: Path) -> int:
+    def working() -> int:
+        return int(mark.read_text() or 0) if mark.exists() else 0
+
+    await until(lambda: working() > 0)
+    return working()
 
 
 async def test_what_a_caller_gives_up_ends_and_the_next_one_is_served(
-    plane: RunningControlPlane,
+    plane: RunningControlPlane, mark: Path
 ) -> None:
     call = plane.admin.simulation.Simulate(decided_by("endless"), metadata=plane.admin.metadata)
-    abandoned = await until_started()
+    abandoned = await until_working(mark)
     call.cancel()
     await until_gone(abandoned)
     (decision,) = await simulated(plane, request(workload("a", 1)))
     assert decision.clusters
 
 
-async def test_it_ends_with_its_deadline(plane: RunningControlPlane) -> None:
+async def test_it_ends_with_its_deadline(plane: RunningControlPlane, mark: Path) -> None:
+    # A process that is only starting is kept.
+    assert await simulated(plane, request(workload("a", 1)))
     call = plane.admin.simulation.Simulate(
-        decided_by("endless"), timeout=3, metadata=plane.admin.metadata
+        decided_by("endless"), timeout=5, metadata=plane.admin.metadata
     )
-    abandoned = await until_started()
+    abandoned = await until_working(mark)
     assert (await refused(call)).code is grpc.StatusCode.DEADLINE_EXCEEDED
     await until_gone(abandoned)
 
