@@ -68,6 +68,7 @@ STREAMS_PER_AGENT = 4
 CALLS_PER_CONNECTION, CALLS_IN_ALL = 1_000, 4_000
 # gRPC says of a deadline that has passed that up to a millisecond of it is left.
 ROUNDED_UP_SECONDS = 0.001
+UNREAD = (LimitExceeded, Unauthenticated)
 # How often the caller of a stream is looked at again; mostly that is remembered.
 ADMITTED_SECONDS = 5.0
 
@@ -127,7 +128,7 @@ class Gate(grpc.aio.ServerInterceptor):
             deadline_seconds=self._deadline_seconds,
             entered=partial(self._entered, handler_call_details),
             admit=partial(self._admit_again, handler_call_details),
-            decode_large=self._large.decoded,
+            large=self._large,
         ).guarded()
 
     @asynccontextmanager
@@ -212,7 +213,7 @@ class Guard:
     deadline_seconds: float
     entered: Callable[[str], AbstractAsyncContextManager[Reading]]
     admit: Callable[[], Awaitable[None]]
-    decode_large: Callable[[Undecoded], Awaitable[Any]]
+    large: LargeRequests
 
     def guarded(self) -> Handler:
         # What comes in a stream is read no faster than its agent may say it.
@@ -266,7 +267,7 @@ class Guard:
             async with aclosing(stream_of(requests)) as stream:
                 request = await anext(stream, None)
             if isinstance(request, Undecoded):
-                request = await self.decode_large(request)
+                request = await self.large.decoded(request)
         if request is None:
             raise InvalidRequest.of("", "the call carries no request", reason="UNDECODABLE")
         return decoded(request)
@@ -287,6 +288,8 @@ class Guard:
             missed = isinstance(error, TimeoutError) and limit.expired()
             status = answer_to(DeadlineMissed() if missed else error, self.method)
             release_frames(error)
+            if isinstance(error, UNREAD):  # Or too large.
+                self.large.came()
         return await context.abort_with_status(status)
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
 from federation.model.errors import LimitExceeded
-from federation.services.threads import DECODING
+from federation.runtime.allocator import give_back_now
+from federation.services.threads import DECODING, GIVING_BACK
 
 # Less is decoded and read in less than 5 ms.
 LARGE_BYTES = 32 * 1024
@@ -25,6 +26,8 @@ READS_PER_CONNECTION = 8
 MOST_WAITING = 64
 # The event loop decodes: for so many times as long nothing large is decoded then.
 REST = 9.0
+# What large requests were received in is free again by then, in pieces between other blocks.
+GIVE_BACK_SECONDS = 1.0
 
 _is_large: ContextVar[bool] = ContextVar("is_large", default=False)
 
@@ -46,8 +49,11 @@ class Undecoded:
 class LargeRequests:
     """Belongs to one event loop."""
 
-    def __init__(self, *, rest: float = REST) -> None:
+    def __init__(self, *, rest: float = REST, give_back_seconds: float = GIVE_BACK_SECONDS) -> None:
         self._rest = rest
+        self._give_back_seconds = give_back_seconds
+        self._has_come = False
+        self._giving_back: asyncio.Task[None] | None = None
         self._waiting = 0
         self._free = asyncio.Semaphore(1)
         self._reads: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
@@ -59,8 +65,25 @@ class LargeRequests:
         async with self._reads.setdefault(connection, fresh):
             yield
 
+    def came(self) -> None:
+        """A large one did, or one that may have been: soon the system is given back what it was
+        received in, which is more than its bytes.
+        """
+        self._has_come = True
+        if self._giving_back is None:
+            self._giving_back = asyncio.create_task(self._give_back())
+
+    async def _give_back(self) -> None:
+        while self._has_come:
+            self._has_come = False
+            await asyncio.sleep(self._give_back_seconds)
+            with suppress(LimitExceeded):
+                await GIVING_BACK.run(give_back_now)
+        self._giving_back = None
+
     async def decoded(self, request: Undecoded) -> Any:
         """Raises LimitExceeded where too many wait for their turn already."""
+        self.came()
         if self._waiting >= MOST_WAITING:
             raise LimitExceeded("Too many large requests wait for their turn; try again later.")
         self._waiting += 1

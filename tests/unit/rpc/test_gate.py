@@ -28,6 +28,7 @@ from federation.rpc.interceptors import (
     Guard,
     refuse_late,
 )
+from federation.rpc.large_requests import LargeRequests
 from federation.rpc.peers import PeersServicer
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.served import SERVICES
@@ -307,7 +308,7 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
         deadline_seconds=PATIENCE_SECONDS,
         entered=lambda _: pytest.fail("it is too late to come in"),
         admit=lambda: pytest.fail("it is no stream"),
-        decode_large=lambda _: pytest.fail("it is not read"),
+        large=LargeRequests(),
     )
     context = TooLate()
     with pytest.raises(grpc.aio.AbortError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import queue
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -12,7 +13,10 @@ import grpc
 import pytest
 
 from federation.model.errors import InvalidRequest
+from federation.rpc import large_requests
+from federation.rpc.decoding import SMALL_REQUEST_BYTES
 from federation.rpc.interceptors import OPEN_METHODS, Gate, release_frames
+from federation.rpc.large_requests import LARGE_BYTES
 from federation.services.members.identity import Identity
 from federation.services.threads import Threads
 from tests.patience import PATIENCE_SECONDS
@@ -87,6 +91,21 @@ async def test_requests_are_forgotten_with_their_answers(
                 if len(requests) <= 1:
                     break
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("size_bytes", [LARGE_BYTES + 1, SMALL_REQUEST_BYTES + 1])
+async def test_what_large_requests_were_received_in_is_given_back(
+    requests: weakref.WeakSet[Request], monkeypatch: pytest.MonkeyPatch, size_bytes: int
+) -> None:
+    """Once for all that came, those that are refused by their size as well."""
+    given_back = queue.SimpleQueue[None]()
+    monkeypatch.setattr(large_requests, "give_back_now", lambda: given_back.put(None))
+    async for channel in serving(Handlers(requests, refuse=True)):
+        for size in (1, size_bytes, size_bytes):
+            call: Any = channel.unary_unary(PATH)(bytes(size), timeout=PATIENCE_SECONDS)
+            assert (await call.code()) is not grpc.StatusCode.OK
+        await asyncio.to_thread(given_back.get, timeout=PATIENCE_SECONDS)
+    assert given_back.empty()
 
 
 async def test_who_handed_an_error_on_goes_on_working() -> None:
