@@ -56,7 +56,8 @@ class FleetRooms:
     """The rooms of a fleet's clusters by position (axis c), None where a cluster has no pools.
 
     In clusters at ``overcommitted_c`` promises lost their room; in those at ``strict_c`` strict
-    ones are outstanding, which later ones must leave theirs.
+    ones are outstanding, which later ones must leave theirs. ``cells_c`` is how many cells each
+    cluster reported.
     """
 
     sites: tuple[Site | None, ...]
@@ -66,6 +67,7 @@ class FleetRooms:
     planned_c: BoolArray
     overcommitted_c: BoolArray
     strict_c: BoolArray
+    cells_c: IntArray
     known_filled: KnownCells
     known_reported: KnownCells
     known_contention: KnownContention
@@ -87,6 +89,7 @@ class FleetRooms:
             planned_c=np.zeros(size, dtype=np.bool_),
             overcommitted_c=np.zeros(size, dtype=np.bool_),
             strict_c=np.zeros(size, dtype=np.bool_),
+            cells_c=np.zeros(size, dtype=np.int64),
             known_filled=KnownCells(),
             known_reported=KnownCells(),
             known_contention=KnownContention(),
@@ -105,6 +108,7 @@ class FleetRooms:
             planned_c=moves.array(self.planned_c, newcomers=False),
             overcommitted_c=moves.array(self.overcommitted_c, newcomers=False),
             strict_c=moves.array(self.strict_c, newcomers=False),
+            cells_c=moves.array(self.cells_c, 0),
             known_filled=self.known_filled.moved(moves),
             known_reported=self.known_reported.moved(moves),
             known_contention=KnownContention(),
@@ -149,7 +153,7 @@ class FleetRooms:
     ) -> FleetRooms:
         sites, held = list(self.sites), list(self.held)
         planned_c, strict_c = self.planned_c.copy(), self.strict_c.copy()
-        overcommitted_c = self.overcommitted_c.copy()
+        overcommitted_c, cells_c = self.overcommitted_c.copy(), self.cells_c.copy()
         reported = []
         for position, found in taken.items():
             before = sites[position]
@@ -159,6 +163,7 @@ class FleetRooms:
             planned_c[position] = found is not None and found[0].follows_claims
             overcommitted_c[position] = found is not None and found[1].is_overcommitted
             strict_c[position] = found is not None and found[1].is_strict
+            cells_c[position] = len(found[0].pools.cells) if found is not None else 0
         return FleetRooms(
             sites=tuple(sites),
             held=held,
@@ -167,6 +172,7 @@ class FleetRooms:
             planned_c=planned_c,
             overcommitted_c=overcommitted_c,
             strict_c=strict_c,
+            cells_c=cells_c,
             known_filled=self.known_filled.after(taken),
             known_reported=self.known_reported.after(reported),
             known_contention=self.known_contention.after(taken),
@@ -202,6 +208,7 @@ class FleetRooms:
             planned_c=self.planned_c,
             overcommitted_c=self.overcommitted_c,
             strict_c=strict_c,
+            cells_c=self.cells_c,
             known_filled=self.known_filled.after(promised),
             known_reported=self.known_reported,
             known_contention=self.known_contention.with_more(promised),

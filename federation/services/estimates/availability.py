@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from federation.capacity.fleet_estimates import estimate_sets
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Merge, Source, improved
@@ -23,8 +25,11 @@ from federation.services.values import EstimateAnswer, ExactQuestion
 # Fewer than all of these take less than 5 ms: not worth a thread.
 SHAPES_PER_THREAD = 50
 NUMBERS_PER_THREAD = 50_000
-# Beside promises a number takes three hundred times as long.
-PROMISED_PER_THREAD = 100
+# Beside promises so many cells are looked through in less than 5 ms. What need not go to a thread
+# stays here: beside a busy loop it would wait for its turn at every step.
+PROMISED_CELLS_PER_THREAD = 30_000
+# Promises in a cluster without cells are gone through one by one.
+CELLS_FOR_A_BLIND_CLUSTER = 300
 # No agent is waited for longer, however long the caller would.
 EXACT_SECONDS = 3.0
 
@@ -58,7 +63,7 @@ class Availability:
         amounts = sum(max(1, len(each.request)) for each in shapes)
         numbers = amounts * len(clusters or snapshot.names)
         is_quick = len(shapes) < SHAPES_PER_THREAD and numbers < NUMBERS_PER_THREAD
-        if is_quick and len(shapes) * len(snapshot.outstanding) < PROMISED_PER_THREAD:
+        if is_quick and len(shapes) * _cells_beside(snapshot, options) < PROMISED_CELLS_PER_THREAD:
             found = answer(snapshot, self._known, shapes, clusters, options, now)
         else:
             found = await ESTIMATING.run(
@@ -109,6 +114,20 @@ class Availability:
                 for position, estimates in enumerate(found.estimates)
             ),
         )
+
+
+def _cells_beside(snapshot: FleetSnapshot, options: EstimateOptions) -> int:
+    """How many cells are looked through beside promises; where there are none, what takes as long
+    as so many.
+    """
+    promised = list(snapshot.outstanding)
+    if not promised:
+        return 0
+    if options.highest < Source.POOLS:
+        return len(promised) * CELLS_FOR_A_BLIND_CLUSTER
+    cells_c = snapshot.rooms.cells_c
+    blind = len(promised) - np.count_nonzero(cells_c[promised])
+    return int(cells_c.sum() + blind * CELLS_FOR_A_BLIND_CLUSTER)
 
 
 def answer(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +9,15 @@ import pytest
 from federation.model.cluster import ReportedPool, ReportedPools
 from federation.model.errors import InvalidRequest
 from federation.model.estimate import CANNOT_SEE_NODES, Bound, EstimateOptions, ModelRule, Source
+from federation.model.reservations import Share
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
+from federation.services.estimates import availability as module
 from federation.services.estimates.availability import Availability
 from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import BindingChanged, ClusterShares
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
+from federation.services.threads import ESTIMATING
 from federation.services.values import ExactQuestion
 from tests.services import GIB, join, join_and_report, make_report
 from tests.unit.services.conftest import StillClock
@@ -158,3 +163,44 @@ async def test_pools_answer_before_models_and_prove_both_ends(
     (found,) = (await availability.estimate_sets(components, named, EstimateOptions())).estimates
     assert found.source_c.tolist() == [Source.POOLS, Source.SUMMARY, Source.POOLS]
     assert found.replicas_c.tolist()[::2] == [3, 3]
+
+
+@pytest.mark.parametrize("source", [Source.MODELS, Source.POOLS])
+async def test_only_what_takes_long_beside_promises_goes_to_a_thread(
+    availability: Availability, fleet: FleetOwner, monkeypatch: pytest.MonkeyPatch, source: Source
+) -> None:
+    cells = 20
+    pools = ReportedPools(
+        label_keys=(),
+        pools=(ReportedPool(),),
+        resources=("cpu", "memory", "pods"),
+        cell_pools=(0,) * cells,
+        counts=(1,) * cells,
+        minimums=(4000,) * cells + (20 * GIB,) * cells + (9,) * cells,
+        spreads=(0,) * cells * 3,
+        surpluses=(0,) * cells * 3,
+    )
+    fleet.put_report("member1", replace(make_report(2), pools=pools), 0.0)
+    for name in ("member1", "member2"):
+        shares = ClusterShares(fleet.version(name).version + 1, (Share(SMALL, 2),))
+        change = BindingChanged(namespace="", name=f"in-{name}", clusters={name: shares})
+        fleet.apply(change)
+    in_threads: list[object] = []
+
+    async def noted(work: Callable[..., object], *arguments: object) -> object:
+        in_threads.append(work)
+        return work(*arguments)
+
+    monkeypatch.setattr(ESTIMATING, "run", noted)
+    options = EstimateOptions(highest=source)
+    here = await availability.estimate([SMALL], None, options)
+    assert not in_threads
+    # Of member1 its cells count where they answer, of member2 what was promised.
+    blind = module.CELLS_FOR_A_BLIND_CLUSTER
+    expected = {Source.MODELS: 2 * blind, Source.POOLS: cells + blind}[source]
+    monkeypatch.setattr(module, "PROMISED_CELLS_PER_THREAD", expected + 1)
+    await availability.estimate([SMALL], None, options)
+    assert not in_threads
+    there = await availability.estimate([SMALL, LARGE], None, options)
+    assert len(in_threads) == 1
+    assert there.estimates[0].replicas_c.tolist() == here.estimates[0].replicas_c.tolist()
