@@ -76,6 +76,8 @@ def eviction_tasks(
 
     What it leaves by that stays in place until its replacement runs.
     """
+    if not taints:
+        return binding.eviction_tasks
     stays = {target.name for target in placed}
     left = [each for each in binding.clusters if each.name in taints and each.name not in stays]
     if not left:

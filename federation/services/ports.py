@@ -342,7 +342,7 @@ class StoredFailover(Protocol):
         ...
 
     async def evictions(self) -> int:
-        """How many graceful evictions there are."""
+        """How many graceful evictions of ours there are."""
         ...
 
     async def put_evictions(self, binding_id: int, tasks: Sequence[EvictionTask]) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.failover.breaker import Breaker
-from federation.model.placement import Binding, BindingName, EvictionTask
+from federation.model.placement import EVICTION_PRODUCER, Binding, BindingName, EvictionTask
 from federation.store.bindings import plain_binding
 from federation.store.tables import binding
 from federation.store.tables import failover as table
@@ -25,6 +25,10 @@ IN_ONE_OF = text(
 ).bindparams(bindparam("clusters", type_=ARRAY(Text)))
 # As the index has it.
 EVICTED = text("binding.spec -> 'eviction_tasks' <> '[]'")
+EVICTIONS = text("""
+    SELECT count(*) FROM binding, jsonb_array_elements(binding.spec -> 'eviction_tasks') AS task
+    WHERE binding.spec -> 'eviction_tasks' <> '[]' AND task ->> 'producer' = :producer
+""").bindparams(producer=EVICTION_PRODUCER)
 REPLICAS = text("""
     SELECT coalesce(sum((held ->> 'replicas')::bigint), 0)::bigint
     FROM binding, jsonb_array_elements(binding.clusters) AS held
@@ -60,10 +64,7 @@ class FailoverStatements:
         return await self._page(select(binding).where(EVICTED), after, limit)
 
     async def evictions(self) -> int:
-        counted = select(
-            func.coalesce(func.sum(func.jsonb_array_length(binding.c.spec["eviction_tasks"])), 0)
-        ).where(EVICTED)
-        return int((await self._connection.execute(counted)).scalar_one())
+        return int((await self._connection.execute(EVICTIONS)).scalar_one())
 
     async def put_evictions(self, binding_id: int, tasks: Sequence[EvictionTask]) -> None:
         path = bindparam("path", ["eviction_tasks"], ARRAY(Text))

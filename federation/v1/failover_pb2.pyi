@@ -162,7 +162,7 @@ class FailoverStatus(_message.Message):
 
     @_builtins.property
     def evictions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Eviction]:
-        """The evictions that go on, the oldest first: the first 1000 of eviction_count."""
+        """The evictions that go on, the oldest first; at most 1000, of eviction_count."""
 
     def __init__(
         self,

@@ -58,7 +58,8 @@ class Evicting:
                 page = await read.failover.evicted(after, READ_AT_ONCE)
             for binding in page:
                 over = self._endings(binding, heard)
-                some_go_on = some_go_on or len(over) < len(binding.eviction_tasks)
+                ours = sum(task.is_ours for task in binding.eviction_tasks)
+                some_go_on = some_go_on or len(over) < ours
                 back = [task for task, ending in over.items() if ending is Ending.TAKEN_BACK]
                 ended = [task for task in over if task not in back]
                 if ended:

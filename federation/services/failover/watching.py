@@ -152,13 +152,18 @@ class Failover:
     async def _judge(self, begin: Begin) -> Breaker:
         async with begin() as tx:
             breaker = await tx.failover.get()
-            if self._judged(breaker) == breaker:
+            if self._is_calm(breaker) or self._judged(breaker) == breaker:
                 return breaker
             before = await tx.failover.lock()
             breaker = self._judged(before)
             await tx.failover.put(breaker)
         tell_of_change(before, breaker)
         return breaker
+
+    def _is_calm(self, breaker: Breaker) -> bool:
+        """Whether nothing can follow: so it is mostly, and costs nothing then."""
+        is_empty = breaker.freeze is None and not breaker.accepted
+        return is_empty and len(self.silences.silent) < self._settings.breaker.clusters
 
     def _judged(self, breaker: Breaker) -> Breaker:
         names = [name for name in self._fleet.snapshot.names if self._was_heard(name)]
