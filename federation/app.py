@@ -233,6 +233,7 @@ class ControlPlane:
         self._failover = RunningFailover(
             self._store, self._fleet, self._pipeline, self._presences, self._clock, self._settings
         )
+        self._failover.observe(self._placing.start_behind)
 
     def _readiness_changed(self, change: Change) -> None:
         self._cluster_watches.changed(change)
@@ -448,9 +449,8 @@ class ControlPlane:
             server,
         )
         add_simulation_to_server(self._simulation, server)
-        failover_pb2_grpc.add_FailoverServicer_to_server(
-            FailoverServicer(self._failover.control), server
-        )
+        failover = FailoverServicer(self._failover.control)
+        failover_pb2_grpc.add_FailoverServicer_to_server(failover, server)
         scoring_pb2_grpc.add_ScoringServicer_to_server(ScoringServicer(), server)
         peers_pb2_grpc.add_PeersServicer_to_server(
             PeersServicer(partial(answer_peer, self._sessions)), server

@@ -345,8 +345,8 @@ class StoredFailover(Protocol):
         """How many graceful evictions of ours there are."""
         ...
 
-    async def put_evictions(self, binding_id: int, tasks: Sequence[EvictionTask]) -> None:
-        """All that a binding has, in place of what it had; the binding is locked."""
+    async def put_evictions(self, tasks: Mapping[int, Sequence[EvictionTask]]) -> None:
+        """All that bindings have, by their ids, in place of what they had; they are locked."""
         ...
 
     async def replicas(self) -> int:

@@ -5,12 +5,12 @@ Must not decide who moves, nor when an eviction is over.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Select, Text, bindparam, func, select, text, tuple_, update
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
+from sqlalchemy import BigInteger, Select, Text, bindparam, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.failover.breaker import Breaker
@@ -29,6 +29,12 @@ EVICTIONS = text("""
     SELECT count(*) FROM binding, jsonb_array_elements(binding.spec -> 'eviction_tasks') AS task
     WHERE binding.spec -> 'eviction_tasks' <> '[]' AND task ->> 'producer' = :producer
 """).bindparams(producer=EVICTION_PRODUCER)
+PUT_EVICTIONS = text("""
+    UPDATE binding
+    SET spec = jsonb_set(spec, '{eviction_tasks}', given.body::jsonb),
+        version = binding.version + 1, updated_at = now()
+    FROM unnest(:ids, :bodies) AS given (id, body) WHERE binding.id = given.id
+""").bindparams(bindparam("ids", type_=ARRAY(BigInteger)), bindparam("bodies", type_=ARRAY(Text)))
 REPLICAS = text("""
     SELECT coalesce(sum((held ->> 'replicas')::bigint), 0)::bigint
     FROM binding, jsonb_array_elements(binding.clusters) AS held
@@ -66,19 +72,9 @@ class FailoverStatements:
     async def evictions(self) -> int:
         return int((await self._connection.execute(EVICTIONS)).scalar_one())
 
-    async def put_evictions(self, binding_id: int, tasks: Sequence[EvictionTask]) -> None:
-        path = bindparam("path", ["eviction_tasks"], ARRAY(Text))
-        plain = bindparam("tasks", msgspec.to_builtins(tasks), JSONB)
-        statement = (
-            update(binding)
-            .where(binding.c.id == binding_id)
-            .values(
-                spec=func.jsonb_set(binding.c.spec, path, plain),
-                version=binding.c.version + 1,
-                updated_at=func.now(),
-            )
-        )
-        await self._connection.execute(statement)
+    async def put_evictions(self, tasks: Mapping[int, Sequence[EvictionTask]]) -> None:
+        bodies = [msgspec.json.encode(each).decode() for each in tasks.values()]
+        await self._connection.execute(PUT_EVICTIONS, {"ids": [*tasks], "bodies": bodies})
 
     async def replicas(self) -> int:
         return int((await self._connection.execute(REPLICAS)).scalar_one())

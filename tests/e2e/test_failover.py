@@ -83,6 +83,14 @@ class Fleet:
         status: FailoverStatus = answer.status
         return status
 
+    async def fedctl(self, *arguments: str, code: int = 0) -> str:
+        """What it prints."""
+        token = str(self.plane.plane.admin_token_file)
+        to = ("--insecure", "--endpoint", str(self.plane.plane.endpoint), "--token-file", token)
+        said = await asyncio.to_thread(CliRunner().invoke, fedctl, [*to, *arguments])
+        assert said.exit_code == code, said.output
+        return said.output
+
     async def schedule(self, name: str) -> Mapping[str, int]:
         binding = ResourceBinding(
             metadata=ObjectMeta(namespace="shop", name=name),
@@ -173,6 +181,14 @@ async def test_a_killed_agents_cluster_is_left_and_has_its_share_again_once_it_i
     assert status.silent[0].HasField("lost_since")
     assert [each.name for each in status.evacuated] == ["member1"]
     assert status.eviction_count == 2
+    shown = await fleet.fedctl("failover", "status")
+    for words in (
+        r"^Failover: +on$",
+        r"^member1 +[\d.]+s +lost for [\d.]+s$",
+        r"^member1 +0 +0 +fedsched\.io/unreachable:NoExecute$",
+        rf"^shop +web +member1 +{before['web']['member1']} .*untolerated taint fedsched\.io",
+    ):
+        assert re.search(words, shown, flags=re.MULTILINE), (words, shown)
     await fleet.start("member1")
     for name, shares in before.items():
         back = await fleet.binding_where(name, lambda each: "member1" in held(each))
@@ -198,6 +214,9 @@ async def test_nothing_moves_when_many_are_killed_at_once_until_people_say_so(
     assert held(await fleet.binding("web")) == before
     assert not frozen.evacuated
     stub: Any = FailoverStub(fleet.plane.channel)
+    shown = await fleet.fedctl("failover", "status")
+    assert re.search(r"^Failover: +frozen: nothing moves$", shown, flags=re.MULTILINE), shown
+    assert re.search(r"^member2 +[\d.]+s +stale, lost ", shown, flags=re.MULTILINE), shown
     why = FreezeFailoverRequest(reason="we look into it")
     assert (await fleet.failover("FreezeFailover", why)).freeze.by == "admin"
     again = await refused(fleet.plane.admin.call(stub.FreezeFailover, why))
@@ -215,14 +234,8 @@ async def test_nothing_moves_when_many_are_killed_at_once_until_people_say_so(
 @pytest.mark.parametrize("fleet", [{"no_failover": "true"}], indirect=True)
 async def test_the_commands_of_the_page_run_as_they_stand(fleet: Fleet) -> None:
     assert len(COMMANDS) >= 4
-    token = fleet.plane.plane.admin_token_file
-    to = ("--insecure", "--endpoint", str(fleet.plane.plane.endpoint), "--token-file", str(token))
-    runner = CliRunner()
     for command in COMMANDS:
-        said = await asyncio.to_thread(runner.invoke, fedctl, [*to, *shlex.split(command)])
-        assert said.exit_code == 0, said.output
+        said = await fleet.fedctl(*shlex.split(command))
         if command.startswith("failover"):
-            assert "off (--no-failover)" in said.stdout
-    refusal = await asyncio.to_thread(runner.invoke, fedctl, [*to, "failover", "resume"])
-    assert refusal.exit_code == 1
-    assert "Failover is not frozen." in refusal.stderr
+            assert "off (--no-failover)" in said
+    assert "Failover is not frozen." in await fleet.fedctl("failover", "resume", code=1)

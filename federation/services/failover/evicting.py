@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 
 from federation.failover.evictions import Ending, Progress, ending_of
 from federation.failover.moves import leaves_at
@@ -17,11 +17,13 @@ from federation.services.duties import Begin
 from federation.services.failover.moving import READ_AT_ONCE, Moving
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, new_nonce
-from federation.services.ports import Clock, Store
+from federation.services.ports import Clock, Store, StoredBinding
 from federation.services.scheduling.commit import owner_of
 
-# How soon evictions are looked at again: while some go on, and while none does.
+# How soon evictions are looked at again: where there are some, and where there are none.
 LOOK_SECONDS, IDLE_SECONDS = 1.0, 5.0
+# Of many the looking takes its time: it rests so many times as long.
+REST_TIMES = 5
 TRY_AGAIN_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
@@ -49,37 +51,35 @@ class Evicting:
 
     async def look(self, begin: Begin, heard: Collection[str], *, is_frozen: bool) -> bool:
         """End what is due; whether there is more to take back that is held up by the rate."""
-        if self._clock.now() < self._look_at:
+        began = self._clock.now()
+        if began < self._look_at:
             return False
         after: BindingName | None = None
-        endings, some_go_on, is_held_up = Counter[Ending](), False, False
+        endings, is_held_up = Counter[Ending](), False
         while True:
             async with self._store.reading() as read:
                 page = await read.failover.evicted(after, READ_AT_ONCE)
+            ended: dict[BindingName, set[EvictionTask]] = {}
             for binding in page:
                 over = self._endings(binding, heard)
-                ours = sum(task.is_ours for task in binding.eviction_tasks)
-                some_go_on = some_go_on or len(over) < ours
                 back = [task for task, ending in over.items() if ending is Ending.TAKEN_BACK]
-                ended = [task for task in over if task not in back]
-                if ended:
-                    await self._end(begin, binding, ended)
-                    endings.update(over[task] for task in ended)
+                if left := over.keys() - set(back):
+                    ended[binding.namespace, binding.name] = left
+                    endings.update(over[task] for task in left)
                 if back and not is_frozen:
                     taken = await self._take_back(binding, back[-1])
                     is_held_up = is_held_up or taken is None
                     endings[Ending.TAKEN_BACK] += bool(taken)
+            if ended:
+                await self._end(begin, ended)
             if len(page) < READ_AT_ONCE:
                 break
             after = page[-1].namespace, page[-1].name
         _tell(endings)
-        pause = LOOK_SECONDS if some_go_on or endings else IDLE_SECONDS
-        self._look_at = self._clock.now() + (0.0 if is_held_up else pause)
+        now = self._clock.now()
+        rest = max(LOOK_SECONDS, (now - began) * REST_TIMES) if page or after else IDLE_SECONDS
+        self._look_at = now + (0.0 if is_held_up else rest)
         return is_held_up
-
-    def look_soon(self) -> None:
-        """There may be new ones."""
-        self._look_at = min(self._look_at, self._clock.now() + LOOK_SECONDS)
 
     def _endings(self, binding: Binding, heard: Collection[str]) -> dict[EvictionTask, Ending]:
         now, fleet = self._clock.now(), self._fleet
@@ -116,23 +116,33 @@ class Evicting:
         self._try_again_at[binding.key] = now + TRY_AGAIN_SECONDS
         return False
 
-    async def _end(self, begin: Begin, binding: Binding, ended: Iterable[EvictionTask]) -> None:
+    async def _end(
+        self, begin: Begin, ended: Mapping[BindingName, Collection[EvictionTask]]
+    ) -> None:
         async with begin() as tx:
-            current = await tx.bindings.lock(binding.namespace, binding.name)
-            if current is None:
-                return
-            left = [each for each in current.binding.eviction_tasks if each not in ended]
-            await tx.failover.put_evictions(current.id, left)
-            change = BindingChanged(
-                namespace=binding.namespace,
-                name=binding.name,
-                uid=current.binding.uid,
-                owner=owner_of(current.binding),
-                decision=current.decision_id,
-                nonce=new_nonce(),
+            current = await tx.bindings.lock_all(ended.keys())
+            changes = [_changed(each) for each in current.values()]
+            await tx.failover.put_evictions(
+                {
+                    each.id: [t for t in each.binding.eviction_tasks if t not in ended[name]]
+                    for name, each in current.items()
+                }
             )
-            await tx.journal.append([change])
-        self._fleet.apply(change)
+            await tx.journal.append(changes)
+        for change in changes:
+            self._fleet.apply(change)
+
+
+def _changed(stored: StoredBinding) -> BindingChanged:
+    binding = stored.binding
+    return BindingChanged(
+        namespace=binding.namespace,
+        name=binding.name,
+        uid=binding.uid,
+        owner=owner_of(binding),
+        decision=stored.decision_id,
+        nonce=new_nonce(),
+    )
 
 
 def progress_of(fleet: FleetOwner, binding: Binding, task: EvictionTask) -> Progress:

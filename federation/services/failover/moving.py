@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from federation.failover.moves import Move, leaves_at, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
@@ -19,9 +19,10 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.telling import tell
 from federation.services.values import Scheduled
 
-AT_ONCE = 50
+AT_ONCE = 200
 # Bindings in thousands are read so many at a time, between other work of the loop.
 READ_AT_ONCE = 100
 # What was found is looked for again after so long, if nothing has told of it before.
@@ -32,6 +33,10 @@ FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
 AWAY_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
+
+
+# Told after the commit; agents are asked for nodes then.
+PlacedObserver: TypeAlias = Callable[[Sequence[Scheduled]], None]
 
 
 class _Retry(NamedTuple):
@@ -65,6 +70,11 @@ class Moving:
         self._replicas = 0
         self._count_again_at = 0.0
         self._moved = self._moved_replicas = 0
+        self._observers: list[PlacedObserver] = []
+
+    def observe(self, observer: PlacedObserver) -> None:
+        """From now on tell ``observer`` of every decision that placed something."""
+        self._observers.append(observer)
 
     def begin(self) -> None:
         """To be called again and again, also while nothing is to be moved."""
@@ -107,11 +117,6 @@ class Moving:
         self._allowance = self._allowance.given_back(cost)
 
     @property
-    def has_moved(self) -> bool:
-        """Whether anything was moved that was not told of yet."""
-        return self._moved > 0
-
-    @property
     def replicas_a_minute(self) -> float:
         """By the replicas as last counted."""
         return self._replicas * self._percent / 100
@@ -123,22 +128,16 @@ class Moving:
         except FederationError as error:
             logger.info("eviction not taken back", extra={"fields": _fields(binding, error)})
             return False
-        return task.from_cluster in _names(scheduled)
+        is_back = task.from_cluster in _names(scheduled)
+        if is_back:
+            tell(self._observers, [scheduled])
+        return is_back
 
     async def _move(
         self, move: Move, replicas: int, cost: float, clusters: Mapping[str, Cluster]
     ) -> None:
-        key, now = move.binding.key, self._clock.now()
-        try:
-            scheduled = await self._pipeline.move(move.binding)
-        except FederationError as error:
-            # It is gone, or suspended, or others change it: the next plan knows.
-            logger.info("binding not moved", extra={"fields": _fields(move.binding, error)})
-            has_left = False
-        else:
-            stays = _names(scheduled) & clusters.keys()
-            has_left = all(leaves_at(move.binding, clusters[name]) > now for name in stays)
-        if has_left:
+        key = move.binding.key
+        if await self._has_left(move.binding, clusters):
             self._moved += 1
             self._moved_replicas += replicas
             self._moves.remove(move)
@@ -147,7 +146,21 @@ class Moving:
         self.not_moved(cost)
         before = self._retries.get(key)
         wait = min(before.after_seconds * 2, LAST_RETRY_SECONDS) if before else FIRST_RETRY_SECONDS
-        self._retries[key] = _Retry(move.binding, now + wait, wait)
+        self._retries[key] = _Retry(move.binding, self._clock.now() + wait, wait)
+
+    async def _has_left(self, binding: Binding, clusters: Mapping[str, Cluster]) -> bool:
+        now = self._clock.now()
+        try:
+            scheduled = await self._pipeline.move(binding)
+        except FederationError as error:
+            # It is gone, or suspended, or others change it: the next plan knows.
+            logger.info("binding not moved", extra={"fields": _fields(binding, error)})
+            return False
+        stays = _names(scheduled) & clusters.keys()
+        if any(leaves_at(binding, clusters[name]) <= now for name in stays):
+            return False
+        tell(self._observers, [scheduled])
+        return True
 
     def _is_due(self, move: Move, now: float) -> bool:
         retry = self._retries.get(move.binding.key)

@@ -11,6 +11,7 @@ from federation.failover.breaker import BreakerLimits
 from federation.runtime.settings import Settings
 from federation.services.duties import Duties
 from federation.services.failover.control import FailoverControl
+from federation.services.failover.moving import PlacedObserver
 from federation.services.failover.watching import (
     LOOK_SECONDS,
     Failover,
@@ -47,6 +48,10 @@ class RunningFailover:
         self.control = FailoverControl(
             store, fleet, self._failover, clock, limits, enabled=bool(duties)
         )
+
+    def observe(self, observer: PlacedObserver) -> None:
+        """From now on tell ``observer`` of every decision that placed something."""
+        self._failover.moving.observe(observer)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -134,11 +134,9 @@ class Failover:
         if not is_frozen:
             await self._lose(begin)
         await self._find_again(begin)
-        is_held_up = await self._evicting.look(begin, self._heard, is_frozen=is_frozen)
-        if not is_frozen and await self.moving.move():
+        is_held_up = not is_frozen and await self.moving.move()
+        if await self._evicting.look(begin, self._heard, is_frozen=is_frozen):
             is_held_up = True
-        if self.moving.has_moved:
-            self._evicting.look_soon()
         if is_held_up:
             await asyncio.sleep(HELD_UP_SECONDS)
         return int(is_held_up)
@@ -208,7 +206,6 @@ class Failover:
             if since is not None and await self._put_taints(begin, name, []):
                 fields = {"cluster": name, "lost_seconds": round(self._clock.now() - since)}
                 logger.warning("cluster back", extra={"fields": fields})
-                self._evicting.look_soon()
 
     async def _put_taints(self, begin: Begin, name: str, ours: Iterable[Taint]) -> bool:
         """Whether the cluster has these of ours now, and had not before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, ClusterChanged
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
+from federation.services.values import Scheduled
 from federation.store.postgres import PostgresStore
 from tests.reports import echo
 from tests.services import DYNAMIC, WEB, Deciders, apply, decided, make_report, shares
@@ -96,10 +98,12 @@ class Drill:
         assert found is not None
         return found.binding
 
+    async def view(self) -> Any:
+        return await self.deciders.scheduling.get_binding(WEB.namespace, WEB.name)
+
     async def outcome(self) -> Outcome:
         """Of the newest decision about WEB, which does not wait for room in the queue."""
-        view = await self.deciders.scheduling.get_binding(WEB.namespace, WEB.name)
-        assert view.record is not None
+        view = await self.view()
         assert view.wait is None
         return view.record.decision.outcome
 
@@ -172,7 +176,9 @@ async def test_people_and_watchers_are_told(drill: Drill) -> None:
     told: list[object] = []
     await apply(drill.deciders.scheduling, only("a", 1))
     await apply(drill.deciders.scheduling, THREE)
+    ordered: list[Scheduled] = []
     drill.fleet.observe(told.append, ClusterChanged, BindingChanged)
+    drill.failover.moving.observe(ordered.extend)
     drill.speaking.remove("a")
     await drill.pass_time(65)
     status = await drill.control.get()
@@ -182,6 +188,9 @@ async def test_people_and_watchers_are_told(drill: Drill) -> None:
     assert status.evictions[0].deadline == status.evictions[0].task.created_at + 100
     assert status.eviction_count == 1
     assert any(isinstance(each, BindingChanged) and each.key == WEB.key for each in told)
+    # Agents are asked for nodes, as behind every decision.
+    assert [each.record.binding_key for each in ordered] == [WEB.key]
+    assert ordered[0].record.id == (await drill.view()).record.id
 
 
 async def test_who_fits_nowhere_stays_and_goes_once_there_is_room(drill: Drill) -> None:
