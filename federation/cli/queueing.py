@@ -25,9 +25,9 @@ GET_QUEUE_EPILOG = """Examples:
 fedctl get queue
 fedctl get queue -n shop --priority 100 -o wide
 """
-WIDE = ("OVERTAKEN BY", "DECISION")
+WIDE = ("OVERTAKEN BY", "EARMARKED", "DECISION")
 # What a narrow terminal leaves out, the first one first.
-LEAST_OF_QUEUE = ("DECISION", "OVERTAKEN BY", "ATTEMPTS", "OVERTAKEN", "REMAINDER")
+LEAST_OF_QUEUE = ("DECISION", "OVERTAKEN BY", "EARMARKED", "ATTEMPTS", "OVERTAKEN", "REMAINDER")
 
 
 @click.command("queue", epilog=GET_QUEUE_EPILOG)
@@ -40,7 +40,8 @@ def get_queue(namespace: str, priority: int | None, output: Format) -> None:
     """Bindings that wait for room, in the order in which they are tried.
 
     REMAINDER is how many replicas have no place. OVERTAKEN is for how long what comes later has
-    been placed where the binding might have gone.
+    been placed where the binding might have gone; EARMARKED, with -o wide, for how long room is
+    kept for it.
     """
     queued = connection().call(lambda api: api.list_queue(namespace, priority=priority))
     if output.is_document:
@@ -107,6 +108,8 @@ def wait_facts(wait: scheduling_pb2.Wait) -> list[tuple[str, object]]:
     if wait.HasField("overtaken_since"):
         since = wait.overtaken_since.ToJsonString()
         facts.append(("Overtaken", f"since {since}, first by {wait.overtaken_by}"))
+    if wait.HasField("earmarked_since"):
+        facts.append(("Room is kept", f"since {wait.earmarked_since.ToJsonString()}"))
     return facts
 
 
@@ -121,6 +124,9 @@ def _row(queued: scheduling_pb2.QueuedBinding, now: float, *, wide: bool) -> tup
     overtaken = ""
     if wait.HasField("overtaken_since"):
         overtaken = show.age(now - (seconds_from_timestamp(wait.overtaken_since) or now))
+    earmarked = ""
+    if wait.HasField("earmarked_since"):
+        earmarked = show.age(now - (seconds_from_timestamp(wait.earmarked_since) or now))
     return (
         wait.position or "-",
         queued.namespace,
@@ -131,7 +137,7 @@ def _row(queued: scheduling_pb2.QueuedBinding, now: float, *, wide: bool) -> tup
         wait.remainder,
         wait.attempts,
         overtaken or "-",
-        *((wait.overtaken_by or "-", queued.decision_id) if wide else ()),
+        *((wait.overtaken_by or "-", earmarked or "-", queued.decision_id) if wide else ()),
         wait.short_of,
     )
 

@@ -17,6 +17,7 @@ from federation.model.errors import InvalidRequest
 from federation.model.placement import Certificate
 from federation.scheduler.plugins.profile import (
     DEFAULT_PROFILE,
+    STARVATION_SECONDS,
     Filter,
     Permit,
     Profile,
@@ -29,6 +30,9 @@ API_VERSION: Final = "fedsched.io/v1"
 KIND: Final = "FederationSchedulerConfiguration"
 MAX_WEIGHT: Final = 1_000_000
 ALL: Final = "*"
+QUEUEING: Final = ("queueing", "starvationSeconds")
+BEST_EFFORT, STRICT = "BestEffort", "Strict"
+MOST_SECONDS: Final = 31_536_000
 # Affinity groups and overflow tiers rest on it.
 INDISPENSABLE: Final = "ClusterAffinity"
 
@@ -85,7 +89,7 @@ class _Reader:
         self._found = found
 
     def profile(self, entry: object, path: str) -> Profile:
-        known = ("schedulerName", "certificate", "plugins", "pluginConfig")
+        known = ("schedulerName", "certificate", "plugins", "pluginConfig", *QUEUEING)
         fields = _fields(entry, path, known, self._found)
         name = fields.get("schedulerName")
         if not (isinstance(name, str) and name and name.isprintable()):
@@ -98,7 +102,32 @@ class _Reader:
         }
         args = self._args(fields.get("pluginConfig"), plan, f"{path}.pluginConfig")
         certificate = self._certificate(fields.get("certificate"), f"{path}.certificate")
-        return replace(_profile(str(name), plan, args), certificate=certificate)
+        return replace(
+            _profile(str(name), plan, args),
+            certificate=certificate,
+            strict=self._strict(fields.get("queueing"), f"{path}.queueing"),
+            starvation_seconds=self._starvation(
+                fields.get("starvationSeconds"), f"{path}.starvationSeconds"
+            ),
+        )
+
+    def _strict(self, value: object, path: str) -> bool:
+        if value not in (None, BEST_EFFORT, STRICT):
+            self._found.add(path, f"must be {BEST_EFFORT} or {STRICT}, not {value!r}")
+        return value == STRICT
+
+    def _starvation(self, value: object, path: str) -> float:
+        if value is None:
+            return STARVATION_SECONDS
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value <= MOST_SECONDS
+        ):
+            rule = f"must be a number above 0 and at most {MOST_SECONDS}, not {value!r}"
+            self._found.add(path, rule)
+            return STARVATION_SECONDS
+        return float(value)
 
     def _certificate(self, value: object, path: str) -> Certificate | None:
         if value is None:

@@ -54,6 +54,8 @@ def wait_to_message(wait: Wait, position: int = 0) -> scheduling_pb2.Wait:
         message.next_try.CopyFrom(timestamp_from_seconds(wait.next_try))
     if wait.overtaken_since is not None:
         message.overtaken_since.CopyFrom(timestamp_from_seconds(wait.overtaken_since))
+    if wait.earmarked_since is not None:
+        message.earmarked_since.CopyFrom(timestamp_from_seconds(wait.earmarked_since))
     return message
 
 

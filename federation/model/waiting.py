@@ -30,7 +30,7 @@ class Wait:
 
     ``next_try`` is for BACKOFF; ``gate`` says what a GATED one waits for; ``short_of`` is for
     people. ``overtaken_by`` is the key of the first binding that came later and was placed where
-    this one might have gone, at ``overtaken_since``.
+    this one might have gone, at ``overtaken_since``; since ``earmarked_since`` room is kept for it.
     """
 
     state: WaitState
@@ -42,6 +42,7 @@ class Wait:
     gate: str = ""
     overtaken_since: float | None = None
     overtaken_by: str = ""
+    earmarked_since: float | None = None
 
     @property
     def is_suspended(self) -> bool:

@@ -220,6 +220,14 @@ class Bindings(Protocol):
         """
         ...
 
+    async def earmarked(self, limit: int) -> Sequence[StoredBinding]:
+        """Those that room is kept for, and that may be tried; who came first is first."""
+        ...
+
+    async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:
+        """Of those that wait and may be tried, the first of each scheduler name."""
+        ...
+
     async def holding(self, cluster: str, limit: int) -> Sequence[tuple[str, str]]:
         """(namespace, name) of the first bindings, by name, with replicas in a cluster."""
         ...

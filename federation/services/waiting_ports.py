@@ -14,7 +14,10 @@ from federation.model.waiting import Wait, WaitState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWait:
-    """A binding that is to wait from now on, or goes on waiting after it was tried once more."""
+    """A binding that is to wait from now on, or goes on waiting after it was tried once more.
+
+    One that ``is_changed`` asks for something else than it was overtaken for.
+    """
 
     binding_id: int
     namespace: str
@@ -24,6 +27,7 @@ class NewWait:
     short_of: str
     state: WaitState = WaitState.UNSCHEDULABLE
     gate: str = ""
+    is_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +78,11 @@ class Waits(Protocol):
         refused: Collection[int],
         failed: Mapping[int, float],
         overtaken: Mapping[int, str],
+        earmarked: Collection[int] = (),
     ) -> None:
         """By the ids of bindings: who was tried once more and refused as before; who failed, and
         after how many seconds it is tried again; who was overtaken for the first time, by which
-        binding.
+        binding; for whom room is kept from now on.
 
         Of who waits no more, or is gated, nothing is noted.
         """

@@ -26,7 +26,7 @@ from sqlalchemy import (
     tuple_,
     update,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, JSONPATH, distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.placement import Binding, BindingName, groups_of
@@ -35,7 +35,8 @@ from federation.services.ports import Peers, StoredBinding
 from federation.store.tables import binding as table
 from federation.store.tables import unix_seconds, waiting
 from federation.store.waiting import COLUMNS as WAIT_COLUMNS
-from federation.store.waiting import wait_of
+from federation.store.waiting import IS_TRIED, wait_of
+from federation.store.waiting import ORDER as WAITING_ORDER
 
 COLUMNS = (
     "namespace",
@@ -68,6 +69,7 @@ NAMED = (
     .join(_given, (table.c.namespace == _given.c.namespace) & (table.c.name == _given.c.name))
     .outerjoin(waiting, waiting.c.binding_id == table.c.id)
 )
+WAITING = select(table, *WAIT_COLUMNS).join(waiting, waiting.c.binding_id == table.c.id)
 LOCKED = NAMED.order_by(table.c.namespace, table.c.name).with_for_update(of=table)
 PREEMPTIBLE = (
     NAMED.where(
@@ -142,12 +144,23 @@ class BindingStatements:
         return [plain_binding(row) for row in await self._connection.execute(statement)]
 
     async def waiting(self, after: int, limit: int) -> Sequence[StoredBinding]:
+        statement = WAITING.where(table.c.id > after).order_by(table.c.id).limit(limit)
+        return [binding_of(row) for row in await self._connection.execute(statement)]
+
+    async def earmarked(self, limit: int) -> Sequence[StoredBinding]:
         statement = (
-            select(table, *WAIT_COLUMNS)
-            .join(waiting, waiting.c.binding_id == table.c.id)
-            .where(table.c.id > after)
-            .order_by(table.c.id)
+            WAITING.where(waiting.c.earmarked_since.is_not(None), IS_TRIED)
+            .order_by(*WAITING_ORDER)
             .limit(limit)
+        )
+        return [binding_of(row) for row in await self._connection.execute(statement)]
+
+    async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:
+        name = table.c.spec["scheduler_name"].astext
+        statement = (
+            WAITING.where(name.in_(sorted(scheduler_names)), IS_TRIED)
+            .ext(distinct_on(name))
+            .order_by(name, *WAITING_ORDER)
         )
         return [binding_of(row) for row in await self._connection.execute(statement)]
 

@@ -237,10 +237,13 @@ waiting = Table(
     Column("overtaken_since", TIME),
     # The binding that did so first.
     Column("overtaken_by", Text, nullable=False, server_default=""),
+    # Since when room is kept for it.
+    Column("earmarked_since", TIME),
     CheckConstraint("state IN ('active', 'backoff', 'unschedulable', 'gated')", name="state_known"),
     CheckConstraint("(state = 'backoff') = (next_try IS NOT NULL)", name="backoff_has_time"),
     CheckConstraint("(state = 'gated') = (gate <> '')", name="gated_by"),
     CheckConstraint("attempts >= 0 AND remainder >= 0", name="counters_not_negative"),
+    Index(None, "earmarked_since", postgresql_where=text("earmarked_since IS NOT NULL")),
 )
 
 # For the limits within any minute; rows are deleted after an hour.

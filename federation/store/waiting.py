@@ -42,9 +42,18 @@ PUT = text("""
     ON CONFLICT (binding_id) DO UPDATE
     SET priority = excluded.priority, state = excluded.state, gate = excluded.gate,
         attempts = stored.attempts + 1, next_try = NULL, remainder = excluded.remainder,
-        short_of = excluded.short_of
+        short_of = excluded.short_of,
+        overtaken_since = CASE WHEN stored.binding_id = ANY(:changed) THEN NULL
+            ELSE stored.overtaken_since END,
+        overtaken_by = CASE WHEN stored.binding_id = ANY(:changed) THEN ''
+            ELSE stored.overtaken_by END,
+        earmarked_since = CASE WHEN stored.binding_id = ANY(:changed) THEN NULL
+            ELSE stored.earmarked_since END
 """).bindparams(
-    *(bindparam(name, type_=ARRAY(BigInteger)) for name in ("ids", "priorities", "remainders")),
+    *(
+        bindparam(name, type_=ARRAY(BigInteger))
+        for name in ("ids", "priorities", "remainders", "changed")
+    ),
     *(
         bindparam(name, type_=ARRAY(Text))
         for name in ("namespaces", "names", "states", "gates", "shortages")
@@ -82,6 +91,10 @@ OVERTAKEN = text("""
     bindparam("ids", type_=ARRAY(BigInteger)),
     bindparam("others", type_=ARRAY(Text)),
 )
+EARMARKED = text("""
+    UPDATE waiting SET earmarked_since = now()
+    WHERE binding_id = ANY(:ids) AND earmarked_since IS NULL
+""").bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
 IS_TRIED = table.c.state != WaitState.GATED
 ORDER = (-table.c.priority, table.c.since, table.c.namespace, table.c.name)
 # Of a row that a binding is joined with: all null where it does not wait.
@@ -110,6 +123,7 @@ class WaitingStatements:
                 "gates": [each.gate for each in waits],
                 "remainders": [each.remainder for each in waits],
                 "shortages": [each.short_of for each in waits],
+                "changed": [each.binding_id for each in waits if each.is_changed],
             },
         )
 
@@ -140,8 +154,9 @@ class WaitingStatements:
         refused: Collection[int],
         failed: Mapping[int, float],
         overtaken: Mapping[int, str],
+        earmarked: Collection[int] = (),
     ) -> None:
-        every = {*refused, *failed, *overtaken}
+        every = {*refused, *failed, *overtaken, *earmarked}
         rows = await self._connection.execute(LOCK, {"ids": sorted(every)})
         held = set(rows.scalars())
         again = [each for each in refused if each in held]
@@ -156,6 +171,9 @@ class WaitingStatements:
                 OVERTAKEN,
                 {"ids": [*told], "others": [*told.values()]},
             )
+        kept_for = [each for each in earmarked if each in held]
+        if kept_for:
+            await self._connection.execute(EARMARKED, {"ids": kept_for})
 
     async def page(
         self, namespace: str, priority: int | None, after: QueuePlace | None, limit: int
@@ -207,6 +225,7 @@ def wait_of(row: Row[Any]) -> Wait | None:
         gate=row.wait_gate,
         overtaken_since=unix_seconds(row.wait_overtaken_since),
         overtaken_by=row.wait_overtaken_by,
+        earmarked_since=unix_seconds(row.wait_earmarked_since),
     )
 
 

@@ -763,6 +763,7 @@ class Wait(_message.Message):
     OVERTAKEN_BY_FIELD_NUMBER: _builtins.int
     GATE_FIELD_NUMBER: _builtins.int
     REMAINDER_FIELD_NUMBER: _builtins.int
+    EARMARKED_SINCE_FIELD_NUMBER: _builtins.int
     state: Global___WaitState.ValueType
     attempts: _builtins.int
     """How often it was tried."""
@@ -790,6 +791,10 @@ class Wait(_message.Message):
     def overtaken_since(self) -> _timestamp_pb2.Timestamp:
         """Since when what comes after it has been placed where it might have gone; absent: not yet."""
 
+    @_builtins.property
+    def earmarked_since(self) -> _timestamp_pb2.Timestamp:
+        """Since when room is kept for it; absent: none is."""
+
     def __init__(
         self,
         *,
@@ -803,10 +808,11 @@ class Wait(_message.Message):
         overtaken_by: _builtins.str = ...,
         gate: _builtins.str = ...,
         remainder: _builtins.int = ...,
+        earmarked_since: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["next_try", b"next_try", "overtaken_since", b"overtaken_since", "since", b"since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["earmarked_since", b"earmarked_since", "next_try", b"next_try", "overtaken_since", b"overtaken_since", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "gate", b"gate", "next_try", b"next_try", "overtaken_by", b"overtaken_by", "overtaken_since", b"overtaken_since", "position", b"position", "remainder", b"remainder", "short_of", b"short_of", "since", b"since", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "earmarked_since", b"earmarked_since", "gate", b"gate", "next_try", b"next_try", "overtaken_by", b"overtaken_by", "overtaken_since", b"overtaken_since", "position", b"position", "remainder", b"remainder", "short_of", b"short_of", "since", b"since", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

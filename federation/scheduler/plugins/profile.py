@@ -17,6 +17,7 @@ from federation.scheduler.plugins.scores import SCORES, ScorePlugin
 
 # Karmada's name: what a binding means that names no scheduler.
 DEFAULT_NAME: Final = "default-scheduler"
+STARVATION_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,8 @@ class Profile:
     """The plugins of one scheduler name. A cluster's reason is that of the first filter.
 
     ``certificate`` is what promises are to be worth where a binding does not say; None: what each
-    cluster has best.
+    cluster has best. ``strict``: nothing is placed before the first of the profile that waits where
+    both may go. Room is kept for who was overtaken for ``starvation_seconds``.
     """
 
     name: str
@@ -57,6 +59,8 @@ class Profile:
     scores: tuple[Score, ...]
     permits: tuple[Permit, ...] = ()
     certificate: Certificate | None = None
+    strict: bool = False
+    starvation_seconds: float = STARVATION_SECONDS
 
 
 # Ranks as Karmada does; what the other scores would say is recorded beside it.
@@ -83,6 +87,12 @@ class Profiles:
         """These, and the default profile unless one of them takes its name."""
         named = {profile.name: profile for profile in profiles}
         return cls(by_name={DEFAULT_NAME: DEFAULT_PROFILE, **named})
+
+    @property
+    def strict_names(self) -> frozenset[str]:
+        """What bindings of strict profiles say for their scheduler name."""
+        names = {name for name, profile in self.by_name.items() if profile.strict}
+        return frozenset(names | {""} if DEFAULT_NAME in names else names)
 
     def violations_of(self, binding: Binding) -> list[Violation]:
         """One when no profile has the scheduler name of the binding."""

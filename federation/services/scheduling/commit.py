@@ -312,6 +312,7 @@ async def _count_losses(tx: Transaction, attempts: Sequence[Attempt]) -> None:
 
 def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:
     candidate, decision = attempt.candidate, attempt.verdict.decision
+    before = attempt.known.binding.generation if attempt.known else candidate.generation
     return NewWait(
         binding_id=binding_id,
         namespace=candidate.namespace,
@@ -319,6 +320,7 @@ def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:
         priority=candidate.priority,
         remainder=decision.remainder,
         short_of=short_of(decision),
+        is_changed=candidate.generation != before,
     )
 
 

@@ -23,6 +23,7 @@ from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.ports import Peers, StoredBinding
+from federation.services.scheduling.claims import beside_claims
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -213,9 +214,12 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
 def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
     asked = attempt.candidate.certificate or attempt.profile.certificate
     available = working.availability(attempt.candidate, asked)
+    available, kept_for = beside_claims(working, attempt, available, now)
     attempt.verdict = _verdict(attempt, working.snapshot, available, now, peers)
     if not attempt.is_placed:
         _tell_scarcity(working, attempt, asked, ())
+        if kept_for:
+            tell(attempt, kept_for)
         _look_back(working, attempt, now)
         return
     request_room(working, attempt, asked)

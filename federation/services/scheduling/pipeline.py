@@ -17,7 +17,7 @@ from federation.failover.evictions import taken_back
 from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.model.placement import Binding, BindingName, Certificate, EvictionTask
 from federation.scheduler.decision import not_preempting
-from federation.scheduler.plugins.profile import Profiles
+from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import Holding, PreemptionLimits
@@ -30,6 +30,7 @@ from federation.services.ports import (
     Transaction,
 )
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
+from federation.services.scheduling.claims import MOST_EARMARKS
 from federation.services.scheduling.commit import Committer
 from federation.services.scheduling.decide import (
     asked_binding,
@@ -45,7 +46,7 @@ from federation.services.scheduling.preempting import (
     Preemption,
     wants_preemption,
 )
-from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
+from federation.services.scheduling.queue import Attempt, Claims, DecisionQueue, marks_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import PREVIEWING, Threads
 from federation.services.values import Once, Scheduled
@@ -87,6 +88,8 @@ class DecisionPipeline:
         self._profiles = profiles
         self._allow_unproven = allow_unproven
         self._queue = DecisionQueue()
+        # The scheduler names of those that let nobody overtake.
+        self._strict = profiles.strict_names
         self._preemption = Preemption(profiles, preemption_limits)
         self._committer = Committer(store, fleet, following, clock, self.working, self._preemption)
         self._worker: asyncio.Task[None] | None = None
@@ -357,13 +360,30 @@ class DecisionPipeline:
                 attempt.fail(attempt.error)
         return [attempt for attempt in attempts if attempt.error is None]
 
+    async def _claims(self, read: Transaction) -> Claims:
+        """What is kept for bindings that wait."""
+        earmarked = await read.bindings.earmarked(MOST_EARMARKS)
+        first = await read.bindings.first_waiting(self._strict) if self._strict else ()
+        return Claims(earmarked=self._with_profiles(earmarked), first=self._with_profiles(first))
+
+    def _with_profiles(
+        self, every: Sequence[StoredBinding]
+    ) -> Sequence[tuple[StoredBinding, Profile]]:
+        return [
+            (stored, self._profiles.profile_of(stored.binding))
+            for stored in every
+            if not self._profiles.violations_of(stored.binding)
+        ]
+
     async def _read(self, read: Transaction, attempts: Sequence[Attempt]) -> None:
         """Add what the store knows of the bindings, or ``error``. What is held is read last: it is
         no older than the binding, and with a newer one nothing is committed.
         """
         bindings = await read.bindings.find([attempt.key for attempt in attempts])
         holdings = await read.reservations.holdings(bindings.keys()) if bindings else {}
+        claims = await self._claims(read)
         for attempt in attempts:
+            attempt.claims = claims
             known = attempt.known = bindings.get(attempt.key)
             attempt.holding = holdings.get(attempt.key, Holding())
             attempt.newest, attempt.peers, attempt.error = None, Peers(), None

@@ -46,6 +46,16 @@ def _unanswered() -> asyncio.Future[Scheduled]:
     return asyncio.get_running_loop().create_future()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What is kept for bindings that wait, each with its profile: for ``earmarked`` ones, and for
+    those that are ``first`` in strict profiles.
+    """
+
+    earmarked: Sequence[tuple[StoredBinding, Profile]] = ()
+    first: Sequence[tuple[StoredBinding, Profile]] = ()
+
+
 @dataclass(kw_only=True, eq=False)
 class Attempt:
     """The attempt to decide about a binding; every stage adds what it finds out.
@@ -91,6 +101,7 @@ class Attempt:
     holding: Holding = field(default_factory=Holding)
     peers: Peers = field(default_factory=Peers)
     newest: PackedDecision | None = None
+    claims: Claims = field(default_factory=Claims)
     # Decided: ``evictions`` are the binding's where the decision places it; ``standing`` is the
     # newest decision where it says the same and is held still.
     verdict: Verdict = field(init=False)

@@ -26,7 +26,7 @@ from federation.model.estimate import (
     ignoring_claims,
 )
 from federation.model.placement import Binding, Certificate
-from federation.model.reservations import PromiseCertificate, Reservation, Share
+from federation.model.reservations import Outstanding, PromiseCertificate, Reservation, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
 from federation.services.fleet.snapshot import FleetSnapshot
@@ -102,6 +102,31 @@ class WorkingCopy:
     def ahead(self) -> WorkingCopy:
         """A working copy for what is decided before all that was promised is committed."""
         return WorkingCopy(self.after, allow_unproven=self._allow_unproven)
+
+    def beside(self, kept: Iterable[tuple[Binding, Mapping[int, int]]]) -> WorkingCopy:
+        """The same with so many more replicas, or sets, of other bindings outstanding by position,
+        where there is room for them: to ask what is available beside them.
+        """
+        rooms = self.rooms
+        for binding, units in kept:
+            asks = {
+                position: tuple(
+                    Outstanding(
+                        f"{binding.key} waits",
+                        each.requirements,
+                        each.replicas * sets,
+                        each.component,
+                    )
+                    for each, sets in _units(binding, count)
+                )
+                for position, count in units.items()
+            }
+            taken = promise(rooms, self.snapshot.names, f"{binding.key} waits", asks, ())
+            if not isinstance(taken, Refused):
+                rooms = taken
+        made = WorkingCopy(self.snapshot, allow_unproven=self._allow_unproven)
+        made.rooms, made._ledgers = rooms, self._ledgers
+        return made
 
     def ledger(self, position: int) -> ClusterLedger:
         changed = self._ledgers.get(position)
@@ -323,6 +348,11 @@ class WorkingCopy:
             epoch, sequence = report or (0, 0)
             promises.append(ClusterPromise(name, certificate, epoch, sequence, note))
         return tuple(promises)
+
+
+def _units(binding: Binding, count: int) -> Iterable[tuple[Share, int]]:
+    """What so many replicas, or sets, are made of: each part, and how many times."""
+    return ((part, count) for part in _parts(binding, 1))
 
 
 def _note(asked: Certificate | None, worth: PromiseCertificate) -> str:

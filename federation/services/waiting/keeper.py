@@ -10,14 +10,16 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from federation.model.errors import FederationError, LimitExceeded, NotFound
-from federation.model.placement import Binding, BindingName
+from federation.model.placement import Binding, BindingName, PreemptionPolicy
+from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.state import ALONE, Surroundings
 from federation.scheduler.waiting.queue import Seen, Waiter, WaitingQueue
@@ -25,8 +27,10 @@ from federation.services.duties import LEASE_SECONDS, Begin
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import Clock, Store, StoredBinding
+from federation.services.scheduling.claims import MOST_EARMARKS
 from federation.services.scheduling.decide import is_grouped
 from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.preempting import SPENT
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -83,6 +87,7 @@ class QueueKeeper:
         # Of every want one that asks for it, as it was decided last.
         self._samples: dict[Hashable, _Sample] = {}
         self._grouped: dict[Hashable, str] = {}
+        self._preempting: dict[Hashable, int] = {}
         self._news: set[BindingName] = set()
         self._touched: set[str] = set()
         self._look_again: set[Hashable] = set()
@@ -95,6 +100,9 @@ class QueueKeeper:
         self._refused: list[int] = []
         self._failed: dict[int, float] = {}
         self._overtaken: dict[int, str] = {}
+        # When room is to be kept for who was overtaken, and for whom it is.
+        self._starving: dict[BindingName, float] = {}
+        self._earmarked: set[BindingName] = set()
 
     def __len__(self) -> int:
         """How many wait and may be tried, by what is known here."""
@@ -157,13 +165,14 @@ class QueueKeeper:
         await self._learn()
         if self._clock.now() >= self._sweep_at:
             self._sweep()
+        earmarked = self._newly_earmarked()
         rest = await self._look()
         await self._try()
-        await self._write()
+        await self._write(earmarked)
         await asyncio.sleep(rest)
 
     async def _wait(self) -> None:
-        times = [self._queue.next_time(), self._sweep_at]
+        times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
         due_at = min(each for each in times if each is not None)
         left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
         try:
@@ -185,6 +194,10 @@ class QueueKeeper:
             self._wake.set()
         elif any(given.shares and not given.adopted for given in change.clusters.values()):
             self._note_overtaken(change)
+            # Who may take room of it is tried: it has some now.
+            self._queue.wake(
+                want for want, least in self._preempting.items() if least > change.priority
+            )
         beside = [want for want, there in self._grouped.items() if there == change.namespace]
         if beside:
             self._queue.wake(beside)
@@ -197,6 +210,7 @@ class QueueKeeper:
         order = -change.priority, math.inf if since is None else since, key
         for waiter in self._queue.overtaken(order, change.clusters.keys()):
             self._overtaken[self._ids[waiter.key]] = change.key
+            self._note_starving(waiter, self._clock.now())
             self._wake.set()
 
     async def _load(self) -> None:
@@ -241,10 +255,61 @@ class QueueKeeper:
             self._queue.put(waiter)
             self._ids[waiter.key] = stored.id
             self._samples.setdefault(waiter.want, (stored.binding, ALONE))
+            self._note_wait(waiter, stored.wait)
+            if stored.binding.preemption_policy is not PreemptionPolicy.NEVER:
+                self._preempting[waiter.want] = waiter.priority
+
+    def _note_wait(self, waiter: Waiter, wait: Wait | None) -> None:
+        """Whether room is kept for it, by its row, or is to be."""
+        is_earmarked = wait is not None and wait.earmarked_since is not None
+        overtaken_since = wait.overtaken_since if wait else None
+        if is_earmarked:
+            self._earmarked.add(waiter.key)
+        elif waiter.key in self._earmarked:
+            self._give_up_room(waiter.key)
+        if overtaken_since is None or is_earmarked:
+            self._starving.pop(waiter.key, None)
+        elif waiter.key not in self._starving:
+            self._note_starving(waiter, min(overtaken_since, self._clock.now()))
+
+    def _note_starving(self, waiter: Waiter, since: float) -> None:
+        binding, _ = self._samples[waiter.want]
+        if not self._profiles.violations_of(binding):
+            seconds = self._profiles.profile_of(binding).starvation_seconds
+            self._starving[waiter.key] = since + seconds
+
+    @property
+    def _earmark_at(self) -> float | None:
+        """When room is to be kept for one more; as long as it is for the most, for nobody."""
+        if not self._starving or len(self._earmarked) >= MOST_EARMARKS:
+            return None
+        return min(self._starving.values())
+
+    def _newly_earmarked(self) -> list[int]:
+        """The ids of bindings that were overtaken for too long, who waits longest first."""
+        now, ids = self._clock.now(), []
+        for key, due_at in sorted(self._starving.items(), key=itemgetter(1)):
+            if due_at > now or len(self._earmarked) >= MOST_EARMARKS:
+                break
+            del self._starving[key]
+            if key in self._queue:
+                self._earmarked.add(key)
+                ids.append(self._ids[key])
+        return ids
 
     def _remove(self, key: BindingName) -> None:
+        """It waits no more: what was kept for it others may have."""
+        if key in self._queue:
+            self._give_up_room(key)
         self._queue.remove(key)
         self._ids.pop(key, None)
+        self._starving.pop(key, None)
+
+    def _give_up_room(self, key: BindingName) -> None:
+        is_earmarked = key in self._earmarked
+        self._earmarked.discard(key)
+        if is_earmarked or self._profiles.strict_names:
+            self._queue.wake(self._queue.wants)
 
     async def _look(self) -> float:
         """Wake the wants for which there is more room than at their refusal; how long to rest."""
@@ -254,6 +319,7 @@ class QueueKeeper:
         for gone in self._samples.keys() - self._queue.wants:
             del self._samples[gone]
             self._grouped.pop(gone, None)
+            self._preempting.pop(gone, None)
         asleep = [
             want
             for want in self._queue.asleep
@@ -317,7 +383,7 @@ class QueueKeeper:
         error = answer.exception()
         if isinstance(error, NotFound):
             queue.placed(waiter.key)
-        elif error is not None:
+        elif error is not None or SPENT in answer.result().record.decision.reason:
             self._note_failure(waiter.key)
         elif attempt.has_progressed:
             self._note_placed(waiter, answer.result())
@@ -332,6 +398,7 @@ class QueueKeeper:
                 self._refused.append(stored.id)
 
     def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
+        self._give_up_room(waiter.key)
         self._queue.placed(waiter.key)
         self._has_placed = True
         self._placed([scheduled])
@@ -346,14 +413,14 @@ class QueueKeeper:
         if key in self._ids:
             self._failed[self._ids[key]] = not_before - self._clock.now()
 
-    async def _write(self) -> None:
+    async def _write(self, earmarked: Sequence[int]) -> None:
         """What the rows of those that wait on say of it."""
         refused, failed, overtaken = self._refused, self._failed, self._overtaken
-        if not (refused or failed or overtaken):
+        if not (refused or failed or overtaken or earmarked):
             return
         self._refused, self._failed, self._overtaken = [], {}, {}
         async with self._store.transaction() as tx:
-            await tx.waiting.note(refused, failed, overtaken)
+            await tx.waiting.note(refused, failed, overtaken, earmarked)
 
 
 class LostNews:

@@ -45,6 +45,8 @@ def want_of(stored: StoredBinding, profiles: Profiles) -> bytes:
     binding = stored.binding
     # Whoever goes on from where it is, or looks at others, is like nobody else.
     is_alone = bool(binding.clusters or binding.eviction_tasks) or is_grouped(binding)
+    # What others of lower priority would lose for it differs, too.
+    is_alone = is_alone or binding.preemption_policy is not PreemptionPolicy.NEVER
     is_alone = is_alone or not _is_plain(profiles.by_name.get(binding.scheduler_name))
     asked = replace(
         binding,

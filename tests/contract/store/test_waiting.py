@@ -12,8 +12,11 @@ from federation.store.postgres import PostgresStore
 from tests.contract.store.test_bindings import FULL, add
 
 
-async def added(store: PostgresStore, name: str, priority: int = 0) -> StoredBinding:
-    stored = await add(store, replace(FULL, name=name, uid="", priority=priority))
+async def added(
+    store: PostgresStore, name: str, priority: int = 0, scheduler: str = ""
+) -> StoredBinding:
+    binding = replace(FULL, name=name, uid="", priority=priority, scheduler_name=scheduler)
+    stored = await add(store, binding)
     assert stored is not None
     return stored
 
@@ -119,3 +122,71 @@ async def test_a_binding_that_is_deleted_waits_no_more(store: PostgresStore) -> 
     async with store.transaction() as tx:
         await tx.bindings.delete(stored.id)
     assert not await page(store)
+
+
+async def test_what_became_of_tries_is_noted_of_those_that_may_be_tried(
+    store: PostgresStore,
+) -> None:
+    refused, failed, overtaken, gated = [
+        await added(store, name) for name in ("a-refused", "b-failed", "c-overtaken", "d-gated")
+    ]
+    await put(store, refused, failed, overtaken)
+    await put(store, gated, gate="suspended")
+    async with store.transaction() as tx:
+        await tx.waiting.note(
+            [refused.id, gated.id],
+            {failed.id: 4.0},
+            {overtaken.id: "shop/other"},
+            [overtaken.id, gated.id],
+        )
+    a, b, c, d = [each.wait for each in await page(store)]
+    assert (a.state, a.attempts, a.next_try) == (WaitState.UNSCHEDULABLE, 2, None)
+    assert (b.state, b.attempts) == (WaitState.BACKOFF, 2)
+    assert b.next_try is not None
+    assert b.next_try > b.since
+    assert (c.attempts, c.overtaken_by) == (1, "shop/other")
+    assert c.overtaken_since is not None
+    assert c.earmarked_since is not None
+    assert (d.state, d.attempts, d.earmarked_since) == (WaitState.GATED, 1, None)
+    async with store.transaction() as tx:
+        await tx.waiting.note([], {}, {overtaken.id: "shop/later"}, [overtaken.id])
+    assert (await page(store))[2].wait == c
+    async with store.reading() as read:
+        (kept,) = await read.bindings.earmarked(10)
+        assert (kept.id, kept.wait) == (overtaken.id, c)
+        every = await read.bindings.waiting(refused.id, 2)
+        assert [each.id for each in every] == [failed.id, overtaken.id]
+    # What asks for something else was not overtaken as that.
+    async with store.transaction() as tx:
+        await tx.waiting.put([replace(new_wait(overtaken), is_changed=True)])
+    changed = (await page(store))[2].wait
+    assert (changed.overtaken_since, changed.overtaken_by) == (None, "")
+    assert changed.earmarked_since is None
+
+
+async def test_the_first_of_each_scheduler_name_is_found(store: PostgresStore) -> None:
+    for name, priority, scheduler in (
+        ("one", 0, "batch"),
+        ("urgent", 5, "batch"),
+        ("plain", 0, ""),
+        ("other", 9, "loose"),
+    ):
+        await put(store, await added(store, name, priority, scheduler))
+    gated = await added(store, "gated", 9, "batch")
+    await put(store, gated, gate="suspended")
+    async with store.reading() as read:
+        first = await read.bindings.first_waiting({"batch", ""})
+    assert [each.binding.name for each in first] == ["plain", "urgent"]
+
+
+async def test_a_gate_keeps_the_place_and_is_opened(store: PostgresStore) -> None:
+    stored = await added(store, "web")
+    await put(store, stored)
+    (before,) = await page(store)
+    async with store.transaction() as tx:
+        await tx.waiting.gate(new_wait(stored, "suspended"))
+    (gated,) = await page(store)
+    assert gated.wait == replace(before.wait, state=WaitState.GATED, gate="suspended")
+    async with store.transaction() as tx:
+        await tx.waiting.open(stored.id)
+    assert (await page(store))[0].wait == before.wait

@@ -266,3 +266,34 @@ def test_nothing_is_no_configuration(document: Any) -> None:
 
 def test_profiles_must_be_there() -> None:
     assert violations() == {"profiles": "is required: at least one profile"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "strict", "seconds"),
+    [
+        ({}, False, 600.0),
+        ({"queueing": "BestEffort", "starvationSeconds": 30}, False, 30.0),
+        ({"queueing": "Strict", "starvationSeconds": 0.5}, True, 0.5),
+    ],
+)
+def test_how_a_profile_queues(fields: dict[str, Any], *, strict: bool, seconds: float) -> None:
+    profiles = read({"schedulerName": "mine", **fields})
+    mine = profiles.by_name["mine"]
+    assert (mine.strict, mine.starvation_seconds) == (strict, seconds)
+    assert profiles.strict_names == ({"mine"} if strict else frozenset())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("queueing", "strict"),
+        ("queueing", []),
+        ("starvationSeconds", 0),
+        ("starvationSeconds", True),
+        ("starvationSeconds", float("nan")),
+        ("starvationSeconds", 10**400),
+        ("starvationSeconds", "600"),
+    ],
+)
+def test_queueing_that_makes_no_sense_is_refused(field: str, value: object) -> None:
+    assert violations({"schedulerName": "mine", field: value}).keys() == {f"profiles[0].{field}"}
