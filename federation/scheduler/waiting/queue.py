@@ -251,19 +251,20 @@ class WaitingQueue:
                 self._wants[name].must = True
                 self._wake(name, 1)
 
-    def overtaken(self, order: TryOrder, clusters: Collection[str]) -> list[Waiter]:
-        """Something was placed there: who was before it, might have gone there, and is overtaken
-        for the first time. Of each want only who is first in it.
+    def overtaken(self, placed: Mapping[str, TryOrder]) -> list[tuple[Waiter, BindingName]]:
+        """Who is overtaken for the first time, and by whom, when those that come last of all that
+        were placed are these by cluster. Of each want only who is first in it.
         """
         found = []
         for want in self._wants.values():
             first = self._waiters.get(want.first) if want.first else None
-            if first is None or first.is_overtaken or first.order >= order:
+            if first is None or first.is_overtaken:
                 continue
-            if not want.seen.reach.isdisjoint(clusters):
-                marked = replace(first, is_overtaken=True)
-                self._waiters[first.key] = marked
-                found.append(marked)
+            for cluster in placed.keys() & want.seen.reach:
+                if placed[cluster] > first.order:
+                    self._waiters[first.key] = marked = replace(first, is_overtaken=True)
+                    found.append((marked, placed[cluster][2]))
+                    break
         return found
 
     def _wake(self, name: Hashable, hope: int) -> None:

@@ -18,11 +18,11 @@ from operator import itemgetter
 from typing import Final, TypeAlias
 
 from federation.model.errors import FederationError, LimitExceeded, NotFound
-from federation.model.placement import Binding, BindingName, PreemptionPolicy
+from federation.model.placement import Binding, BindingName, PreemptionPolicy, binding_key
 from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.state import ALONE, Surroundings
-from federation.scheduler.waiting.queue import Seen, Waiter, WaitingQueue
+from federation.scheduler.waiting.queue import Seen, TryOrder, Waiter, WaitingQueue
 from federation.services.duties import LEASE_SECONDS, Begin
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
@@ -39,7 +39,8 @@ from federation.services.troubles import Trouble
 from federation.services.values import Scheduled
 from federation.services.waiting.wants import waiting_of
 
-ROWS_AT_ONCE: Final = 250
+# So many are read in less than 5 ms; then it is others' turn on the event loop.
+ROWS_AT_ONCE: Final = 50
 SWEEP_SECONDS: Final = 300.0
 # Looking takes at most a quarter of a core, however often there is something to look at.
 REST: Final = 3.0
@@ -100,6 +101,8 @@ class QueueKeeper:
         self._refused: list[int] = []
         self._failed: dict[int, float] = {}
         self._overtaken: dict[int, str] = {}
+        # Who comes last of those that were placed since the last round, by cluster.
+        self._last_placed: dict[str, TryOrder] = {}
         # When room is to be kept for who was overtaken, and for whom it is.
         self._starving: dict[BindingName, float] = {}
         self._earmarked: set[BindingName] = set()
@@ -163,13 +166,17 @@ class QueueKeeper:
         if not self._is_loaded:
             await self._load()
         await self._learn()
+        started = time.thread_time()
+        self._mark_overtaken()
         if self._clock.now() >= self._sweep_at:
             self._sweep()
         earmarked = self._newly_earmarked()
-        rest = await self._look()
+        wants = self._to_look_for()
+        rest = REST * (time.thread_time() - started)
+        rest += await self._look(wants)
         await self._try()
         await self._write(earmarked)
-        await asyncio.sleep(rest)
+        await asyncio.sleep(min(rest, LONGEST_REST_SECONDS))
 
     async def _wait(self) -> None:
         times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
@@ -208,10 +215,15 @@ class QueueKeeper:
         key = change.namespace, change.name
         since = self._queue.since(key)
         order = -change.priority, math.inf if since is None else since, key
-        for waiter in self._queue.overtaken(order, change.clusters.keys()):
-            self._overtaken[self._ids[waiter.key]] = change.key
+        for cluster in change.clusters:
+            self._last_placed[cluster] = max(order, self._last_placed.get(cluster, order))
+        self._wake.set()
+
+    def _mark_overtaken(self) -> None:
+        placed, self._last_placed = self._last_placed, {}
+        for waiter, by in self._queue.overtaken(placed) if placed else ():
+            self._overtaken[self._ids[waiter.key]] = binding_key(*by)
             self._note_starving(waiter, self._clock.now())
-            self._wake.set()
 
     async def _load(self) -> None:
         """Take over all that waits; what changes meanwhile is told."""
@@ -311,8 +323,8 @@ class QueueKeeper:
         if is_earmarked or self._profiles.strict_names:
             self._queue.wake(self._queue.wants)
 
-    async def _look(self) -> float:
-        """Wake the wants for which there is more room than at their refusal; how long to rest."""
+    def _to_look_for(self) -> list[Hashable]:
+        """The wants for which something may have changed."""
         touched, self._touched = self._touched, set()
         again, self._look_again = self._look_again, set()
         is_all, self._is_all_touched = self._is_all_touched, False
@@ -329,15 +341,19 @@ class QueueKeeper:
         if self._has_placed:
             self._has_placed = False
             asleep += self._queue.hopeful
-        if not asleep:
+        return asleep
+
+    async def _look(self, wants: Sequence[Hashable]) -> float:
+        """Wake those for which there is more room than at their refusal; how long to rest."""
+        if not wants:
             return 0.0
-        samples = {want: self._samples[want] for want in asleep}
+        samples = {want: self._samples[want] for want in wants}
         looking = partial(_look_for, self._profiles, samples, self._clock.now())
         seen, seconds = await self._thread.run(looking, self._pipeline.working())
         for want, there in seen.items():
-            if self._queue.look(want, there) and want not in again:
+            if self._queue.look(want, there):
                 self._swept.discard(want)
-        return min(REST * seconds, LONGEST_REST_SECONDS)
+        return REST * seconds
 
     def _sweep(self) -> None:
         """The first of every want is tried, although nothing says that there is room."""
