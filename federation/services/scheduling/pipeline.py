@@ -46,7 +46,7 @@ from federation.services.scheduling.preempting import (
     Preemption,
     wants_preemption,
 )
-from federation.services.scheduling.queue import Attempt, Claims, DecisionQueue, marks_of
+from federation.services.scheduling.queue import Attempt, DecisionQueue, RoomClaims, marks_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import PREVIEWING, Threads
 from federation.services.values import Once, Scheduled
@@ -360,11 +360,13 @@ class DecisionPipeline:
                 attempt.fail(attempt.error)
         return [attempt for attempt in attempts if attempt.error is None]
 
-    async def _claims(self, read: Transaction) -> Claims:
+    async def _claims(self, read: Transaction) -> RoomClaims:
         """What is kept for bindings that wait."""
         earmarked = await read.bindings.earmarked(MOST_EARMARKS)
         first = await read.bindings.first_waiting(self._strict) if self._strict else ()
-        return Claims(earmarked=self._with_profiles(earmarked), first=self._with_profiles(first))
+        return RoomClaims(
+            earmarked=self._with_profiles(earmarked), first=self._with_profiles(first)
+        )
 
     def _with_profiles(
         self, every: Sequence[StoredBinding]

@@ -47,7 +47,7 @@ def _unanswered() -> asyncio.Future[Scheduled]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
+class RoomClaims:
     """What is kept for bindings that wait, each with its profile: for ``earmarked`` ones, and for
     those that are ``first`` in strict profiles.
     """
@@ -101,7 +101,7 @@ class Attempt:
     holding: Holding = field(default_factory=Holding)
     peers: Peers = field(default_factory=Peers)
     newest: PackedDecision | None = None
-    claims: Claims = field(default_factory=Claims)
+    claims: RoomClaims = field(default_factory=RoomClaims)
     # Decided: ``evictions`` are the binding's where the decision places it; ``standing`` is the
     # newest decision where it says the same and is held still.
     verdict: Verdict = field(init=False)

@@ -5,7 +5,7 @@ Plain functions and values of one thread. Must not read or write the store, nor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -83,6 +83,9 @@ class WorkingCopy:
         self._ledgers: dict[int, LedgerInWork] = {}
         self._allow_unproven = allow_unproven
         self._known_told: _Told | None = None
+        # What is available of what was asked for since the rooms changed last.
+        self._available: dict[Hashable, Estimates] = {}
+        self._available_in: FleetRooms | None = None
 
     @cached_property
     def after(self) -> FleetSnapshot:
@@ -150,8 +153,22 @@ class WorkingCopy:
         """How many more replicas (or whole sets) can be promised in each cluster.
 
         Where nothing proves that there is room: unknown, unless unproven promises are allowed;
-        then what the lesser levels say.
+        then what the lesser levels say. Worked out once for those that are nowhere and ask the
+        same, until the rooms change.
         """
+        if binding.clusters or binding.components:
+            return self._availability(binding, asked)
+        if self._available_in is not self.rooms:
+            self._available, self._available_in = {}, self.rooms
+        wanted = binding.requirements
+        claim = wanted.node_claim.key if wanted.node_claim else None
+        question = frozenset(wanted.request.items()), claim, asked
+        found = self._available.get(question)
+        if found is None:
+            found = self._available[question] = self._availability(binding, asked)
+        return found
+
+    def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
         own = {c: (room, self._kept_there(binding, c)) for c, room in self._own(binding)}
         told_c, known = self._told(binding)
         estimates = promisable(self.rooms, binding, asked, (told_c, known), own)
