@@ -75,14 +75,14 @@ class Waits(Protocol):
 
     async def note(
         self,
-        refused: Collection[int],
+        refused: Mapping[int, str],
         failed: Mapping[int, float],
         overtaken: Mapping[int, str],
         earmarked: Collection[int] = (),
     ) -> None:
-        """By the ids of bindings: who was tried once more and refused as before; who failed, and
-        after how many seconds it is tried again; who was overtaken for the first time, by which
-        binding; for whom room is kept from now on.
+        """By the ids of bindings: who was refused once more, and for lack of what; who failed, and
+        after how many seconds it is tried again; who was overtaken for the first time, and by whom;
+        for whom room is kept from now on.
 
         Of who waits no more, or is gated, nothing is noted.
         """

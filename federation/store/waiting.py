@@ -72,9 +72,13 @@ LOCK = text("""
     ORDER BY binding_id FOR UPDATE
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
 REFUSED = text("""
-    UPDATE waiting SET attempts = attempts + 1, state = 'unschedulable', next_try = NULL
-    WHERE binding_id = ANY(:ids)
-""").bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
+    UPDATE waiting
+    SET attempts = attempts + 1, state = 'unschedulable', next_try = NULL,
+        short_of = given.short_of
+    FROM unnest(:ids, :shortages) AS given (id, short_of) WHERE binding_id = given.id
+""").bindparams(
+    bindparam("ids", type_=ARRAY(BigInteger)), bindparam("shortages", type_=ARRAY(Text))
+)
 FAILED = text("""
     UPDATE waiting
     SET attempts = attempts + 1, state = 'backoff',
@@ -151,7 +155,7 @@ class WaitingStatements:
 
     async def note(
         self,
-        refused: Collection[int],
+        refused: Mapping[int, str],
         failed: Mapping[int, float],
         overtaken: Mapping[int, str],
         earmarked: Collection[int] = (),
@@ -159,9 +163,11 @@ class WaitingStatements:
         every = {*refused, *failed, *overtaken, *earmarked}
         rows = await self._connection.execute(LOCK, {"ids": sorted(every)})
         held = set(rows.scalars())
-        again = [each for each in refused if each in held]
+        again = {each: why for each, why in refused.items() if each in held}
         if again:
-            await self._connection.execute(REFUSED, {"ids": again})
+            await self._connection.execute(
+                REFUSED, {"ids": [*again], "shortages": [*again.values()]}
+            )
         later = {each: seconds for each, seconds in failed.items() if each in held}
         if later:
             await self._connection.execute(FAILED, {"ids": [*later], "seconds": [*later.values()]})

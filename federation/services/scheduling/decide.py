@@ -318,7 +318,9 @@ def _standing(attempt: Attempt) -> DecisionRecord | None:
     A reschedule that was triggered always is a new decision.
     """
     known, packed, decision = attempt.known, attempt.newest, attempt.verdict.decision
-    if known is None or packed is None or attempt.candidate != known.binding:
+    if known is None or packed is None:
+        return None
+    if attempt.candidate != known.binding and not attempt.again:
         return None
     if attempt.leaves_waiting is not (known.wait is not None):
         return None
@@ -331,7 +333,9 @@ def _standing(attempt: Attempt) -> DecisionRecord | None:
     newest = packed.unpacked()
     if newest.binding_generation != attempt.candidate.generation:
         return None
-    return newest if _gist(newest.decision) == _gist(decision) else None
+    # To be refused once more is no news, whatever the reason is by now.
+    is_the_same = attempt.again or _gist(newest.decision) == _gist(decision)
+    return newest if is_the_same else None
 
 
 def _reservation_end(attempt: Attempt, positions: Mapping[str, int]) -> str:

@@ -405,7 +405,7 @@ class DecisionPipeline:
             for attempt in attempts
             if attempt.error is None
             and attempt.known
-            and attempt.candidate == attempt.known.binding
+            and (attempt.again or attempt.candidate == attempt.known.binding)
         }
         for decision_id, newest in (await read.decisions.find(repeated.keys())).items():
             repeated[decision_id].newest = newest

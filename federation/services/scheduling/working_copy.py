@@ -156,7 +156,7 @@ class WorkingCopy:
         then what the lesser levels say. Worked out once for those that are nowhere and ask the
         same, until the rooms change.
         """
-        if binding.clusters or binding.components:
+        if binding.clusters or binding.components or self._allow_unproven:
             return self._availability(binding, asked)
         if self._available_in is not self.rooms:
             self._available, self._available_in = {}, self.rooms

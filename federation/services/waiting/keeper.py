@@ -21,6 +21,7 @@ from federation.model.errors import FederationError, LimitExceeded, NotFound
 from federation.model.placement import Binding, BindingName, PreemptionPolicy, binding_key
 from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
+from federation.scheduler.scarcity import short_of
 from federation.scheduler.state import ALONE, Surroundings
 from federation.scheduler.waiting.queue import Seen, TryOrder, Waiter, WaitingQueue
 from federation.services.duties import LEASE_SECONDS, Begin
@@ -98,7 +99,7 @@ class QueueKeeper:
         self._swept: set[Hashable] = set()
         self._sweep_at = math.inf
         self._ids: dict[BindingName, int] = {}
-        self._refused: list[int] = []
+        self._refused: dict[int, str] = {}
         self._failed: dict[int, float] = {}
         self._overtaken: dict[int, str] = {}
         # Who comes last of those that were placed since the last round, by cluster.
@@ -411,7 +412,7 @@ class QueueKeeper:
             if is_grouped(attempt.candidate):
                 self._grouped[waiter.want] = waiter.key[0]
             if attempt.standing is not None:
-                self._refused.append(stored.id)
+                self._refused[stored.id] = short_of(attempt.verdict.decision)
 
     def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
         self._give_up_room(waiter.key)
@@ -434,7 +435,7 @@ class QueueKeeper:
         refused, failed, overtaken = self._refused, self._failed, self._overtaken
         if not (refused or failed or overtaken or earmarked):
             return
-        self._refused, self._failed, self._overtaken = [], {}, {}
+        self._refused, self._failed, self._overtaken = {}, {}, {}
         async with self._store.transaction() as tx:
             await tx.waiting.note(refused, failed, overtaken, earmarked)
 

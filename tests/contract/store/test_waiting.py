@@ -134,13 +134,14 @@ async def test_what_became_of_tries_is_noted_of_those_that_may_be_tried(
     await put(store, gated, gate="suspended")
     async with store.transaction() as tx:
         await tx.waiting.note(
-            [refused.id, gated.id],
+            {refused.id: "memory in 1 cluster", gated.id: "nothing"},
             {failed.id: 4.0},
             {overtaken.id: "shop/other"},
             [overtaken.id, gated.id],
         )
     a, b, c, d = [each.wait for each in await page(store)]
     assert (a.state, a.attempts, a.next_try) == (WaitState.UNSCHEDULABLE, 2, None)
+    assert a.short_of == "memory in 1 cluster"
     assert (b.state, b.attempts) == (WaitState.BACKOFF, 2)
     assert b.next_try is not None
     assert b.next_try > b.since
@@ -149,7 +150,7 @@ async def test_what_became_of_tries_is_noted_of_those_that_may_be_tried(
     assert c.earmarked_since is not None
     assert (d.state, d.attempts, d.earmarked_since) == (WaitState.GATED, 1, None)
     async with store.transaction() as tx:
-        await tx.waiting.note([], {}, {overtaken.id: "shop/later"}, [overtaken.id])
+        await tx.waiting.note({}, {}, {overtaken.id: "shop/later"}, [overtaken.id])
     assert (await page(store))[2].wait == c
     async with store.reading() as read:
         (kept,) = await read.bindings.earmarked(10)
