@@ -346,7 +346,7 @@ class StoredFailover(Protocol):
         ...
 
     async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
-        """Bindings with graceful evictions, by ascending (namespace, name)."""
+        """Bindings with graceful evictions of ours, by ascending (namespace, name)."""
         ...
 
     async def evictions(self) -> int:

@@ -25,6 +25,9 @@ IN_ONE_OF = text(
 ).bindparams(bindparam("clusters", type_=ARRAY(Text)))
 # As the index has it.
 EVICTED = text("binding.spec -> 'eviction_tasks' <> '[]'")
+OURS = text("binding.spec -> 'eviction_tasks' @> CAST(:ours AS jsonb)").bindparams(
+    ours=msgspec.json.encode([{"producer": EVICTION_PRODUCER}]).decode()
+)
 EVICTIONS = text("""
     SELECT count(*) FROM binding, jsonb_array_elements(binding.spec -> 'eviction_tasks') AS task
     WHERE binding.spec -> 'eviction_tasks' <> '[]' AND task ->> 'producer' = :producer
@@ -67,7 +70,7 @@ class FailoverStatements:
         return await self._page(found, after, limit)
 
     async def evicted(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
-        return await self._page(select(binding).where(EVICTED), after, limit)
+        return await self._page(select(binding).where(EVICTED, OURS), after, limit)
 
     async def evictions(self) -> int:
         return int((await self._connection.execute(EVICTIONS)).scalar_one())

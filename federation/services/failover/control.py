@@ -71,15 +71,12 @@ class FailoverControl:
         failover: Failover,
         clock: Clock,
         settings: FailoverSettings,
-        *,
-        enabled: bool,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._failover = failover
         self._clock = clock
         self._settings = settings
-        self._enabled = enabled
 
     async def get(self) -> FailoverStatus:
         async with self._store.reading() as read:
@@ -99,7 +96,7 @@ class FailoverControl:
         ]
         evictions.sort(key=lambda each: (each.deadline, each.binding))
         return FailoverStatus(
-            enabled=self._enabled,
+            enabled=self._settings.enabled,
             freeze=breaker.freeze,
             silent=tuple(self._silent()),
             evacuated=tuple(map(self._held, evacuated(self._fleet))),

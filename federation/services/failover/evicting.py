@@ -23,7 +23,7 @@ from federation.services.scheduling.commit import owner_of
 # How soon evictions are looked at again: where there are some, and where there are none.
 LOOK_SECONDS, IDLE_SECONDS = 1.0, 5.0
 # Of many the looking takes its time: it rests so many times as long.
-REST_TIMES = 5
+REST_TIMES = 20
 TRY_AGAIN_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)

@@ -25,8 +25,9 @@ from federation.services.values import Scheduled
 AT_ONCE = 200
 # Bindings in thousands are read so many at a time, between other work of the loop.
 READ_AT_ONCE = 100
-# What was found is looked for again after so long, if nothing has told of it before.
-PLAN_SECONDS, COUNT_SECONDS = 30.0, 60.0
+# What was found is looked for again after so long, if nothing has told of it before; where there
+# was nothing, after longer.
+PLAN_SECONDS, IDLE_PLAN_SECONDS, COUNT_SECONDS = 30.0, 300.0, 60.0
 # What fits nowhere is tried again.
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
 # Who was not asked for so long has not had the duty meanwhile.
@@ -179,7 +180,8 @@ class Moving:
             after = page[-1].namespace, page[-1].name
         self._moves = sorted(found, key=lambda move: move.urgency)
         self._planned_for = clusters
-        self._plan_again_at = self._clock.now() + PLAN_SECONDS
+        pause = PLAN_SECONDS if self._moves else IDLE_PLAN_SECONDS
+        self._plan_again_at = self._clock.now() + pause
         await self._settle()
         self._tell()
 

@@ -24,7 +24,7 @@ from federation.services.scheduling.pipeline import DecisionPipeline
 
 
 class RunningFailover:
-    """``control`` is there also where nothing is moved."""
+    """``control`` is what people see of it and can do about it."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class RunningFailover:
         settings: Settings,
     ) -> None:
         limits = FailoverSettings(
+            enabled=not settings.no_failover,
             lost_seconds=settings.lost_seconds,
             eviction_seconds=settings.eviction_seconds,
             percent_a_minute=settings.failover_percent,
@@ -43,11 +44,9 @@ class RunningFailover:
         )
         self._failover = Failover(store, fleet, pipeline, hearing, clock, limits)
         # Rounds of its own: some of its work takes its time.
-        duties = () if settings.no_failover else (self._failover.duty,)
+        duties = (self._failover.duty,)
         self._duties = Duties(store, hearing.replica_id, duties, clock, pause_seconds=LOOK_SECONDS)
-        self.control = FailoverControl(
-            store, fleet, self._failover, clock, limits, enabled=bool(duties)
-        )
+        self.control = FailoverControl(store, fleet, self._failover, clock, limits)
 
     def observe(self, observer: PlacedObserver) -> None:
         """From now on tell ``observer`` of every decision that placed something."""

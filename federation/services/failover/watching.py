@@ -34,8 +34,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverSettings:
-    """When a cluster is lost, when too many are, how long evictions last, and how fast it goes."""
+    """When a cluster is lost, when too many are, how long evictions last, and how fast it goes.
 
+    Not ``enabled``: what had begun before still ends, and lost clusters may be found again.
+    """
+
+    enabled: bool = True
     lost_seconds: float = 300.0
     eviction_seconds: float = 600.0
     percent_a_minute: float = 10.0
@@ -129,8 +133,7 @@ class Failover:
     async def work(self, begin: Begin) -> int:
         """One piece: what follows from the last look. 0: there is nothing to do until the next."""
         self.moving.begin()
-        breaker = await self._judge(begin)
-        is_frozen = breaker.freeze is not None
+        is_frozen = not self._settings.enabled or (await self._judge(begin)).freeze is not None
         if not is_frozen:
             await self._lose(begin)
         await self._find_again(begin)

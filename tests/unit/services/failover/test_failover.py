@@ -60,7 +60,7 @@ class Drill:
         self.shared_at = self.clock.now()
         self.start("one")
 
-    def start(self, replica: str) -> None:
+    def start(self, replica: str, settings: FailoverSettings = SETTINGS) -> None:
         """With nothing in memory but the fleet."""
         self.replica_id = replica
         self.failover = Failover(
@@ -69,14 +69,12 @@ class Drill:
             self.deciders.pipeline,
             self,
             self.clock,
-            SETTINGS,
+            settings,
         )
         # One piece a round: the clock stands still in between.
         duty = replace(self.failover.duty, at_once=2)
         self.duties = Duties(self.store, replica, [duty], self.clock)
-        self.control = FailoverControl(
-            self.store, self.fleet, self.failover, self.clock, SETTINGS, enabled=True
-        )
+        self.control = FailoverControl(self.store, self.fleet, self.failover, self.clock, settings)
 
     @property
     def silence_seconds(self) -> float:
@@ -366,6 +364,26 @@ async def test_a_start_does_not_take_those_for_back_that_were_not_heard(drill: D
     await drill.pass_time(20)
     assert drill.is_lost("a")
     assert await drill.stored() == moved
+
+
+async def test_switched_off_it_moves_nothing_and_ends_what_had_begun(drill: Drill) -> None:
+    await apply(drill.deciders.scheduling, THREE)
+    drill.speaking.remove("a")
+    await drill.pass_time(65)
+    moved = await drill.stored()
+    await drill.duties.leave()
+    drill.start("two", replace(SETTINGS, enabled=False))
+    assert not (await drill.control.get()).enabled
+    for name, replicas in shares(moved.clusters).items():
+        await drill.sees(name, replicas)
+    drill.speaking.remove("b")
+    await drill.pass_time(80)
+    assert (await drill.stored()).eviction_tasks == ()
+    assert (await drill.stored()).clusters == moved.clusters
+    assert not drill.is_lost("b")
+    drill.speaking |= {"a", "b"}
+    await drill.pass_time(3)
+    assert not drill.is_lost("a")
 
 
 async def test_moves_keep_to_the_rate(drill: Drill) -> None:
