@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from federation.cli.connection import connection
 from federation.cli.names import Kinds
+from federation.cli.queueing import state_text
 from federation.client import Client, WatchMessage
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
@@ -79,7 +80,11 @@ def _binding_line(event: scheduling_pb2.BindingEvent) -> str:
     worth = {each.cluster: f" {each.certificate}" for each in event.promises}
     shares = (f"{at.name}={at.replicas}{worth.get(at.name, '')}" for at in spec.clusters)
     placed = ", ".join(shares) or "-"
-    return f"UPDATED  {name}  replicas {spec.replicas}  clusters {placed}  {event.decision_id}"
+    told = f"UPDATED  {name}  replicas {spec.replicas}  clusters {placed}  {event.decision_id}"
+    if not event.HasField("wait"):
+        return told
+    short_of = f", short of {event.wait.short_of}" if event.wait.short_of else ""
+    return f"{told}  waits: {state_text(event.wait)}{short_of}"
 
 
 def _cluster_line(event: clusters_pb2.ClusterEvent) -> str:

@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output, queueing, reservations
 from federation.cli.__main__ import fedctl
+from federation.cli.watch import _binding_line
 from federation.v1 import resource_pb2, scheduling_pb2
 from tests.control_planes import report, running_control_plane
 from tests.unit.cli.test_reservations import BINDING, run
@@ -119,6 +120,21 @@ Not placed:  8
 Short of:    nvidia.com/gpu in 12 clusters, memory in 3
 Overtaken:   since 2027-01-15T07:55:00Z, first by shop/checkout
 """
+
+
+def test_a_watch_tells_who_waits() -> None:
+    names = resource_pb2.ObjectMeta(namespace="ml", name="training-job")
+    spec = resource_pb2.ResourceBindingSpec(replicas=8)
+    event = scheduling_pb2.BindingEvent(
+        type=resource_pb2.EVENT_TYPE_UPDATED,
+        binding=resource_pb2.ResourceBinding(metadata=names, spec=spec),
+        decision_id="d1",
+        wait=BACKOFF,
+    )
+    told = "UPDATED  ml/training-job  replicas 8  clusters -  d1"
+    assert _binding_line(event) == f"{told}  waits: backoff, short of cpu in 1 cluster"
+    event.ClearField("wait")
+    assert _binding_line(event) == told
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "queue.md"

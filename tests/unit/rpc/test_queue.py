@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from federation.v1.scheduling_pb2 import (
     RescheduleBindingRequest,
     ScheduleRequest,
     SuspendBindingRequest,
+    WatchBindingsRequest,
 )
 from tests.control_planes import (
     AT_ANY_TIME,
@@ -29,6 +31,7 @@ from tests.control_planes import (
     report,
     running_control_plane,
 )
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
 
@@ -131,6 +134,23 @@ async def test_what_cannot_be_listed_is_refused(
     refusal = await refused(listed(running, **fields))
     assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
     assert field in refusal.violations
+
+
+async def test_a_watch_tells_how_bindings_wait(running: RunningControlPlane) -> None:
+    await waiting(running, "web")
+    await suspend(running, "web")
+    stub = running.admin.scheduling
+    call = stub.WatchBindings(WatchBindingsRequest(), metadata=running.admin.metadata)
+    try:
+        event = (await call.read()).events[0]
+        assert event.binding.metadata.name == "web"
+        assert (event.wait.state, event.wait.gate) == (WAIT_STATE_GATED, "suspended")
+        await suspend(running, "web", resume=True)
+        while event.wait.state != WAIT_STATE_UNSCHEDULABLE:
+            events = (await asyncio.wait_for(call.read(), PATIENCE_SECONDS)).events
+            event = events[0] if events[0].HasField("binding") else event
+    finally:
+        call.cancel()
 
 
 async def suspend(running: RunningControlPlane, name: str, *, resume: bool = False) -> Any:
