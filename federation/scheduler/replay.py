@@ -22,6 +22,8 @@ from federation.scheduler.promisable import without_room
 from federation.scheduler.state import Surroundings
 
 _NOTHING: Final = "nothing"
+# Characters of a value that differs.
+_MOST_TOLD: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,4 +143,10 @@ def _first_difference(
         return None
     if type(stored) is type(replayed) and stored == replayed:
         return None
-    return Difference(path=path, stored=str(stored), replayed=str(replayed))
+    return Difference(path=path, stored=_told(stored), replayed=_told(replayed))
+
+
+def _told(plain: Any) -> str:
+    """For people: of a whole column the beginning tells enough."""
+    text = str(plain)
+    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}..."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from uuid import uuid4
@@ -12,10 +13,13 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.placement import Binding
+from federation.services.listed_decisions import DecisionFilter
 from federation.services.packed_inputs import SharedBodies
+from federation.services.ports import StoredBinding
 from federation.store.decision_inputs import KNOWN_SECONDS, USED_SECONDS
 from federation.store.postgres import PostgresStore, PostgresTransaction
-from tests.stores import new_decision
+from tests.patience import PATIENCE_SECONDS
+from tests.stores import add_binding, new_decision, put_binding, until_waiting
 
 CONTENTS = [f"content {number}".encode() for number in range(5)]
 NAMES = [hashlib.sha256(content).digest() for content in CONTENTS]
@@ -77,3 +81,48 @@ async def test_bodies_are_forgotten_when_nothing_was_made_on_them_for_long(
         assert await tx.decisions.prune_shared(-KNOWN_SECONDS * 2, 3) == 3
         assert await tx.decisions.prune_shared(-KNOWN_SECONDS * 2, 3) == 1
     assert await kept(store) == {NAMES[1]: CONTENTS[1]}
+
+
+async def test_pruning_holds_nobody_up(engine: AsyncEngine, store: PostgresStore) -> None:
+    """What others decide and read meanwhile does not wait for what is being forgotten."""
+    async with store.transaction() as tx:
+        for number in range(20):
+            await add_binding(tx, Binding(name=f"old-{number}"))
+    async with engine.begin() as connection:
+        await connection.execute(text("UPDATE binding SET decision_id = NULL"))
+        await connection.execute(text("UPDATE decision SET created_at = now() - interval '2 d'"))
+    async with store.transaction() as pruning:
+        assert await pruning.decisions.prune(86_400.0, 1000) == 20
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            bindings = await found(store)
+            assert len(bindings) == 20
+            for known in bindings.values():
+                async with store.transaction() as tx:
+                    put, _ = await put_binding(tx, known.id, known.binding)
+                    assert put is not None
+    async with store.reading() as read:
+        page = await read.decisions.page(DecisionFilter(), None, 100)
+    assert len(page.decisions) == 20
+
+
+async def test_a_body_that_is_forgotten_while_it_is_put_is_there(
+    engine: AsyncEngine, store: PostgresStore
+) -> None:
+    async with store.transaction() as tx:
+        await add(tx, ALL)
+
+    async def put_again() -> None:
+        async with PostgresStore(engine).transaction() as tx:
+            await add(tx, ALL)
+
+    async with store.transaction() as tx:
+        assert await tx.decisions.prune_shared(-KNOWN_SECONDS * 2 - USED_SECONDS, 1000) == 5
+        putting = asyncio.create_task(put_again())
+        await until_waiting(engine)
+    await putting
+    assert await kept(store) == ALL.bodies
+
+
+async def found(store: PostgresStore) -> Mapping[tuple[str, str], StoredBinding]:
+    async with store.reading() as read:
+        return await read.bindings.find([("", f"old-{number}") for number in range(20)])

@@ -215,6 +215,12 @@ def test_the_first_difference_is_named() -> None:
         assert replay.decision.clusters == decision.clusters
 
 
+def test_a_long_value_is_told_in_part() -> None:
+    verdict = a_verdict()
+    told = recorded(changed(verdict, reason="x" * 10_000)).replayed(DEFAULT_PROFILES).difference
+    assert told == Difference(path="reason", stored=f"{'x' * 500}...", replayed="")
+
+
 def test_another_revision_is_told_and_compared_all_the_same() -> None:
     verdict = a_verdict()
     older = replace(verdict.decision.trace, algorithm_revision=0)
