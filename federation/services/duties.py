@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from federation.services.listed_decisions import FIRST_PLACE
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.troubles import Trouble
 
@@ -21,6 +22,7 @@ LEASE_SECONDS = 10.0
 ROUNDS_PER_LEASE = 3
 JOURNAL_SECONDS = 3600.0
 PRUNE_EVERY_SECONDS = 60.0
+SWEEP_EVERY_SECONDS = 3600.0
 PRUNED_AT_ONCE = 1000
 
 logger = logging.getLogger(__name__)
@@ -173,9 +175,14 @@ async def _prune_join_tokens(tx: Transaction) -> int:
 
 def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
     """The duties of forgetting what nobody needs any more. 0: decisions are kept for ever."""
+    after = FIRST_PLACE
 
     async def prune_decisions(tx: Transaction) -> int:
-        return await tx.decisions.prune(keep_decisions_seconds, PRUNED_AT_ONCE)
+        """One sweep after the other, each in pieces."""
+        nonlocal after
+        swept = await tx.decisions.prune(keep_decisions_seconds, after, PRUNED_AT_ONCE)
+        after = swept.last if swept.looked_at == PRUNED_AT_ONCE else FIRST_PLACE
+        return swept.looked_at
 
     async def prune_inputs(tx: Transaction) -> int:
         return await tx.decisions.prune_shared(keep_decisions_seconds, PRUNED_AT_ONCE)
@@ -193,7 +200,8 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
             name=f"prune {what}",
             work=in_one(each),
             at_once=PRUNED_AT_ONCE,
-            every_seconds=PRUNE_EVERY_SECONDS,
+            # A sweep over decisions passes every binding's newest one.
+            every_seconds=SWEEP_EVERY_SECONDS if what == "decisions" else PRUNE_EVERY_SECONDS,
         )
         for what, each in work.items()
     ]

@@ -6,13 +6,24 @@ Plain values. Must not know how decisions are stored.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
 
 # Where a list goes on: microseconds since 1970, and the id among what was decided together.
 DecisionPlace: TypeAlias = tuple[int, str]
+
+
+# Before every decision.
+FIRST_PLACE: Final[DecisionPlace] = (0, "0" * 32)
+
+
+class Swept(NamedTuple):
+    """How many decisions were looked at, and where the last one was."""
+
+    looked_at: int
+    last: DecisionPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

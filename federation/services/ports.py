@@ -27,7 +27,7 @@ from federation.services.journal_ports import (
     StoredPresences,
     StoredReplicas,
 )
-from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
+from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace, Swept
 from federation.services.member_ports import Clusters, Credentials, Reports
 from federation.services.packed_inputs import Packed
 from federation.services.values import (
@@ -305,8 +305,10 @@ class Decisions(Protocol):
         """
         ...
 
-    async def prune(self, older_than_seconds: float, limit: int) -> int:
-        """Forgets old ones, but for the newest of each binding that is there; how many."""
+    async def prune(self, older_than_seconds: float, after: DecisionPlace, limit: int) -> Swept:
+        """Looks at old ones after that place, the oldest first, and forgets them but for the newest
+        of each binding that is there.
+        """
         ...
 
 

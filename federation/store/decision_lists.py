@@ -48,7 +48,7 @@ async def decision_page(
     decisions = tuple(map(_listed, rows[:limit]))
     if len(rows) > limit:
         return DecisionPage(decisions=decisions, next_after=decisions[-1].place)
-    return DecisionPage(decisions=decisions, next_after=_place(last))
+    return DecisionPage(decisions=decisions, next_after=last and place_at(*last))
 
 
 async def _last_looked_at(
@@ -72,7 +72,7 @@ def _ranges(wanted: DecisionFilter, after: DecisionPlace | None) -> Iterator[Col
     if wanted.until is not None:
         yield table.c.created_at < _time(round(wanted.until * 1_000_000))
     if after is not None:
-        yield _place_columns < (_time(after[0]), UUID(after[1]))
+        yield _place_columns < key_at(after)
 
 
 def _choices(wanted: DecisionFilter) -> Iterator[ColumnElement[bool]]:
@@ -95,8 +95,13 @@ def _microseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
-def _place(last: tuple[datetime, UUID] | None) -> DecisionPlace | None:
-    return None if last is None else (_microseconds(last[0]), str(last[1]))
+def key_at(place: DecisionPlace) -> tuple[datetime, UUID]:
+    """The place as the columns have it."""
+    return _time(place[0]), UUID(place[1])
+
+
+def place_at(time: datetime, decision_id: UUID) -> DecisionPlace:
+    return _microseconds(time), str(decision_id)
 
 
 def _listed(row: Row[Any]) -> ListedDecision:

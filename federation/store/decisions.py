@@ -37,7 +37,7 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
 from federation.services.bodies import NewerBody
-from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
+from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace, Swept
 from federation.services.packed_previews import unpacked_preview
 from federation.services.packed_traces import unpacked_trace
 from federation.services.ports import (
@@ -51,9 +51,9 @@ from federation.services.ports import (
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, targets_of
 from federation.store.decision_inputs import SharedBodyStatements
-from federation.store.decision_lists import decision_page
-from federation.store.tables import binding, node_plan, unix_seconds
+from federation.store.decision_lists import decision_page, key_at, place_at
 from federation.store.tables import decision as table
+from federation.store.tables import node_plan, unix_seconds
 from federation.store.tables import preview as preview_table
 
 # Bindings and decisions name each other: both are there when the statement ends. A new binding has
@@ -105,6 +105,20 @@ ADD = text("""
     SELECT id, namespace, name, version, last_scheduled_at, now() FROM settled
 """).bindparams(bindparam("rows", type_=Text), bindparam("traces", type_=ARRAY(LargeBinary)))
 
+
+# The newest decision of each binding stays: a sweep passes over it once, however many there are.
+PRUNE = text("""
+    WITH looked_at AS MATERIALIZED (
+        SELECT created_at, id FROM decision
+        WHERE created_at < now() - make_interval(secs => :age) AND (created_at, id) > (:at, :id)
+        ORDER BY created_at, id LIMIT :limit
+    ), gone AS (
+        DELETE FROM decision USING looked_at WHERE decision.id = looked_at.id
+            AND NOT EXISTS (SELECT FROM binding WHERE decision_id = looked_at.id)
+    )
+    SELECT created_at, id, count(*) OVER () AS looked_at FROM looked_at
+    ORDER BY created_at DESC, id DESC LIMIT 1
+""")
 
 # Decisions that were forgotten, or lost by a restore, meanwhile are left out.
 PUT_PLANS = text("""
@@ -237,17 +251,13 @@ class DecisionStatements:
     ) -> DecisionPage:
         return await decision_page(self._connection, wanted, after, limit)
 
-    async def prune(self, older_than_seconds: float, limit: int) -> int:
-        is_newest = select(binding.c.id).where(binding.c.decision_id == table.c.id).exists()
-        old = (
-            select(table.c.id)
-            .where(table.c.created_at < func.now() - timedelta(seconds=older_than_seconds))
-            .where(~is_newest)
-            .order_by(table.c.created_at)
-            .limit(limit)
+    async def prune(self, older_than_seconds: float, after: DecisionPlace, limit: int) -> Swept:
+        at, decision_id = key_at(after)
+        given = {"age": older_than_seconds, "at": at, "id": decision_id, "limit": limit}
+        last = (await self._connection.execute(PRUNE, given)).one_or_none()
+        return (
+            Swept(last.looked_at, place_at(last.created_at, last.id)) if last else Swept(0, after)
         )
-        gone = delete(table).where(table.c.id.in_(old)).returning(table.c.id)
-        return len((await self._connection.execute(gone)).all())
 
     async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
         newest = {

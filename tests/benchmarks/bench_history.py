@@ -1,4 +1,5 @@
-"""What keeping and replaying decisions costs: bytes of each, CPU to pack it, CPU to replay it.
+"""What keeping, replaying and forgetting decisions costs: bytes of each, CPU to pack and to replay
+it, and how long rows are locked while a month is pruned.
 
 Prints figures beside their goals; must not judge them. What it costs decisions a second,
 ``python -m tools.bench_against`` shows.
@@ -6,24 +7,51 @@ Prints figures beside their goals; must not judge them. What it costs decisions 
 
 from __future__ import annotations
 
+import asyncio
 import statistics
+import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+from sqlalchemy import text
 
+from federation.embedded_postgres.binaries import find_binaries
+from federation.embedded_postgres.server import EmbeddedPostgres
 from federation.model.workload import TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.state import Surroundings
+from federation.services.duties import PRUNED_AT_ONCE
+from federation.services.listed_decisions import FIRST_PLACE, Swept
 from federation.services.packed_inputs import SharedBodies
 from federation.services.packed_traces import Recorded, packed_traces
 from federation.services.values import ReportEvidence, Verdict
+from federation.store.engine import create_engine
+from federation.store.migrate import upgrade
+from federation.store.postgres import PostgresStore
 from tests.benchmarks import bench_scheduler
-from tests.benchmarks.measuring import chosen, median_millis
+from tests.benchmarks.measuring import chosen, median_millis, show
 
 DECISIONS = chosen(100, quick=20)
 GOALS = {100: 4096, 1000: 25_600}
+OLD = chosen(40_000, quick=4000)
+MONTH_SECONDS = 30 * 86_400.0
+OLD_DECISIONS = text("""
+    INSERT INTO decision (binding_id, namespace, name, binding_generation, outcome, clusters,
+        remainder, reason, algorithm_revision, trace, triggers, created_at)
+    SELECT n, 'shop', 'web-' || n, 1, 'SCHEDULED', '[]', 0, '', 1, :trace, '{}',
+        now() - interval '31 d' - interval '1 d' * (n % 2)
+    FROM generate_series(0, :count - 1) AS n
+""")
+OLD_BINDINGS = text("""
+    INSERT INTO binding (namespace, name, uid, generation, version, spec, clusters, decision_id,
+        observed_affinity, affinity_group, anti_affinity_group)
+    SELECT namespace, name, '', 1, 1, '{}', '[]', id, '', '', ''
+    FROM decision WHERE created_at < now() - interval '31 d 1 h'
+""")
 
 
 def verdicts(clusters: int) -> list[Verdict]:
@@ -84,6 +112,38 @@ def measure(clusters: int) -> None:
     print(f"  to replay each         {replay:8.0f} us of CPU")
 
 
+async def prune(url: str) -> None:
+    """The older half are the newest of their bindings, and stay."""
+    engine = create_engine(url)
+    store = PostgresStore(engine)
+    async with engine.begin() as connection:
+        await connection.execute(OLD_DECISIONS, {"count": OLD, "trace": bytes(range(250)) * 12})
+        await connection.execute(OLD_BINDINGS)
+        await connection.execute(text("ANALYZE"))
+    locked_millis: list[float] = []
+    swept = Swept(PRUNED_AT_ONCE, FIRST_PLACE)
+    while swept.looked_at == PRUNED_AT_ONCE:
+        began = time.perf_counter()
+        async with store.transaction() as tx:
+            swept = await tx.decisions.prune(MONTH_SECONDS, swept.last, PRUNED_AT_ONCE)
+        locked_millis.append(1000 * (time.perf_counter() - began))
+    await engine.dispose()
+    print(f"{OLD} decisions of a month, half of them pruned, {PRUNED_AT_ONCE} in a transaction")
+    most = max(locked_millis)
+    show("rows of them locked, at most", f"{most:.0f} ms", goal="<= 100 ms", kept=most <= 100)
+
+
+def measure_pruning() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        server = EmbeddedPostgres(find_binaries(None, ""), Path(directory))
+        server.start()
+        try:
+            upgrade(server.url)
+            asyncio.run(prune(server.url))
+        finally:
+            server.discard()
+
+
 def size_of(shared: SharedBodies) -> int:
     return sum(map(len, shared.bodies.values()))
 
@@ -106,3 +166,4 @@ def replay_all(made: Sequence[Verdict], shared: Sequence[SharedBodies]) -> None:
 if __name__ == "__main__":
     for clusters in GOALS:
         measure(clusters)
+    measure_pruning()

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.placement import Binding
-from federation.services.listed_decisions import DecisionFilter
+from federation.services.listed_decisions import FIRST_PLACE, DecisionFilter
 from federation.services.packed_inputs import SharedBodies
 from federation.services.ports import StoredBinding
 from federation.store.decision_inputs import KNOWN_SECONDS, USED_SECONDS
@@ -92,7 +92,7 @@ async def test_pruning_holds_nobody_up(engine: AsyncEngine, store: PostgresStore
         await connection.execute(text("UPDATE binding SET decision_id = NULL"))
         await connection.execute(text("UPDATE decision SET created_at = now() - interval '2 d'"))
     async with store.transaction() as pruning:
-        assert await pruning.decisions.prune(86_400.0, 1000) == 20
+        assert (await pruning.decisions.prune(86_400.0, FIRST_PLACE, 1000)).looked_at == 20
         async with asyncio.timeout(PATIENCE_SECONDS):
             bindings = await found(store)
             assert len(bindings) == 20
