@@ -12,6 +12,7 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.fleet import taint_text
 from federation.cli.output import Format, output_option
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
@@ -106,7 +107,7 @@ def _print_evacuated(status: failover_pb2.FailoverStatus) -> None:
                 each.name,
                 each.bindings,
                 each.replicas,
-                ", ".join(f"{taint.key}:{taint.effect}" for taint in each.taints),
+                ", ".join(map(taint_text, each.taints)),
             )
             for each in status.evacuated
         ],

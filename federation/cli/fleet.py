@@ -21,7 +21,7 @@ from federation.cli.queueing import get_queue
 from federation.cli.reservations import describe_binding, get_reservations
 from federation.cli.times import seconds_of
 from federation.client import Client
-from federation.codec.clusters import OVER_COMMITTED, cluster_from_message
+from federation.codec.clusters import LOST, OVER_COMMITTED, cluster_from_message
 from federation.codec.document_files import documents_of
 from federation.codec.documents import Document
 from federation.codec.strict import message_from_document
@@ -260,7 +260,7 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
             ("Provider", spec.provider or "-"),
             ("Region", spec.region or "-"),
             ("Zones", ", ".join(spec.zones) or "-"),
-            ("Taints", ", ".join(f"{t.key}={t.value}:{t.effect}" for t in spec.taints) or "-"),
+            ("Taints", ", ".join(map(taint_text, spec.taints)) or "-"),
             ("Ready", _readiness(cluster)),
             *(("Note", each.message) for each in status.conditions if each.message),
             ("Kubernetes", status.kubernetes_version or "-"),
@@ -319,13 +319,19 @@ def free_amounts(summary: resource_pb2.ResourceSummary) -> dict[str, str]:
     }
 
 
+def taint_text(taint: resource_pb2.Taint) -> str:
+    """As kubectl writes it."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
 def _readiness(cluster: resource_pb2.Cluster) -> str:
     """As kubectl says it of nodes, with the reason where there is one."""
     ready = next((each for each in cluster.status.conditions if each.type == "Ready"), None)
     words = [ready.status if ready else "Unknown", ready.reason if ready else ""]
     words.append("Cordoned" if cluster.status.cordoned else "")
     conditions = {each.type: each.status for each in cluster.status.conditions}
-    words.append(OVER_COMMITTED if conditions.get(OVER_COMMITTED) == "True" else "")
+    words += [each for each in (LOST, OVER_COMMITTED) if conditions.get(each) == "True"]
     return ",".join(filter(None, words))
 
 

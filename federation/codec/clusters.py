@@ -199,8 +199,8 @@ def _lost_condition(since: float) -> resource_pb2.Condition:
         type=LOST,
         status="True",
         reason="AgentSilent",
-        message="The agent has been silent for too long: bindings that do not tolerate this move. "
-        "Nothing in the cluster is deleted because of it.",
+        message="The agent has been silent for too long: bindings that do not tolerate it are "
+        "moved elsewhere. Nothing in the cluster is deleted because of it.",
         last_transition_time=_moment(since),
     )
 

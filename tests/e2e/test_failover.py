@@ -189,6 +189,8 @@ async def test_a_killed_agents_cluster_is_left_and_has_its_share_again_once_it_i
         rf"^shop +web +member1 +{before['web']['member1']} .*untolerated taint fedsched\.io",
     ):
         assert re.search(words, shown, flags=re.MULTILINE), (words, shown)
+    clusters = await fleet.fedctl("get", "clusters")
+    assert re.search(r"^member1 +Unknown,AgentSilent,Lost +away ", clusters, flags=re.MULTILINE)
     await fleet.start("member1")
     for name, shares in before.items():
         back = await fleet.binding_where(name, lambda each: "member1" in held(each))
