@@ -6,11 +6,12 @@ One that does not return keeps nobody waiting for long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from federation.codec.document_files import document_of
 from federation.codec.plugin_args import check_args_class
@@ -74,7 +75,17 @@ def _load(name: str, entries: list[EntryPoint]) -> Plugin:
         what = f"{type(error).__name__}: {error}"
         raise InvalidRequest.of("", f"{name} cannot be loaded: {what}") from error
     loaded: Plugin = plugin
-    return replace(loaded, run=BoundedCalls(loaded.run))
+    # What undoes something comes after it.
+    calls = BoundedCalls(_call)
+    return replace(
+        loaded,
+        run=partial(calls, loaded.run),
+        undo=None if loaded.undo is None else partial(calls, loaded.undo),
+    )
+
+
+def _call(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return run(*args, **kwargs)
 
 
 def _check(plugin: object) -> None:
@@ -84,6 +95,9 @@ def _check(plugin: object) -> None:
     point: object = plugin.point
     if not (isinstance(point, ExtensionPoint) and callable(plugin.run)):
         raise TypeError("it needs an extension point, and a function to run there")
+    undo: object = plugin.undo
+    if undo is not None and not (callable(undo) and point is ExtensionPoint.RESERVE):
+        raise TypeError("undo is a function, and of reserve plugins alone")
     if plugin.args is not None:
         check_args_class(plugin.args)
         plugin.args()

@@ -20,8 +20,10 @@ from federation.scheduler.plugins.profile import (
     STARVATION_SECONDS,
     Filter,
     Permit,
+    PostBind,
     Profile,
     Profiles,
+    Reserve,
     Score,
 )
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
@@ -235,6 +237,18 @@ def _profile(name: str, plan: _Plan, args: Mapping[str, object]) -> Profile:
             Permit(name=plugin, run=each.plugin.bound(args.get(plugin)))
             for plugin, each in plan[ExtensionPoint.PERMIT].items()
         ),
+        reserves=tuple(
+            Reserve(
+                name=plugin,
+                run=each.plugin.bound(args.get(plugin)),
+                undo=each.plugin.bound_undo(args.get(plugin)),
+            )
+            for plugin, each in plan[ExtensionPoint.RESERVE].items()
+        ),
+        post_binds=tuple(
+            PostBind(name=plugin, run=each.plugin.bound(args.get(plugin)))
+            for plugin, each in plan[ExtensionPoint.POST_BIND].items()
+        ),
     )
 
 
@@ -244,7 +258,7 @@ def _defaults(point: ExtensionPoint) -> dict[str, _Enabled]:
         ExtensionPoint.FILTER: {each.name: 0 for each in DEFAULT_PROFILE.filters},
         ExtensionPoint.SCORE: {each.name: each.weight for each in DEFAULT_PROFILE.scores},
         ExtensionPoint.PERMIT: {each.name: 0 for each in DEFAULT_PROFILE.permits},
-    }[point]
+    }.get(point, {})
     return {name: _Enabled(plugin=IN_TREE[name], weight=weight) for name, weight in weights.items()}
 
 

@@ -234,6 +234,12 @@ class Binding:
         return binding_key(self.namespace, self.name)
 
 
+def is_grouped(binding: Binding) -> bool:
+    """Whether it goes with other bindings, or keeps away from them."""
+    placement = binding.placement
+    return bool(placement.workload_affinity_key or placement.workload_anti_affinity_key)
+
+
 def groups_of(binding: Binding) -> tuple[str, str]:
     """Its workload affinity group and anti-affinity group, empty where it is in none."""
     placement = binding.placement

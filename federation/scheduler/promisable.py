@@ -114,7 +114,7 @@ def instead_where(chosen_c: BoolArray, better: Estimates, other: Estimates) -> E
 def without_room(decision: Decision, refusals: Mapping[str, str]) -> Decision:
     """The decision where its shares find no room: nothing is placed, and what was stays.
 
-    ``refusals`` say why by the name of the cluster.
+    ``refusals`` say why by the name of the cluster, or under "" what a plugin says of all.
     """
     reasons = "; ".join(f"{name}: {why}" for name, why in sorted(refusals.items()))
     wanted = decision.remainder + sum(target.replicas for target in decision.clusters)
@@ -123,5 +123,5 @@ def without_room(decision: Decision, refusals: Mapping[str, str]) -> Decision:
         outcome=Outcome.UNSCHEDULABLE,
         clusters=(),
         remainder=wanted,
-        reason=f"there is no room for the shares: {reasons}",
+        reason=refusals.get("") or f"there is no room for the shares: {reasons}",
     )

@@ -60,6 +60,8 @@ UNPACKING: Final = Threads("unpacking", workers=2, most_waiting=1000)
 PACKING_ROOMS: Final = Threads("packing of rooms", workers=1, most_waiting=1000)
 # What has to be decided under locks: nobody else's work is in its way.
 UNDER_LOCKS: Final = Threads("deciding under locks", workers=2, most_waiting=100)
+# Of other packages: what they do with what they hear is their own time.
+TELLING_PLUGINS: Final = Threads("telling of plugins", workers=1, most_waiting=10_000)
 DECODING: Final = Threads("reading of requests", workers=1, most_waiting=100)
 GIVING_BACK: Final = Threads("giving back of memory", workers=1, most_waiting=1)
 ENCODING: Final = Threads("writing of answers", workers=2, most_waiting=100)

@@ -296,7 +296,7 @@ class Verdict:
     promises: tuple[ClusterPromise, ...] = ()
     # For replays; as they were packed where it comes from a preview.
     inputs: DecisionInputs | KeptInputs | None = None
-    # Why shares found no room, by cluster.
+    # Why shares found no room, by cluster, or under "" why a plugin kept nothing for them.
     refused: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,8 +47,18 @@ def wait(state):
     return ()
 
 
+def kept(state, replicas_c, args):
+    return f"{state} {replicas_c} {args.weight}"
+
+
+def undone(state, replicas_c, args):
+    return args.weight
+
+
 SLOW = Plugin(point=ExtensionPoint.FILTER, run=wait)
 GOOD = Plugin(point=ExtensionPoint.FILTER, run=run, args=Args)
+NO_UNDO = Plugin(point=ExtensionPoint.FILTER, run=run, undo=run)
+KEEPS = Plugin(point=ExtensionPoint.RESERVE, run=kept, undo=undone, args=Args)
 NO_POINT = Plugin(point="bind", run=run)
 NO_FUNCTION = Plugin(point=ExtensionPoint.FILTER, run="run")
 NO_DATACLASS = Plugin(point=ExtensionPoint.FILTER, run=run, args=int)
@@ -116,6 +127,27 @@ def test_one_that_does_not_return_keeps_its_caller_for_a_while_and_then_nobody(
     assert good.run(None, args=None) == ()
 
 
+def test_a_profile_reads_what_a_plugin_keeps_and_undoes(site: Site, tmp_path: Path) -> None:
+    site.install("some", Keeps="some_plugins:KEEPS")
+    file = tmp_path / "profiles.yaml"
+    file.write_text(
+        """
+apiVersion: fedsched.io/v1
+kind: FederationSchedulerConfiguration
+profiles:
+  - schedulerName: kept
+    plugins: {reserve: {enabled: [{name: Keeps}]}}
+    pluginConfig: [{name: Keeps, args: {weight: 7}}]
+""",
+        encoding="utf-8",
+    )
+    (keeps,) = read_profiles(file).by_name["kept"].reserves
+    call: Any = keeps.run
+    assert call("s", 3) == "s 3 7"
+    undo: Any = keeps.undo
+    assert undo("s", 3) == 7
+
+
 def test_the_schedulers_own_names_cannot_be_taken_over(site: Site) -> None:
     site.install("some", ClusterReady="some_plugins:GOOD")
     assert InstalledPlugins().find("ClusterReady") is IN_TREE["ClusterReady"]
@@ -135,6 +167,7 @@ def test_what_is_not_asked_for_is_not_loaded(site: Site) -> None:
         ("some_exit:X", "SystemExit: 3"),
         ("some_plugins:run", "TypeError: it is a function, not a Plugin"),
         ("some_plugins:NO_POINT", "TypeError: it needs an extension point"),
+        ("some_plugins:NO_UNDO", "TypeError: undo is a function, and of reserve plugins alone"),
         ("some_plugins:NO_FUNCTION", "TypeError: it needs an extension point"),
         ("some_plugins:NO_DATACLASS", "ValueError: args must be a dataclass"),
         ("some_plugins:NO_DEFAULT", "ValueError: argument weight needs a default"),

@@ -1,13 +1,19 @@
-"""GreenPower: prefers clusters by how much of their power is green, which a label says."""
+"""GreenPower: prefers clusters by how much of their power is green, which a label says.
+
+GreenPowerWatch: warns of decisions that are committed and run on little of it.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from federation.scheduler.plugins.registry import CycleState, ExtensionPoint, Plugin
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +22,7 @@ class GreenPowerArgs:
 
     label: str = "example.com/green-power-percent"
     unknown_percent: int = 0
+    warn_below_percent: int = 20
 
     def __post_init__(self) -> None:
         if not 0 <= self.unknown_percent <= 100:
@@ -31,3 +38,15 @@ def green_power(state: CycleState, args: GreenPowerArgs) -> npt.NDArray[np.int64
 
 
 PLUGIN = Plugin(point=ExtensionPoint.SCORE, run=green_power, args=GreenPowerArgs)
+
+
+def warn_of_little(
+    state: CycleState, replicas_c: npt.NDArray[np.int64], args: GreenPowerArgs
+) -> None:
+    """Replicas by cluster come as an array, too."""
+    percent = int((green_power(state, args) * replicas_c).sum()) // max(int(replicas_c.sum()), 1)
+    if percent < args.warn_below_percent:
+        logger.warning("%s runs on %d percent green power", state.binding.key, percent)
+
+
+WATCH = Plugin(point=ExtensionPoint.POST_BIND, run=warn_of_little, args=GreenPowerArgs)

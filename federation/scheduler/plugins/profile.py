@@ -5,15 +5,17 @@ Must not read configuration: whoever does looks names up in the tables and build
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from federation.model.arrays import IntArray
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.placement import Binding, Certificate
 from federation.scheduler.plugins.filters import FILTERS, FilterPlugin
 from federation.scheduler.plugins.permits import PermitPlugin
 from federation.scheduler.plugins.scores import SCORES, ScorePlugin
+from federation.scheduler.state import CycleState
 
 # Karmada's name: what a binding means that names no scheduler.
 DEFAULT_NAME: Final = "default-scheduler"
@@ -46,6 +48,23 @@ class Permit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """A plugin that keeps something for a decision, and what undoes that, if anything does."""
+
+    name: str
+    run: Callable[[CycleState, IntArray], str]
+    undo: Callable[[CycleState, IntArray], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostBind:
+    """A plugin that hears of committed decisions, under its name."""
+
+    name: str
+    run: Callable[[CycleState, IntArray], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """The plugins of one scheduler name. A cluster's reason is that of the first filter.
 
@@ -58,9 +77,16 @@ class Profile:
     filters: tuple[Filter, ...]
     scores: tuple[Score, ...]
     permits: tuple[Permit, ...] = ()
+    reserves: tuple[Reserve, ...] = ()
+    post_binds: tuple[PostBind, ...] = ()
     certificate: Certificate | None = None
     strict: bool = False
     starvation_seconds: float = STARVATION_SECONDS
+
+    @property
+    def keeps_or_hears(self) -> bool:
+        """Whether plugins keep something for its decisions, or hear of them."""
+        return bool(self.reserves or self.post_binds)
 
 
 # Ranks as Karmada does; what the other scores would say is recorded beside it.

@@ -26,11 +26,16 @@ class ExtensionPoint(StrEnum):
     FILTER: ``run(state)`` answers pairs of the clusters it refuses (bool per cluster) and why.
     SCORE: ``run(state)`` answers an integer from 0 to 100 per cluster.
     PERMIT: ``run(state, replicas_c)`` answers why these shares may not be, "" when they may.
+    RESERVE: ``run(state, replicas_c)`` keeps what these shares need and answers why it does not, ""
+    when it does; ``undo(state, replicas_c)`` gives it back where nothing comes of the decision.
+    POST_BIND: ``run(state, replicas_c)`` hears of a decision that is committed; answers None.
     """
 
     FILTER = "filter"
     SCORE = "score"
     PERMIT = "permit"
+    RESERVE = "reserve"
+    POST_BIND = "postBind"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +43,26 @@ class Plugin:
     """A function over the whole fleet at an extension point.
 
     ``args`` is a frozen dataclass of its arguments, every field with a default; an instance is
-    passed as the last argument. Plugins without take none.
+    passed as the last argument. Plugins without take none. ``undo`` is for RESERVE.
     """
 
     point: ExtensionPoint
     run: Callable[..., Any]
     args: type[Any] | None = None
+    undo: Callable[..., Any] | None = None
 
     def bound(self, args: object | None = None) -> Callable[..., Any]:
         """The function with its arguments filled in, the default ones unless some are given."""
+        return self._with_args(self.run, args)
+
+    def bound_undo(self, args: object | None = None) -> Callable[..., Any] | None:
+        """The same of what undoes it."""
+        return None if self.undo is None else self._with_args(self.undo, args)
+
+    def _with_args(self, run: Callable[..., Any], args: object | None) -> Callable[..., Any]:
         if self.args is None:
-            return self.run
-        return partial(self.run, args=self.args() if args is None else args)
+            return run
+        return partial(run, args=self.args() if args is None else args)
 
 
 def _in_tree() -> dict[str, Plugin]:

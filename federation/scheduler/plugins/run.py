@@ -14,7 +14,7 @@ import numpy as np
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.errors import PluginFailed
 from federation.scheduler.plugins.filters import FILTERS
-from federation.scheduler.plugins.profile import Filter, Permit, Score
+from federation.scheduler.plugins.profile import Filter, Permit, PostBind, Reserve, Score
 from federation.scheduler.plugins.scores import MAX_SCORE, SCORES
 from federation.scheduler.state import CycleState
 
@@ -65,10 +65,34 @@ def scores_by(plugin: Score, state: CycleState) -> IntArray:
 
 def objection_by(plugin: Permit, state: CycleState, replicas_c: IntArray) -> str:
     """Why a permit plugin objects to these shares, "" when it does not. Raises PluginFailed."""
+    return _objection(plugin, state, replicas_c)
+
+
+def keep_by(plugin: Reserve, state: CycleState, replicas_c: IntArray) -> str:
+    """Why a reserve plugin keeps nothing for these shares, "" when it does. Raises PluginFailed."""
+    return _objection(plugin, state, replicas_c)
+
+
+def undo_by(plugin: Reserve, state: CycleState, replicas_c: IntArray) -> None:
+    """Let a reserve plugin give back what it kept. Raises PluginFailed."""
+    if plugin.undo is not None:
+        _answer(plugin.name, plugin.undo, state, _shown(replicas_c))
+
+
+def hear_by(plugin: PostBind, state: CycleState, replicas_c: IntArray) -> None:
+    """Let a plugin hear of a committed decision. Raises PluginFailed."""
+    _answer(plugin.name, plugin.run, state, _shown(replicas_c))
+
+
+def _objection(plugin: Permit | Reserve, state: CycleState, replicas_c: IntArray) -> str:
+    objection = _answer(plugin.name, plugin.run, state, _shown(replicas_c))
+    return "" if objection == "" else _reason(plugin.name, objection)
+
+
+def _shown(replicas_c: IntArray) -> IntArray:
     shown_c = replicas_c.view()
     shown_c.flags.writeable = False
-    objection = _answer(plugin.name, plugin.run, state, shown_c)
-    return "" if objection == "" else _reason(plugin.name, objection)
+    return shown_c
 
 
 def _answer(name: str, run: Callable[..., Any], *arguments: object) -> Any:

@@ -14,6 +14,7 @@ Beside it:
 - ``bindings``: bindings and the decisions about them, as callers ask for them
 - ``batches``: batches of bindings: each item decided by itself, or all of them placed or none
 - ``previews``: a decision shown first, and committed exactly as it was shown
+- ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
 - ``preempting``: who loses replicas so that a binding of higher priority has room
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
   downgrades

@@ -6,11 +6,12 @@ What others changed meanwhile is left out, for the caller to decide again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from federation.model.echoes import Owner
 from federation.model.errors import Conflict
-from federation.model.placement import Binding
+from federation.model.placement import Binding, is_grouped
 from federation.scheduler.scarcity import short_of
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -32,7 +33,8 @@ from federation.services.ports import (
     Transaction,
 )
 from federation.services.scheduling.answer import decision_record, keep_answers
-from federation.services.scheduling.decide import decide_all, is_atomic, is_grouped, reserve
+from federation.services.scheduling.decide import decide_all, is_atomic, reserve
+from federation.services.scheduling.hooks import tell_committed
 from federation.services.scheduling.preempting import Preemption, wants_preemption
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -66,6 +68,7 @@ class Committer:
         self._working = working
         self._preemption = preemption
         self.has_rivals = False
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def commit(
         self, attempts: Sequence[Attempt], working: WorkingCopy, standing: Sequence[Attempt] = ()
@@ -129,7 +132,13 @@ class Committer:
     ) -> None:
         self._fleet.adopt(working.snapshot, working.after, changes)
         for attempt in written:
+            # It keeps for good what plugins keep for it.
+            attempt.kept.clear()
             attempt.succeed(attempt.scheduled)
+        if any(attempt.profile.post_binds for attempt in written):
+            telling = asyncio.create_task(tell_committed(written))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
 
 
 async def lock_groups(tx: Transaction, bindings: Sequence[Binding]) -> None:

@@ -24,6 +24,7 @@ from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.ports import Peers, StoredBinding
 from federation.services.scheduling.claims import beside_claims
+from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -111,6 +112,7 @@ def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) ->
     for position, attempt in enumerate(attempts):
         attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
         attempt.losses = {}
+        let_go([attempt])
         try:
             before = attempts[:position] if attempt.atomic else ()
             _decide(working, attempt, now, _peers(attempt, before))
@@ -145,10 +147,11 @@ def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) ->
     """
     if not missed:
         return
-    first, not_placed = min(missed, key=lambda each: each.place), frozenset(missed)
+    first, unplaced = min(missed, key=lambda each: each.place), frozenset(missed)
     for attempt in attempts:
         attempt.requested = attempt.reserved = attempt.standing = None
-        if attempt not in not_placed:
+        let_go([attempt])
+        if attempt not in unplaced:
             attempt.error = not_placed_together(first.place, first.binding.key, len(missed) - 1)
 
 
@@ -171,12 +174,6 @@ def reserve(working: WorkingCopy, attempt: Attempt) -> Refused | None:
     attempt.reserved = reserved
     attempt.verdict = replace(attempt.verdict, promises=reserved.promises)
     return None
-
-
-def is_grouped(binding: Binding) -> bool:
-    """Whether it goes with other bindings, or keeps away from them."""
-    placement = binding.placement
-    return bool(placement.workload_affinity_key or placement.workload_anti_affinity_key)
 
 
 def is_placeable(working: WorkingCopy, attempt: Attempt, now: float) -> bool:
@@ -224,15 +221,30 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) ->
         return
     request_room(working, attempt, asked)
     attempt.standing = _standing(attempt)
-    if attempt.standing is None and (refused := reserve(working, attempt)):
-        attempt.requested = None
-        attempt.verdict = replace(
-            attempt.verdict,
-            decision=without_room(attempt.verdict.decision, refused.reasons),
-            refused=refused.reasons,
-        )
-        _tell_scarcity(working, attempt, asked, refused.reasons)
+    if attempt.standing is None:
+        _take_room(working, attempt, asked, now)
     _look_back(working, attempt, now)
+
+
+def _take_room(
+    working: WorkingCopy, attempt: Attempt, asked: Certificate | None, now: float
+) -> None:
+    """What plugins keep for it, and room for its shares; where one of them is not to be had, none
+    is taken, and the reason says why.
+    """
+    if objection := keep(working, attempt, now):
+        _refuse(attempt, {"": objection})
+        attempt.standing = _standing(attempt)
+    elif refused := reserve(working, attempt):
+        let_go([attempt])
+        _refuse(attempt, refused.reasons)
+        _tell_scarcity(working, attempt, asked, refused.reasons)
+
+
+def _refuse(attempt: Attempt, reasons: Mapping[str, str]) -> None:
+    attempt.requested = None
+    decision = without_room(attempt.verdict.decision, reasons)
+    attempt.verdict = replace(attempt.verdict, decision=decision, refused=reasons)
 
 
 def _look_back(working: WorkingCopy, attempt: Attempt, now: float) -> None:

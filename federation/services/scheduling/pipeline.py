@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from federation.failover.evictions import taken_back
 from federation.model.errors import Conflict, FederationError, Unavailable
-from federation.model.placement import Binding, BindingName, Certificate, EvictionTask
+from federation.model.placement import Binding, BindingName, Certificate, EvictionTask, is_grouped
 from federation.scheduler.decision import not_preempting
 from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.services.fleet.journal_reader import Following
@@ -38,9 +38,9 @@ from federation.services.scheduling.decide import (
     decide_again,
     decide_all,
     is_atomic,
-    is_grouped,
     place_all_or_none,
 )
+from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.preempting import (
     DEFAULT_LIMITS,
     Preemption,
@@ -163,6 +163,8 @@ class DecisionPipeline:
         attempt = Attempt(binding=binding, adopt=adopt, wait=wait)
         async with self._store.reading() as read:
             await self._read(read, [attempt])
+        # Nothing is kept for what nothing comes of.
+        attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
         if attempt.error is None:
             await PREVIEWING.run(decide_all, self.working(), [attempt], self._clock.now())
         if attempt.error is not None:
@@ -183,6 +185,10 @@ class DecisionPipeline:
     def asked(self, binding: Binding) -> Certificate | None:
         """The certificate that the binding asks for, or else its profile."""
         return binding.certificate or self._profiles.profile_of(binding).certificate
+
+    def profile_of(self, binding: Binding) -> Profile:
+        """Raises InvalidRequest when there is none."""
+        return self._profiles.profile_of(binding)
 
     def close(self) -> None:
         self._thread.close()
@@ -307,11 +313,13 @@ class DecisionPipeline:
         except Exception as error:  # noqa: BLE001 - each caller gets it
             await self._failed(batch, error)
             return False
+        await give_back(late)
         self._queue.retry(attempt for attempt in late if not attempt.answer.done())
         return is_as_decided
 
     async def _failed(self, batch: Sequence[Attempt], error: Exception) -> None:
         """Every attempt of the batch is answered or waits again."""
+        await give_back(batch)
         if isinstance(error, Conflict):
             self._queue.retry(batch)
         elif isinstance(error, Unavailable) and error.reason == CONNECTION_LOST:

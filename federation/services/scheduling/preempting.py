@@ -14,7 +14,13 @@ from hashlib import blake2b
 from typing import Final, TypeAlias
 
 from federation.model.errors import InvalidRequest
-from federation.model.placement import Binding, BindingName, PreemptionPolicy, SchedulingType
+from federation.model.placement import (
+    Binding,
+    BindingName,
+    PreemptionPolicy,
+    SchedulingType,
+    is_grouped,
+)
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.plugins.profile import Profiles
@@ -24,7 +30,6 @@ from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Peers, StoredBinding, Transaction
 from federation.services.scheduling.decide import (
     decide_all,
-    is_grouped,
     is_placeable,
     request_room,
     reserve,

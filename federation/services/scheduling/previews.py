@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from federation.model.errors import PreconditionFailed
-from federation.model.placement import Binding
+from federation.model.placement import Binding, is_grouped
 from federation.scheduler.decision import Outcome
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -27,12 +27,7 @@ from federation.services.ports import (
 from federation.services.scheduling.answer import unstored_record
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.commit import lock_clusters, lock_groups, write
-from federation.services.scheduling.decide import (
-    asks_the_same,
-    is_grouped,
-    request_room,
-    reserve,
-)
+from federation.services.scheduling.decide import asks_the_same, request_room, reserve
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -67,11 +62,15 @@ class Previews:
         """What ``Scheduling.schedule`` would decide now, and a token that commits it.
 
         Without a token where there is nothing to commit: where the decision would not be stored,
-        and where no cluster fits. Raises what ``Scheduling.consider`` raises.
+        where no cluster fits, and where plugins keep something for decisions or hear of them.
+        Raises what ``Scheduling.consider`` raises.
         """
         attempt = await self._scheduling.consider(binding, adopt=adopt, wait=wait)
         record = unstored_record(attempt, self._clock.now())
         if not attempt.is_stored or record.decision.outcome is Outcome.NO_FIT:
+            return Previewed(record=record)
+        if self._pipeline.profile_of(binding).keeps_or_hears:
+            # What plugins would keep for it is known once it is decided for good.
             return Previewed(record=record)
         made = make_secret()
         preview = NewPreview(

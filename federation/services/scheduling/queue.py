@@ -14,10 +14,12 @@ from itertools import groupby
 from typing import TypeAlias
 from uuid import uuid4
 
+from federation.model.arrays import IntArray
 from federation.model.errors import Conflict, FederationError, LimitExceeded
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.scheduler.decision import Outcome
-from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Reserve
+from federation.scheduler.state import CycleState
 from federation.scheduler.waiting.queue import NOTHING, Seen
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import PackedDecision, Peers, StoredBinding
@@ -114,6 +116,9 @@ class Attempt:
     # Replicas that it takes from others, by their namespaces, and how many may be taken.
     losses: Mapping[str, int] = field(default_factory=dict)
     limits: PreemptionLimits | None = None
+    # What plugins were shown of the decision, and those that keep something for it.
+    shown: tuple[CycleState, IntArray] | None = None
+    kept: list[Reserve] = field(default_factory=list)
     error: FederationError | None = None
     # Written.
     scheduled: Scheduled = field(init=False)

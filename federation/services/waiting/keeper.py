@@ -18,7 +18,13 @@ from operator import itemgetter
 from typing import Final, TypeAlias
 
 from federation.model.errors import FederationError, LimitExceeded, NotFound
-from federation.model.placement import Binding, BindingName, PreemptionPolicy, binding_key
+from federation.model.placement import (
+    Binding,
+    BindingName,
+    PreemptionPolicy,
+    binding_key,
+    is_grouped,
+)
 from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.scarcity import short_of
@@ -29,7 +35,6 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import Clock, Store, StoredBinding
 from federation.services.scheduling.claims import MOST_EARMARKS
-from federation.services.scheduling.decide import is_grouped
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.preempting import SPENT
 from federation.services.scheduling.queue import Attempt

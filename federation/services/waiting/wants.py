@@ -10,14 +10,13 @@ from dataclasses import replace
 
 import msgspec
 
-from federation.model.placement import Binding, PreemptionPolicy
+from federation.model.placement import Binding, PreemptionPolicy, is_grouped
 from federation.model.workload import ObjectReference
 from federation.scheduler.demand import Demand
 from federation.scheduler.plugins.profile import Filter, Profile, Profiles, Score
 from federation.scheduler.plugins.run import is_in_tree
 from federation.scheduler.waiting.queue import LONGEST_BACKOFF_SECONDS, Waiter
 from federation.services.ports import StoredBinding
-from federation.services.scheduling.decide import is_grouped
 
 DIGEST_BYTES = 16
 

@@ -152,7 +152,7 @@ def test_every_broken_rule_is_told_with_its_path() -> None:
     )
     assert found["extra"] == "there is no such field; fields are apiVersion, kind, profiles"
     assert found["profiles[0].plugins.bind"] == (
-        "there is no such field; fields are filter, score, permit"
+        "there is no such field; fields are filter, score, permit, reserve, postBind"
     )
     assert found["profiles[0].plugins.score.enabled"] == "must be a list"
     assert found["profiles[1].schedulerName"] == "'a' is there already"

@@ -13,8 +13,15 @@ from federation.model.errors import PluginFailed
 from federation.model.placement import Binding
 from federation.model.workload import ObjectReference
 from federation.scheduler.plugins.filters import FILTERS
-from federation.scheduler.plugins.profile import Filter, Permit, Score
-from federation.scheduler.plugins.run import objection_by, refusals_by, scores_by
+from federation.scheduler.plugins.profile import Filter, Permit, PostBind, Reserve, Score
+from federation.scheduler.plugins.run import (
+    hear_by,
+    keep_by,
+    objection_by,
+    refusals_by,
+    scores_by,
+    undo_by,
+)
 from federation.scheduler.state import CycleState
 from tests.unit.scheduler.states import state_of
 
@@ -138,3 +145,23 @@ def test_the_longest_names_there_may_be_fit_into_a_reason() -> None:
         if refused_c.any()
     ]
     assert len(reasons) == 2
+
+
+def test_reserve_and_post_bind_plugins_are_held_to_the_same() -> None:
+    replicas_c = np.array([1, 2, 0])
+    keeps = Reserve(name="Keeps", run=lambda _state, _c: "", undo=raises(KeyError("x")))
+    assert keep_by(keeps, state(), replicas_c) == ""
+    with pytest.raises(PluginFailed, match="Keeps failed: it raised KeyError"):
+        undo_by(keeps, state(), replicas_c)
+    undo_by(Reserve(name="Forgets", run=lambda _state, _c: ""), state(), replicas_c)
+    objects = Reserve(name="Objects", run=lambda _state, _c: "no licence")
+    assert keep_by(objects, state(), replicas_c) == "no licence"
+    with pytest.raises(PluginFailed, match="gave no reason"):
+        keep_by(Reserve(name="Bad", run=lambda _state, _c: None), state(), replicas_c)  # type: ignore[arg-type,return-value]  # wrong by intent
+
+    def takes(_state: CycleState, shown_c: Any) -> None:
+        shown_c[0] = 0
+
+    with pytest.raises(PluginFailed, match="read-only"):
+        hear_by(PostBind(name="Bad", run=takes), state(), replicas_c)
+    assert replicas_c.tolist() == [1, 2, 0]

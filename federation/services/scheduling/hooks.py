@@ -1,0 +1,111 @@
+"""Plugins that keep something for a decision, give it back, and hear of it once it is committed.
+
+Called in threads alone. Must not decide: an objection of a plugin is an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import numpy as np
+
+from federation.model.arrays import IntArray, read_only
+from federation.model.errors import LimitExceeded, PluginFailed
+from federation.scheduler.plugins.run import hear_by, keep_by, undo_by
+from federation.scheduler.state import CycleState
+from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.seeing import surroundings_of
+from federation.services.scheduling.working_copy import WorkingCopy
+from federation.services.threads import TELLING_PLUGINS
+
+logger = logging.getLogger(__name__)
+
+
+def keep(working: WorkingCopy, attempt: Attempt, now: float) -> str:
+    """Let plugins keep what the decision needs; why one does not, "" where all do.
+
+    Where one does not, nothing is kept. Raises PluginFailed.
+    """
+    if not attempt.profile.keeps_or_hears:
+        return ""
+    attempt.shown = _shown(working, attempt, now)
+    for plugin in attempt.profile.reserves:
+        try:
+            objection = keep_by(plugin, *attempt.shown)
+        except PluginFailed:
+            let_go([attempt])
+            raise
+        if objection:
+            let_go([attempt])
+            return f"{plugin.name}: {objection}"
+        attempt.kept.append(plugin)
+    return ""
+
+
+def let_go(attempts: Iterable[Attempt]) -> None:
+    """Nothing comes of these decisions: plugins give back what they kept, the last one first."""
+    for attempt in attempts:
+        while attempt.kept:
+            plugin = attempt.kept.pop()
+            if attempt.shown is None:
+                continue
+            try:
+                undo_by(plugin, *attempt.shown)
+            except PluginFailed as error:
+                _log(error)
+
+
+async def give_back(attempts: Iterable[Attempt]) -> None:
+    """``let_go``, in a thread."""
+    keeping = [attempt for attempt in attempts if attempt.kept]
+    if keeping:
+        await TELLING_PLUGINS.run(let_go, keeping)
+
+
+async def tell_committed(attempts: Iterable[Attempt]) -> None:
+    """Plugins that want to hear of them do; what goes wrong there changes nothing."""
+    placed = [each for each in attempts if each.profile.post_binds and each.is_placed]
+    if not placed:
+        return
+    try:
+        await TELLING_PLUGINS.run(_tell, placed)
+    except LimitExceeded as error:
+        logger.warning("plugins do not hear of decisions", extra={"fields": {"why": error.message}})
+
+
+def _tell(attempts: Iterable[Attempt]) -> None:
+    for attempt in attempts:
+        for plugin in attempt.profile.post_binds:
+            if attempt.shown is None:
+                continue
+            try:
+                hear_by(plugin, *attempt.shown)
+            except PluginFailed as error:
+                _log(error)
+
+
+def _shown(working: WorkingCopy, attempt: Attempt, now: float) -> tuple[CycleState, IntArray]:
+    """The cycle's state, and the replicas by cluster."""
+    fleet, decision = working.snapshot.fleet_at(now), attempt.verdict.decision
+    trace = decision.trace
+    replicas_c = np.zeros(len(fleet), dtype=np.int64)
+    for target in decision.clusters:
+        replicas_c[fleet.index[target.name]] = target.replicas
+    previous_c = trace.inputs.previous_c
+    state = CycleState(
+        binding=attempt.candidate,
+        fleet=fleet,
+        available_c=trace.inputs.available_c,
+        prior_c=read_only(np.maximum(previous_c, 0)),
+        placed_c=read_only(previous_c >= 0),
+        tier_c=trace.filtering.tier_c,
+        surroundings=surroundings_of(attempt, attempt.peers),
+        now=now,
+    )
+    return state, read_only(replicas_c)
+
+
+def _log(error: PluginFailed) -> None:
+    fields = {"reason": error.message}
+    logger.warning("scheduler plugin failed", exc_info=error.__cause__, extra={"fields": fields})
