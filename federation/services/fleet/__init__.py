@@ -6,7 +6,8 @@
 - ``known_estimates``: estimates of shapes that were asked for before, as long as they are still
   true
 - ``known_rooms``: the rooms of clusters that changed since the last snapshot: made from what is
-  known of them
+  known of them, and those of reports that will soon be known, packed in a thread before anybody
+  asks for them
 - ``ledgers``: every cluster's ledger in memory, brought forward version by version, whoever told
   of it first
 - ``overcommitment``: says aloud when promises find no room any more in a cluster's newest report,
@@ -18,8 +19,6 @@
 - ``registry``: the fleet in memory: one mutable owner, and the immutable snapshots everybody
   reads
 - ``report_requests``: asking agents for fresh reports once much was promised since their last one
-- ``rooms_ahead``: rooms of reports that will soon be known: packed in a thread, before anybody
-  asks for them
 - ``snapshot``: the fleet at one instant, as arrays by position; made anew, or from the one before
 """
 

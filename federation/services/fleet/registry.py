@@ -19,7 +19,7 @@ from federation.model.echoes import Owner
 from federation.model.errors import NotFound
 from federation.model.grades import ResourceModel
 from federation.services.fleet.known_estimates import KnownEstimates
-from federation.services.fleet.known_rooms import KnownRooms
+from federation.services.fleet.known_rooms import ComingReport, KnownRooms
 from federation.services.fleet.ledgers import (
     FIRST_VERSION,
     Given,
@@ -29,7 +29,6 @@ from federation.services.fleet.ledgers import (
     Reported,
     by_cluster,
 )
-from federation.services.fleet.rooms_ahead import ComingReport
 from federation.services.fleet.snapshot import ClusterPicture, FleetSnapshot
 from federation.services.journal import (
     BindingChanged,
