@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from federation.failover.evictions import Ending, Progress, ending_of
 from federation.failover.moves import leaves_at
@@ -24,6 +24,8 @@ from federation.services.scheduling.commit import owner_of
 LOOK_SECONDS, IDLE_SECONDS = 1.0, 5.0
 # Of many the looking takes its time: it rests so many times as long.
 REST_TIMES = 20
+# A piece of work must not outlast a lease.
+PAGES_AT_ONCE = 10
 TRY_AGAIN_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
@@ -47,38 +49,56 @@ class Evicting:
         self._clock = clock
         self._most_seconds = most_seconds
         self._look_at = 0.0
+        # Where the looking goes on, and since when it lasts.
+        self._after: BindingName | None = None
+        self._began: float | None = None
         self._try_again_at: dict[str, float] = {}
 
     async def look(self, begin: Begin, heard: Collection[str], *, is_frozen: bool) -> bool:
-        """End what is due; whether there is more to take back that is held up by the rate."""
-        began = self._clock.now()
-        if began < self._look_at:
-            return False
-        after: BindingName | None = None
-        endings, is_held_up = Counter[Ending](), False
-        while True:
-            async with self._store.reading() as read:
-                page = await read.failover.evicted(after, READ_AT_ONCE)
-            ended: dict[BindingName, set[EvictionTask]] = {}
-            for binding in page:
-                over = self._endings(binding, heard)
-                back = [task for task, ending in over.items() if ending is Ending.TAKEN_BACK]
-                if left := over.keys() - set(back):
-                    ended[binding.namespace, binding.name] = left
-                    endings.update(over[task] for task in left)
-                if back and not is_frozen:
-                    taken = await self._take_back(binding, back[-1])
-                    is_held_up = is_held_up or taken is None
-                    endings[Ending.TAKEN_BACK] += bool(taken)
-            if ended:
-                await self._end(begin, ended)
-            if len(page) < READ_AT_ONCE:
-                break
-            after = page[-1].namespace, page[-1].name
-        _tell(endings)
+        """End what is due, some pages at a time; whether there is more to look at, or to take back
+        once the rate allows it.
+        """
         now = self._clock.now()
-        rest = max(LOOK_SECONDS, (now - began) * REST_TIMES) if page or after else IDLE_SECONDS
-        self._look_at = now + (0.0 if is_held_up else rest)
+        if now < self._look_at:
+            return False
+        self._began = self._began or now
+        for _ in range(PAGES_AT_ONCE):
+            async with self._store.reading() as read:
+                page = await read.failover.evicted(self._after, READ_AT_ONCE)
+            if await self._look_at_page(begin, page, heard, is_frozen=is_frozen):
+                return True
+            if len(page) < READ_AT_ONCE:
+                self._rest(is_empty=not page and self._after is None)
+                return False
+            self._after = page[-1].namespace, page[-1].name
+        return True
+
+    def _rest(self, *, is_empty: bool) -> None:
+        """All were looked at; the longer that took the longer it rests."""
+        now = self._clock.now()
+        took = now - (self._began or now)
+        self._look_at = now + (IDLE_SECONDS if is_empty else max(LOOK_SECONDS, took * REST_TIMES))
+        self._after = self._began = None
+
+    async def _look_at_page(
+        self, begin: Begin, page: Sequence[Binding], heard: Collection[str], *, is_frozen: bool
+    ) -> bool:
+        """Whether something is to be taken back that the rate holds up."""
+        ended: dict[BindingName, set[EvictionTask]] = {}
+        endings, is_held_up = Counter[Ending](), False
+        for binding in page:
+            over = self._endings(binding, heard)
+            back = [task for task, ending in over.items() if ending is Ending.TAKEN_BACK]
+            if left := over.keys() - set(back):
+                ended[binding.namespace, binding.name] = left
+                endings.update(over[task] for task in left)
+            if back and not is_frozen and not is_held_up:
+                taken = await self._take_back(binding, back[-1])
+                is_held_up = taken is None
+                endings[Ending.TAKEN_BACK] += bool(taken)
+        if ended:
+            await self._end(begin, ended)
+        _tell(endings)
         return is_held_up
 
     def _endings(self, binding: Binding, heard: Collection[str]) -> dict[EvictionTask, Ending]:
@@ -106,6 +126,7 @@ class Evicting:
         now = self._clock.now()
         if now < self._try_again_at.get(binding.key, 0.0):
             return False
+        await self._moving.count()
         cost = self._moving.may_move(task.replicas)
         if cost is None:
             return None

@@ -28,6 +28,7 @@ READ_AT_ONCE = 100
 # What was found is looked for again after so long, if nothing has told of it before; where there
 # was nothing, after longer.
 PLAN_SECONDS, IDLE_PLAN_SECONDS, COUNT_SECONDS = 30.0, 300.0, 60.0
+PLANNING_SECONDS = 2.0
 # What fits nowhere is tried again.
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
 # Who was not asked for so long has not had the duty meanwhile.
@@ -66,6 +67,7 @@ class Moving:
         self._moves: list[Move] = []
         self._planned_for: Mapping[str, Cluster] = {}
         self._plan_again_at = 0.0
+        self._planning: asyncio.Task[None] | None = None
         self._retries: dict[str, _Retry] = {}
         self._allowance = MoveAllowance(at=clock.now())
         self._replicas = 0
@@ -76,6 +78,11 @@ class Moving:
     def observe(self, observer: PlacedObserver) -> None:
         """From now on tell ``observer`` of every decision that placed something."""
         self._observers.append(observer)
+
+    def close(self) -> None:
+        """Nothing is read any more."""
+        if self._planning is not None:
+            self._planning.cancel()
 
     def begin(self) -> None:
         """To be called again and again, also while nothing is to be moved."""
@@ -89,11 +96,18 @@ class Moving:
         now = self._clock.now()
         clusters = evacuated(self._fleet)
         if clusters != self._planned_for or (clusters and now >= self._plan_again_at):
-            await self._plan(clusters)
+            if self._planning is None:
+                self._planning = asyncio.create_task(self._plan(clusters))
+            # Of very many it outlasts a piece of work, which must not outlast a lease.
+            await asyncio.wait({self._planning}, timeout=PLANNING_SECONDS)
+            if not self._planning.done():
+                return True
+            planning, self._planning = self._planning, None
+            await planning
         due = [move for move in self._moves if self._is_due(move, now)]
         if not due:
             return False
-        await self._count()
+        await self.count()
         batch: list[tuple[Move, int, float]] = []
         for move in due[:AT_ONCE]:
             replicas = move.replicas(clusters, now)
@@ -205,7 +219,8 @@ class Moving:
         logger.info("bindings moved", extra={"fields": fields})
         self._moved = self._moved_replicas = 0
 
-    async def _count(self) -> None:
+    async def count(self) -> None:
+        """How many replicas the fleet has, where that was not asked lately."""
         now = self._clock.now()
         if now < self._count_again_at:
             return

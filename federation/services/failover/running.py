@@ -58,4 +58,5 @@ class RunningFailover:
 
     async def leave(self) -> None:
         """Another control plane may go on at once."""
+        self._failover.moving.close()
         await self._duties.leave()
