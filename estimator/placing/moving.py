@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from estimator.cluster.claims import Claim
+from estimator.estimation.filter import feasible_n
 from estimator.placing.place import Seating
 from estimator.snapshot import Snapshot
 from federation.model.node_plans import ShareOrder
 from federation.model.shapes import ReservationKey
-from federation.model.workload import ReplicaRequirements
+from federation.model.workload import NodeClaim, ReplicaRequirements
 
-# So many promises are seated anew in less than a tenth of a second.
+# Each costs about as much as an order of its own: more would hold up the loop.
 MOST_MOVED: Final = 200
 
 
@@ -25,7 +26,8 @@ def seated_anew(
     snapshot: Snapshot,
     seated: Callable[[Sequence[ShareOrder]], Sequence[Seating]],
 ) -> dict[ReservationKey, Seating]:
-    """Nodes for what is ``asked`` and for all that is ``held``, the largest first.
+    """Nodes for what is ``asked`` and for all that is ``held``: the largest first, else those that
+    the fewest nodes suit.
 
     Nothing where that does not find one for every replica, or too many would have to move.
     """
@@ -33,11 +35,20 @@ def seated_anew(
         return {}
     shares = {key: share_like(key, claims[-1], replicas_of(claims)) for key, claims in held.items()}
     shares.update(asked)
-    order = largest_first(shares, snapshot)
-    seatings = seated([shares[key] for key in order])
-    if any(seating.unplaced for seating in seatings):
-        return {}
-    return dict(zip(order, seatings, strict=True))
+    largest = largest_first(shares, snapshot)
+    suiting = {
+        key: _suiting(share.requirements.node_claim, snapshot) for key, share in shares.items()
+    }
+    for order in (largest, sorted(largest, key=suiting.__getitem__)):
+        seatings = seated([shares[key] for key in order])
+        if not any(seating.unplaced for seating in seatings):
+            return dict(zip(order, seatings, strict=True))
+    return {}
+
+
+def _suiting(claim: NodeClaim | None, snapshot: Snapshot) -> int:
+    """How many nodes selector, affinity and taints leave."""
+    return int(feasible_n(snapshot.table, claim).sum())
 
 
 def largest_first(keys: Iterable[ReservationKey], snapshot: Snapshot) -> list[ReservationKey]:

@@ -19,7 +19,7 @@ from federation.model.node_plans import NodePlan, PlaceOrder, ShareOrder
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.resources import CPU, MEMORY, PODS
 from federation.model.shapes import ReservationKey, request_shape
-from federation.model.workload import ReplicaRequirements
+from federation.model.workload import NodeClaim, ReplicaRequirements
 from tests.pods import incoming
 
 NOW = 1000.0
@@ -42,10 +42,11 @@ class World:
         for name in names:
             self.put_node(name)
 
-    def put_node(self, name: str, *, unschedulable: bool = False) -> None:
+    def put_node(self, name: str, *, unschedulable: bool = False, zone: str = "") -> None:
         self.member.cache.put_node(
             Node(
                 name=name,
+                labels={"zone": zone},
                 allocatable={CPU: CORES * 1000, MEMORY: 8 << 30, PODS: 110},
                 unschedulable=unschedulable,
             )
@@ -168,6 +169,22 @@ def test_claims_of_others_move_where_that_makes_room() -> None:
     assert (plan.claimed, plan.message) == (True, "")
     assert nodes_claimed(world) == {"shop/db": "b", "shop/web": "a", "shop/cache": "a"}
     assert world.member.claims.expires_at(PLANNED_WEB) == NOW + EXPIRY_SECONDS
+
+
+def test_claims_move_for_those_that_fewer_nodes_suit() -> None:
+    """The larger one is claimed on a, the only node that suits the smaller, and moves to b."""
+    world = World()
+    world.put_node("a", zone="here")
+    world.put_node("b")
+    assert world.order(1, cpu=3000, binding="shop/db").claimed
+    assert nodes_claimed(world) == {"shop/db": "a"}
+    only_here = ReplicaRequirements(
+        request={CPU: 2000}, node_claim=NodeClaim(node_selector={"zone": "here"})
+    )
+    share = ShareOrder(replicas=1, requirements=only_here)
+    order = PlaceOrder(binding_key="shop/web", shares=(share,), planned=True)
+    assert world.member.place(order, NOW).claimed
+    assert nodes_claimed(world) == {"shop/db": "b", "shop/web": "a"}
 
 
 def test_claims_stay_where_no_move_makes_room_and_while_their_pods_are_on_their_way() -> None:
