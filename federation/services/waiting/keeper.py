@@ -399,25 +399,28 @@ class QueueKeeper:
         attempt: Attempt,
         answer: asyncio.Future[Scheduled],
     ) -> None:
-        if queue is not self._queue or answer.cancelled():
+        if queue is not self._queue:
             return
         self._wake.set()
-        error = answer.exception()
+        error = None if answer.cancelled() else answer.exception()
         if isinstance(error, NotFound):
             queue.placed(waiter.key)
-        elif error is not None or SPENT in answer.result().record.decision.reason:
+        elif answer.cancelled() or error or SPENT in attempt.verdict.decision.reason:
             self._note_failure(waiter.key)
         elif attempt.has_progressed:
             self._note_placed(waiter, answer.result())
         else:
-            queue.refused(waiter.key, attempt.seen)
-            self._swept.discard(waiter.want)
-            self._look_again.add(waiter.want)
-            self._samples[waiter.want] = attempt.candidate, surroundings_of(attempt, attempt.peers)
-            if is_grouped(attempt.candidate):
-                self._grouped[waiter.want] = waiter.key[0]
-            if attempt.standing is not None:
-                self._refused[stored.id] = short_of(attempt.verdict.decision)
+            self._note_refused(waiter, stored, attempt)
+
+    def _note_refused(self, waiter: Waiter, stored: StoredBinding, attempt: Attempt) -> None:
+        self._queue.refused(waiter.key, attempt.seen)
+        self._swept.discard(waiter.want)
+        self._look_again.add(waiter.want)
+        self._samples[waiter.want] = attempt.candidate, surroundings_of(attempt, attempt.peers)
+        if is_grouped(attempt.candidate):
+            self._grouped[waiter.want] = waiter.key[0]
+        if attempt.standing is not None:
+            self._refused[stored.id] = short_of(attempt.verdict.decision)
 
     def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
         self._give_up_room(waiter.key)

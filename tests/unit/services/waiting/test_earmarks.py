@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from federation.model.placement import PreemptionPolicy
+from federation.model.waiting import WaitState
 from federation.scheduler.plugins.profile import (
     DEFAULT_PROFILE,
     Profile,
     Profiles,
 )
+from federation.services.journal_ports import PreemptionLimits
 from federation.services.scheduling.bindings import Scheduling
 from tests.services import Agents, apply, make_deciders
 from tests.unit.services.conftest import only
@@ -122,3 +124,23 @@ async def test_nobody_overtakes_the_first_of_a_strict_profile_where_both_may_go(
     await world.deciders.scheduling.delete_binding("shop", "large")
     await world.settle()
     assert world.placed == ["late"]
+
+
+async def test_who_may_preempt_no_more_within_this_minute_is_tried_again_by_itself(
+    world: World,
+) -> None:
+    limits = PreemptionLimits(replicas=0, in_namespace=0)
+    world.deciders = make_deciders(
+        world.store, world.fleet, Agents(), world.clock, preemption_limits=limits
+    )
+    await world.take_over()
+    await world.deciders.scheduling.delete_binding("shop", "on-b")
+    victim = small("victim", priority=-5, replicas=3)
+    assert not (await apply(world.deciders.scheduling, victim)).queued
+    preempting = PreemptionPolicy.PREEMPT_LOWER_PRIORITY
+    await world.ask("urgent", placement=only("b").placement, preemption_policy=preempting)
+    assert await world.settle() == ["urgent"]
+    (urgent,) = await world.waits()
+    assert urgent.wait.state is WaitState.BACKOFF
+    world.clock.time += 1.5
+    assert await world.settle() == ["urgent"]
