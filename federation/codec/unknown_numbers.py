@@ -16,13 +16,13 @@ from federation.codec.descriptors import map_values
 from federation.codec.violations import joined
 
 # The path of the message that holds it, and its number; None where it is not looked for any more.
-Place: TypeAlias = tuple[str, int | None]
+UnknownField: TypeAlias = tuple[str, int | None]
 
 # Of the messages in one, from the outermost on; the others are looked at with all that is in them.
 MOST_LOOKED_AT: Final = 2_000
 
 
-def unknown_of(message: Message) -> Place | None:
+def unknown_of(message: Message) -> UnknownField | None:
     """An unknown field of a small message."""
     body = message.SerializeToString()
     message.DiscardUnknownFields()
@@ -32,7 +32,7 @@ def unknown_of(message: Message) -> Place | None:
     return found or ("", None)
 
 
-def unknown_of_large(message: Message) -> Place | None:
+def unknown_of_large(message: Message) -> UnknownField | None:
     """The same where the message is large: looked at piece by piece, for a thread."""
     found, pieces = _looked_through(message)
     if found is not None:
@@ -44,7 +44,7 @@ def unknown_of_large(message: Message) -> Place | None:
     return None
 
 
-def _looked_through(message: Message) -> tuple[Place | None, Iterable[tuple[str, Message]]]:
+def _looked_through(message: Message) -> tuple[UnknownField | None, Iterable[tuple[str, Message]]]:
     """The outermost unknown field, and the messages that were not looked at any more."""
     waiting, left = deque([("", message)]), MOST_LOOKED_AT
     while waiting and left:

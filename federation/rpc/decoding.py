@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from federation.codec.unknown_numbers import Place, unknown_of, unknown_of_large
+from federation.codec.unknown_numbers import UnknownField, unknown_of, unknown_of_large
 from federation.model.errors import FederationError, InvalidRequest, LimitExceeded
 from federation.rpc.large_requests import LARGE_BYTES, Undecoded
 
@@ -99,7 +99,7 @@ def _message(deserialize: Callable[[bytes], Any], payload: bytes) -> Any:
         return Unread(error=InvalidRequest.of("", rule, reason="UNDECODABLE"))
 
 
-def _known(message: Any, look: Callable[[Any], Place | None]) -> Any:
+def _known(message: Any, look: Callable[[Any], UnknownField | None]) -> Any:
     """The message, unless it holds what nobody here knows."""
     place = None if isinstance(message, Unread) else look(message)
     if place is None:

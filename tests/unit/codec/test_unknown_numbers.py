@@ -9,10 +9,10 @@ import pytest
 from google.protobuf.message import Message
 
 from federation.codec import unknown_numbers
-from federation.codec.unknown_numbers import Place, unknown_of, unknown_of_large
+from federation.codec.unknown_numbers import UnknownField, unknown_of, unknown_of_large
 from federation.v1.scheduling_pb2 import ScheduleBatchRequest
 
-Look: TypeAlias = Callable[[Message], Place | None]
+Look: TypeAlias = Callable[[Message], UnknownField | None]
 
 # Field 999, a number.
 UNKNOWN = b"\xb8\x3e\x01"
@@ -66,7 +66,7 @@ def test_what_is_large_is_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch) -
     asked.items[9].binding.spec.MergeFromString(UNKNOWN)
     pieces = list[Message]()
 
-    def look(message: Message) -> Place | None:
+    def look(message: Message) -> UnknownField | None:
         pieces.append(message)
         return unknown_of(message)
 
