@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import click
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output as show
 from federation.cli.connection import connection
@@ -238,7 +239,7 @@ def print_history(steps: Sequence[Step]) -> None:
         ["TIME", "OUTCOME", "CHANGE", "WHY", "DECISION"],
         [
             (
-                step.decision.create_time.ToJsonString(),
+                Timestamp(seconds=step.decision.create_time.seconds).ToJsonString(),
                 outcome_word(step.decision),
                 _change_text(step.changes),
                 why_text(step.decision),

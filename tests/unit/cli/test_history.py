@@ -52,7 +52,7 @@ def decision(
         clusters=[TargetCluster(name=name, replicas=count) for name, count in shares.items()],
         reason=reason,
         triggers=[trigger],
-        create_time=Timestamp(seconds=int(NOW) - 600 + 120 * number),
+        create_time=Timestamp(seconds=int(NOW) - 600 + 120 * number, nanos=37_000_000),
     )
 
 
@@ -133,7 +133,7 @@ def test_rows(
     if steps:
         print_history(steps_of(DECISIONS))
     else:
-        print_decisions(DECISIONS, NOW)
+        print_decisions(DECISIONS, NOW + 1)
     assert capsys.readouterr().out == GOLDEN[width, steps].removeprefix("\n")
 
 
