@@ -231,6 +231,11 @@ def _units(waiting: Iterable[Attempt]) -> Iterator[list[Attempt]]:
         yield list(unit)
 
 
+def _unanswered_of(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Those whose answer somebody waits for still."""
+    return [attempt for attempt in attempts if not attempt.answer.done()]
+
+
 def _is_apart(attempt: Attempt, first: Attempt, *, is_shared: bool) -> bool:
     """Whether it is not decided in the batch of the first one.
 
@@ -249,12 +254,15 @@ class DecisionQueue:
     def __init__(self) -> None:
         # In order, always: thousands may wait, and few of them are taken at a time.
         self._attempts: list[Attempt] = []
+        self._may_be_hindered = False
         self._turn = 0
         self._batches_since_one_was_alone = SMALL_BATCHES
         self._seconds_each = BATCH_SECONDS / 10
 
     def add(self, *attempts: Attempt) -> None:
         """Raises LimitExceeded when too many wait: then none of these does."""
+        if len(self._attempts) + len(attempts) > MAX_WAITING:
+            self._attempts = _unanswered_of(self._attempts)
         if len(self._attempts) + len(attempts) > MAX_WAITING:
             raise LimitExceeded("Too many bindings wait for a decision; try again later.")
         most_urgent = max((each.binding.priority for each in attempts if each.atomic), default=0)
@@ -282,6 +290,7 @@ class DecisionQueue:
     def put_first(self, attempts: Sequence[Attempt]) -> None:
         """These were not decided yet: before all that came later."""
         for attempt in reversed(attempts):
+            self._may_be_hindered |= attempt.is_hindered
             insort_left(self._attempts, attempt, key=_rank)
 
     def note_duration(self, seconds: float, decisions: int) -> None:
@@ -297,22 +306,23 @@ class DecisionQueue:
         One that others kept winning against goes alone, and so does one that preempts, and an
         atomic batch as a whole.
         """
-        waiting = [attempt for attempt in self._attempts if not attempt.answer.done()]
-        for unit in _units(attempt for attempt in waiting if attempt.is_hindered):
-            if marks_of(unit).isdisjoint(on_their_way):
-                gone = {attempt.id for attempt in unit}
-                self._attempts = [attempt for attempt in waiting if attempt.id not in gone]
-                return unit
+        unit = self._hindered(on_their_way) if self._may_be_hindered else []
+        if unit:
+            return unit
+        waiting = self._attempts
         is_shared = self._is_shared(waiting)
         room = self._room(waiting, is_all=every or bool(on_their_way), is_shared=is_shared)
         batch: list[Attempt] = []
         left: list[Attempt] = []
         taken = set(on_their_way)
         looked_at = 0
-        for unit in _units(waiting):
-            if batch and (len(batch) >= room or _is_apart(unit[0], batch[0], is_shared=is_shared)):
-                break
-            looked_at += len(unit)
+        for together in _units(waiting):
+            unit = _unanswered_of(together)
+            if batch and unit:
+                is_apart = _is_apart(unit[0], batch[0], is_shared=is_shared)
+                if is_apart or len(batch) >= room:
+                    break
+            looked_at += len(together)
             marks = marks_of(unit)
             (batch if marks.isdisjoint(taken) else left).extend(unit)
             # What shares a mark stays in order, even behind one that is not taken.
@@ -321,6 +331,18 @@ class DecisionQueue:
         # One that came later is before the rest of what asks for much, and never before all of it.
         self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])
         return batch
+
+    def _hindered(self, on_their_way: frozenset[Mark]) -> list[Attempt]:
+        """Who goes alone, as others kept winning against it; none where it has to wait."""
+        waiting = _unanswered_of(self._attempts)
+        hindered = [attempt for attempt in waiting if attempt.is_hindered]
+        self._may_be_hindered = bool(hindered)
+        for unit in _units(hindered):
+            if marks_of(unit).isdisjoint(on_their_way):
+                gone = {attempt.id for attempt in unit}
+                self._attempts = [attempt for attempt in waiting if attempt.id not in gone]
+                return unit
+        return []
 
     def _is_shared(self, waiting: Sequence[Attempt]) -> bool:
         """Whether some wait that are part of something large, and others lately were alone."""

@@ -170,6 +170,17 @@ def test_no_more_may_wait_than_there_is_patience_for(
         waiting.add(attempt(loop, "db"))
 
 
+def test_who_does_not_wait_any_more_takes_nobodys_room(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "MAX_WAITING", 2)
+    waiting, gone = DecisionQueue(), attempt(loop, "gone")
+    waiting.add(attempt(loop, "web"), gone)
+    gone.answer.cancel()
+    waiting.add(attempt(loop, "db"))
+    assert names(waiting) == ["web", "db"]
+
+
 def test_slow_decisions_beside_one_that_is_alone_make_tiny_batches(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
