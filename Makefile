@@ -1,5 +1,7 @@
 # Needs make (GNU 3.81 or newer), git and any Python from 3.11 on; everything else goes into .venv.
 .SUFFIXES:
+# Every program that tests start would compile all it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install check test test-all demo bench accuracy attack chaos truth proto lock
 
 BIN = .venv/bin
