@@ -231,6 +231,15 @@ class Room:
             most = strict_most(self.pools, self.contending, requirements, certificate, most)
         return most
 
+    def packable(self, requirements: ReplicaRequirements, certificate: PromiseCertificate) -> int:
+        """How many more replicas may be asked for: of a careful promise some are kept back."""
+        most = self.most(requirements, certificate, MAX_REPLICAS)
+        if certificate is PromiseCertificate.CAREFUL:
+            filled, spread = self.most_by_view(requirements)
+            kept_back = min(abs(filled - spread), self.held.reserve)
+            most = min(most, max(0, min(filled, spread) - kept_back))
+        return most
+
     def _with_groups(self, groups: Sequence[Sequence[Outstanding]]) -> Room:
         """With more outstanding, group after group; those of a group differ in nothing but whose
         they are and how many.

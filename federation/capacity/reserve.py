@@ -15,7 +15,6 @@ from federation.capacity.cluster_room import Room, certificate_for
 from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.arrays import IntArray
-from federation.model.estimate import MAX_REPLICAS
 from federation.model.placement import Certificate
 from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.shapes import Shape
@@ -64,11 +63,7 @@ def packable_c(
         most_c = np.where(looked_at_c, strict_c, most_c)
     for position, (room, replicas) in own.items():
         certificate = certificate_for(asked, room, requirements)
-        most = room.most(requirements, certificate, MAX_REPLICAS)
-        if certificate is PromiseCertificate.CAREFUL:
-            filled, spread = room.most_by_view(requirements)
-            most -= min(abs(filled - spread), room.held.reserve)
-        most_c[position] = max(0, most - replicas)
+        most_c[position] = max(0, room.packable(requirements, certificate) - replicas)
     return most_c
 
 

@@ -13,7 +13,7 @@ from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.component_sets import packable_sets_c
 from federation.capacity.reserve import FleetRooms, certificate_for, packable_c
 from federation.model.placement import Certificate
-from federation.model.reservations import Outstanding, PromiseCertificate, careful_reserve
+from federation.model.reservations import Outstanding, PromiseCertificate
 from federation.model.workload import Component, NodeClaim, ReplicaRequirements
 from tests.promising import asked_of, promises_of
 from tests.properties.test_reserve_packing import cells_drawn, claims, outstandings, requests, table
@@ -80,12 +80,6 @@ def obviously(room: Room, decision: Decision, replicas: int) -> Room | None:
     return rest.with_one(wanted)
 
 
-def less_the_reserve(room: Room, asked: ReplicaRequirements) -> int:
-    """What both packings have room for, less as much as they differ by, at most the reserve."""
-    filled, spread = room.most_by_view(asked)
-    return max(0, min(filled, spread) - min(abs(filled - spread), careful_reserve(0)))
-
-
 def letting_go_of_what_is_held(decision: Decision, rooms: list[Room | None]) -> Decision:
     """A binding asks once: what shrinks is confirmed in its place, as tests of rooms show."""
     for position in decision.replicas:
@@ -132,7 +126,7 @@ def test_a_decision_is_promised_where_each_of_its_clusters_has_room_by_itself(
         if not any(room and (room.overcommitted or room.holds_strict) for room in rooms):
             asked = decision.requirements
             assert packable_c(fleet, asked, Certificate.CAREFUL, {}).tolist() == [
-                less_the_reserve(room, asked) if room else 0 for room in rooms
+                room.packable(asked, PromiseCertificate.CAREFUL) if room else 0 for room in rooms
             ]
 
 
@@ -281,7 +275,7 @@ def assert_same(fleet: FleetRooms, rooms: list[Room | None]) -> None:
         for claim in (None, NodeClaim(node_selector={"zone": "b"})):
             requirements = ReplicaRequirements(request=request, node_claim=claim)
             most = [
-                room.most(requirements, PromiseCertificate.CAREFUL, 999) if room else 0
+                room.packable(requirements, PromiseCertificate.CAREFUL) if room else 0
                 for room in rooms
             ]
             assert packable_c(fleet, requirements, None, {}).tolist() == most

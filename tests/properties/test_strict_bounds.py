@@ -149,7 +149,9 @@ def test_as_much_is_promised_beside_strict_promises_as_each_room_says(
     ]
     for number, (requirements, asked, replicas) in enumerate(made):
         certificate = PromiseCertificate(asked.value)
-        most = [room.most(requirements, certificate, 99) if room else 0 for room in fleet.rooms]
+        most = [
+            min(room.packable(requirements, certificate), 99) if room else 0 for room in fleet.rooms
+        ]
         found_c = np.minimum(packable_c(fleet, requirements, asked, {}), 99)
         assert found_c.tolist() == most
         binding = f"b{number}"
