@@ -23,6 +23,7 @@ from federation.scheduler.scarcity import with_scarcity
 from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.ports import Peers, StoredBinding
+from federation.services.scheduling.answer import decision_record
 from federation.services.scheduling.claims import beside_claims
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.queue import Attempt
@@ -327,10 +328,11 @@ def _standing(attempt: Attempt) -> DecisionRecord | None:
     """The newest decision where it still stands: nothing changed, this one says the same, what was
     reserved is held still, and what waited does.
 
-    A reschedule that was triggered always is a new decision.
+    A reschedule that was triggered always is a new decision. Of one that was tried again in vain
+    this one is answered, and not kept: to be refused once more is no news, whatever the reason is.
     """
     known, packed, decision = attempt.known, attempt.newest, attempt.verdict.decision
-    if known is None or packed is None:
+    if known is None or (packed is None and not attempt.again):
         return None
     if attempt.candidate != known.binding and not attempt.again:
         return None
@@ -342,12 +344,12 @@ def _standing(attempt: Attempt) -> DecisionRecord | None:
         is_held = set(holding.clusters) == set(shares) and not holding.has_expired
         if decision.clusters != known.binding.clusters or not is_held or attempt.adopts:
             return None
+    if packed is None:
+        return decision_record(attempt, known.decision_id, decision.trace.now)
     newest = packed.unpacked()
     if newest.binding_generation != attempt.candidate.generation:
         return None
-    # To be refused once more is no news, whatever the reason is by now.
-    is_the_same = attempt.again or _gist(newest.decision) == _gist(decision)
-    return newest if is_the_same else None
+    return newest if _gist(newest.decision) == _gist(decision) else None
 
 
 def _reservation_end(attempt: Attempt, positions: Mapping[str, int]) -> str:

@@ -413,7 +413,8 @@ class DecisionPipeline:
             for attempt in attempts
             if attempt.error is None
             and attempt.known
-            and (attempt.again or attempt.candidate == attempt.known.binding)
+            and not attempt.again
+            and attempt.candidate == attempt.known.binding
         }
         for decision_id, newest in (await read.decisions.find(repeated.keys())).items():
             repeated[decision_id].newest = newest
