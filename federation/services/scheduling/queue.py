@@ -32,7 +32,7 @@ LEAST_BATCH, MAX_BATCH = 16, 200
 BATCH_SECONDS = 0.1
 # After an attempt that was alone so many batches are small while somebody asks for many at once:
 # the next one has little to wait for.
-SMALL_BATCHES = 20
+SMALL_BATCHES = 40
 LEAST_SMALL_BATCH, SMALL_BATCH_SECONDS = 1, 0.01
 # After so many tries a request takes all locks first: then nobody can win against it.
 TRIES_WITHOUT_LOCKS = 3
