@@ -142,7 +142,7 @@ async def fleet(
     async with running_control_plane(
         database_url,
         tmp_path / "plane",
-        heartbeat_seconds="0.5",
+        heartbeat_seconds="2",
         report_seconds="0.5",
         **request.param,
     ) as plane:
@@ -155,7 +155,7 @@ async def fleet(
             await found.stop()
 
 
-@pytest.mark.parametrize("fleet", [{"lost_seconds": "3"}], indirect=True)
+@pytest.mark.parametrize("fleet", [{"lost_seconds": "8"}], indirect=True)
 async def test_a_killed_agents_cluster_is_left_and_has_its_share_again_once_it_is_back(
     fleet: Fleet,
 ) -> None:
@@ -200,7 +200,7 @@ async def test_a_killed_agents_cluster_is_left_and_has_its_share_again_once_it_i
     assert "Lost" not in {each.type for each in ready.status.conditions}
 
 
-BRAKE = {"lost_seconds": "3", "breaker_clusters": "2", "breaker_percent": "50"}
+BRAKE = {"lost_seconds": "20", "breaker_clusters": "2", "breaker_percent": "50"}
 
 
 @pytest.mark.parametrize("fleet", [BRAKE], indirect=True)

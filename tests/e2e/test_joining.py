@@ -29,7 +29,7 @@ from tests.e2e.agents import (
     join_token,
 )
 
-FAST = {"heartbeat_seconds": "0.5", "report_seconds": "0.5"}
+FAST = {"heartbeat_seconds": "10", "report_seconds": "0.5"}
 SOURCE = ("--from", str(DUMPS / "member1.json"))
 
 

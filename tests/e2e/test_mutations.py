@@ -22,6 +22,7 @@ from federation.rpc.served import SERVICES
 from federation.v1 import (
     clusters_pb2,
     estimates_pb2,
+    failover_pb2,
     peers_pb2,
     resource_pb2,
     scheduling_pb2,
@@ -38,7 +39,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
     module.DESCRIPTOR
     # Clusters last: its methods take away what the others ask about.
     for module in (
-        *(estimates_pb2, scheduling_pb2, scoring_pb2, simulation_pb2, peers_pb2),
+        *(estimates_pb2, scheduling_pb2, failover_pb2, scoring_pb2, simulation_pb2, peers_pb2),
         clusters_pb2,
     )
 )
