@@ -159,6 +159,8 @@ def show_config(loaded: LoadedSettings, output: str) -> None:
 def demo(examples: Path) -> None:
     """Show the main job from nothing: PostgreSQL, a control plane, three agents, one Deployment.
 
+    Then a workload waits for room and gets it, and a cluster is lost and comes back.
+
     On a terminal everything keeps running until Ctrl-C; else it ends by itself.
 
     \b

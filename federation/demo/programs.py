@@ -81,6 +81,13 @@ class Programs:
                 process.kill()
                 process.wait()
 
+    def kill(self, name: str) -> None:
+        """Ends a program as a power failure does; it may be started again."""
+        process = dict(self._running)[name]
+        process.kill()
+        process.wait()
+        self._running.remove((name, process))
+
     def require_running(self) -> None:
         """Raises ProgramEnded with a program's last words when one has ended."""
         for name, process in self._running:

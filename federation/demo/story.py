@@ -18,6 +18,7 @@ from time import monotonic, sleep
 
 from federation.certificates import ca_fingerprint, make_certificates
 from federation.client import BlockingClient, Client, Target
+from federation.demo.awaiting import await_clusters, await_placed, await_reports
 from federation.demo.programs import (
     LOOPBACK,
     DemoFailed,
@@ -38,7 +39,8 @@ BINARIES = "FEDERATION_POSTGRES_BIN"
 MEMBERS = ("member1", "member2", "member3")
 SMALL = ("small1", "small2")
 START_SECONDS = 180.0
-REPORT_SECONDS = 60.0
+DEPLOYED = "shop/checkout-deployment"
+LOST_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +152,13 @@ def _tell(stage: DemoStage, programs: Programs) -> None:
         _join(stage, programs, client, MEMBERS)
         _show_main_job(stage, programs)
         _show_promises(stage, programs, client)
+        _show_queue(stage, programs, client)
+        _show_failover(stage, programs, client)
         _show_documentation(stage, programs, client)
 
 
 def _require_examples(examples: Path) -> None:
-    for name in ("clusters", "reports", "deployment.yaml", "twenty_at_once.py"):
+    for name in ("clusters", "reports", "deployment.yaml", "twenty_at_once.py", "urgent.yaml"):
         needed = examples / name
         if not needed.exists():
             raise DemoFailed(
@@ -199,6 +203,9 @@ def _start_control_plane(stage: DemoStage, programs: Programs) -> None:
             f"--tls-ca={stage.certificates / 'ca.pem'}",
             "--report-seconds=1",
             "--heartbeat-seconds=1",
+            f"--lost-seconds={LOST_SECONDS}",
+            # Agents of one machine fall silent together when that is slow: the story goes on then.
+            "--breaker-percent=100",
         )
         programs.await_answer(f"http://{stage.web}/readyz", START_SECONDS)
 
@@ -207,23 +214,27 @@ def _join(
     stage: DemoStage, programs: Programs, client: BlockingClient, clusters: Sequence[str]
 ) -> None:
     """Enrols one agent per cluster by token over TLS and waits for each one's first report."""
-    fingerprint = ca_fingerprint((stage.certificates / "ca.pem").read_bytes())
     with _step(f"agents join by token over TLS: {', '.join(clusters)}"):
         for cluster in clusters:
             answer = client.call(partial(Client.create_join_token, cluster=cluster))
-            programs.start(
-                cluster,
-                "estimator",
-                "run",
-                f"--cluster={cluster}",
-                f"--endpoint={stage.endpoint}",
-                f"--ca-url=http://{stage.web}/ca.pem",
-                f"--ca-sha256={fingerprint}",
-                f"--join-token={answer.token}",
-                f"--credential-file={stage.folder / f'{cluster}.credential.json'}",
-                _source(stage, cluster),
-            )
-        _await_reports(programs, client, clusters)
+            _start_agent(stage, programs, cluster, f"--join-token={answer.token}")
+        await_reports(programs, client, clusters)
+
+
+def _start_agent(stage: DemoStage, programs: Programs, cluster: str, *options: str) -> None:
+    """Without a token in the options it has to have joined before."""
+    programs.start(
+        cluster,
+        "estimator",
+        "run",
+        f"--cluster={cluster}",
+        f"--endpoint={stage.endpoint}",
+        f"--ca-url=http://{stage.web}/ca.pem",
+        f"--ca-sha256={ca_fingerprint((stage.certificates / 'ca.pem').read_bytes())}",
+        f"--credential-file={stage.folder / f'{cluster}.credential.json'}",
+        _source(stage, cluster),
+        *options,
+    )
 
 
 def _source(stage: DemoStage, cluster: str) -> str:
@@ -233,20 +244,6 @@ def _source(stage: DemoStage, cluster: str) -> str:
     return f"--report={stage.examples / 'reports' / f'{cluster}.json'}"
 
 
-def _await_reports(programs: Programs, client: BlockingClient, clusters: Sequence[str]) -> None:
-    deadline = monotonic() + REPORT_SECONDS
-    while True:
-        programs.require_running()
-        fleet = client.call(lambda api: api.list_clusters())
-        reported = {c.metadata.name for c in fleet if c.status.agent.report_sequence > 0}
-        missing = sorted(set(clusters) - reported)
-        if not missing:
-            return
-        if monotonic() > deadline:
-            raise DemoFailed(f"no report from {', '.join(missing)} in {REPORT_SECONDS:g} s")
-        sleep(0.1)
-
-
 def _show_main_job(stage: DemoStage, programs: Programs) -> None:
     deployment, policy = (
         _shown(stage.examples / name) for name in ("deployment.yaml", "policy.yaml")
@@ -254,14 +251,40 @@ def _show_main_job(stage: DemoStage, programs: Programs) -> None:
     _fedctl(programs, "get", "clusters")
     _fedctl(programs, "estimate", "--request", "cpu=500m,memory=1Gi")
     _fedctl(programs, "schedule", "-f", deployment, "-f", policy)
-    _fedctl(programs, "explain", "shop/checkout-deployment")
+    _fedctl(programs, "explain", DEPLOYED)
 
 
 def _show_promises(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
+    _say("")
     _join(stage, programs, client, SMALL)
     _say("\nTwenty workloads of one core at once, on two clusters with two free cores each:")
     script = stage.examples / "twenty_at_once.py"
     _run(programs, f"python {_shown(script)}", [sys.executable, str(script)], SMALL)
+
+
+def _show_queue(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
+    placed = await_placed(programs, client, "race")
+    _say("\nBoth clusters are full. A workload of higher priority has to wait, too:")
+    _fedctl(programs, "schedule", "-f", _shown(stage.examples / "urgent.yaml"))
+    _fedctl(programs, "get", "queue", "--priority", "100")
+    _say("\nOne of those with a place is deleted. The first in the queue gets the room:")
+    _fedctl(programs, "delete", "binding", placed)
+    await_clusters(programs, client, "race/urgent", bool)
+    _fedctl(programs, "history", "race/urgent")
+
+
+def _show_failover(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
+    lost = await_clusters(programs, client, DEPLOYED, bool)[0]
+    _say(f"\nThe agent of {lost} is killed. A cluster silent for {LOST_SECONDS} s is lost here:")
+    programs.kill(lost)
+    with _step(f"{lost} is lost, and its replicas have moved"):
+        await_clusters(programs, client, DEPLOYED, lambda clusters: lost not in clusters)
+    _fedctl(programs, "failover", "status")
+    _say("\nThe agent starts again, before any replica was seen where it moved to:")
+    _start_agent(stage, programs, lost)
+    with _step(f"{lost} is back, and has its replicas again"):
+        await_clusters(programs, client, DEPLOYED, lambda clusters: lost in clusters)
+    _fedctl(programs, "history", DEPLOYED)
 
 
 def _shown(path: Path) -> str:
@@ -273,6 +296,7 @@ def _shown(path: Path) -> str:
 def _show_documentation(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
     kinds = ("doc-summary", "doc-models")
     documented = [f"{kind}-{number}" for kind in kinds for number in (1, 2, 3)]
+    _say("")
     _join(stage, programs, client, documented)
     for table in DOCUMENTED:
         _say(f"\nThe documentation's table, computed now: {table.title}")

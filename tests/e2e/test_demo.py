@@ -120,6 +120,12 @@ def replicas(printed: str, request: str, clusters: str) -> list[str]:
     return [line.split()[1] for line in table.splitlines()]
 
 
+def shown(printed: str, command: str) -> str:
+    """What a command printed, up to the next empty line."""
+    (answer,) = re.findall(rf"\$ fedctl {re.escape(command)}\n(.*?)\n(?:\n|$)", printed, re.DOTALL)
+    return str(answer)
+
+
 def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
     with running_demo(tmp_path / "tmp") as demo:
         demo.read_until(JOINING)
@@ -131,6 +137,15 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
     assert replicas(demo.printed, "cpu=3,memory=60Gi", "doc-models") == ["6", "4", "4"]
     assert re.search(r"Outcome: +SCHEDULED", demo.printed)
     assert re.search(r"MostAllocated", demo.printed)
+    assert "Queued:" in shown(demo.printed, "schedule -f examples/urgent.yaml")
+    assert re.search(r"^ *1 +race +urgent +100 +unschedulable .*cpu", demo.printed, re.MULTILINE)
+    placed, refused = shown(demo.printed, "history race/urgent").splitlines()[1:]
+    assert re.search(r" SCHEDULED +small\d 0 to 1 ", placed)
+    assert " UNSCHEDULABLE " in refused
+    assert re.search(r"^member1 +\S+ +lost for ", demo.printed, re.MULTILINE)
+    back, moved, _first = shown(demo.printed, "history shop/checkout-deployment").splitlines()[1:]
+    assert re.search(r"member1 2 to 0.* untolerated taint fedsched\.io/unreachable", moved)
+    assert re.search(r"member1 0 to 2", back)
     assert "Traceback" not in demo.printed
 
 
