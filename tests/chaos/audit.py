@@ -29,7 +29,8 @@ Sent = Mapping[tuple[str, ReportId], SeenReport]
 class Audit:
     """Ledgers by cluster as far as the journal was read. ``sent`` grows while agents report.
 
-    ``early`` are changes by cluster and version that came before one that is to be first.
+    ``early`` are changes by cluster and version that came before one that is to be first, and
+    ``placed`` the ids of the entries in which bindings were given something first, by key.
     """
 
     sent: Sent
@@ -39,6 +40,7 @@ class Audit:
     violations: list[str] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
     decided: set[str] = field(default_factory=set)
+    placed: dict[str, int] = field(default_factory=dict)
 
     async def begin(self, database: asyncpg.Connection) -> None:
         """From here on: nothing was promised nor reported yet."""
@@ -84,6 +86,8 @@ class Audit:
                 continue
             self.seen.add(entry_id)
             self.newest_id = max(self.newest_id, entry_id)
+            if isinstance(change, BindingChanged) and change.clusters:
+                self.placed.setdefault(change.key, entry_id)
             self._take_one(change, events)
 
     def _take_one(self, change: Change, events: Events) -> None:

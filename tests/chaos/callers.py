@@ -10,9 +10,9 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -31,10 +31,13 @@ from federation.v1.scheduling_pb2 import (
     OUTCOME_SCHEDULED,
     Decision,
     DeleteBindingRequest,
+    GetBindingRequest,
     ReleaseReservationRequest,
     ScheduleBatchItem,
     ScheduleBatchRequest,
+    ScheduleBatchResult,
     ScheduleRequest,
+    ScheduleResponse,
 )
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
 from tests.chaos.members import CONNECTION_OF_ITS_OWN, Member
@@ -50,6 +53,8 @@ GIVE_UP_SECONDS = 45.0
 PAUSE_SECONDS = 0.1
 RETRIED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED}
 MOST_BINDINGS = 12
+# The key of what no request of a caller was answered with.
+BY_THE_QUEUE = ""
 DIVIDED = SchedulingType.DIVIDED
 SCHEDULINGS = (
     ReplicaScheduling(type=DIVIDED, dynamic=True),
@@ -58,6 +63,11 @@ SCHEDULINGS = (
     ReplicaScheduling(),
 )
 CERTIFICATES = (None, None, Certificate.CAREFUL, Certificate.STRICT)
+PRIORITIES = range(4)
+# All of them want the same, and only few find room at once.
+ALIKE = "alike-"
+ALIKE_EACH, ALIKE_REPLICAS = 3, 8
+ALIKE_REQUEST = {"cpu": 3000, "memory": 4 * GIB}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +82,16 @@ class Acknowledged:
 
 @dataclass(slots=True, kw_only=True)
 class Owned:
-    """A binding of a caller, as it last asked for it, and where it runs as far as it was told."""
+    """A binding of a caller, as it last asked for it, and where it runs as far as it was told.
+
+    ``queued``: it was told that it waits, and has asked for nothing since.
+    """
 
     binding: Binding
     clusters: Mapping[str, int] = field(default_factory=dict)
     asked: dict[str, ScheduleRequest] = field(default_factory=dict)
     newest: str = ""
+    queued: bool = False
 
 
 class Caller:
@@ -111,19 +125,48 @@ class Caller:
     async def call_until(self, stopped: asyncio.Event) -> None:
         deeds = (
             *(self._create, self._rescale, self._create_many, self._create_together),
-            *(self._repeat, self._delete),
+            *(self._repeat, self._delete, self._look),
         )
-        weights = (30, 35, 8, 8, 7, 12)
-        try:
-            while not stopped.is_set():
-                (deed,) = self._random.choices(deeds, weights)
-                await deed()
-                if self._random.random() < 0.04:
-                    await self._release()
-                await asyncio.sleep(self._random.uniform(0, 0.05))
-        finally:
-            for channel in self._channels.values():
-                await channel.close()
+        weights = (30, 35, 8, 8, 7, 12, 20)
+        while not stopped.is_set():
+            (deed,) = self._random.choices(deeds, weights)
+            await deed()
+            if self._random.random() < 0.04:
+                await self._release()
+            await asyncio.sleep(self._random.uniform(0, 0.05))
+
+    async def ask_alike(self) -> None:
+        """Bindings that want just the same as those of all callers, and differ in priority."""
+        for _ in range(ALIKE_EACH):
+            made = replace(
+                self._made(ALIKE),
+                replicas=ALIKE_REPLICAS,
+                requirements=ReplicaRequirements(request=ALIKE_REQUEST),
+                placement=Placement(replica_scheduling=SCHEDULINGS[0]),
+                certificate=None,
+            )
+            await self._schedule(Owned(binding=made))
+
+    async def look(self) -> None:
+        """Learn of all that wait."""
+        for owned in [each for each in self.owned.values() if each.queued]:
+            await self._follow(owned)
+
+    async def make_room(self) -> None:
+        """Delete one of those that do not wait."""
+        await self.look()
+        placed = [each for each in self.owned.values() if not each.queued]
+        if placed:
+            await self._delete(self._random.choice(placed))
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+
+    @property
+    def told_to_wait(self) -> Mapping[str, str]:
+        """Who was told by which decision that it waits, as far as is known."""
+        return {key: each.newest for key, each in self.owned.items() if each.queued}
 
     async def _create(self) -> None:
         if len(self.owned) >= MOST_BINDINGS:
@@ -141,16 +184,9 @@ class Caller:
         requirements = before.requirements
         if self._random.random() < 0.2:
             requirements = ReplicaRequirements(request=self._request())
-        changed = Binding(
-            namespace=before.namespace,
-            name=before.name,
-            uid=before.uid,
-            replicas=self._random.randint(1, 8),
-            requirements=requirements,
-            placement=before.placement,
-            certificate=before.certificate,
+        owned.binding = replace(
+            before, replicas=self._random.randint(1, 8), requirements=requirements
         )
-        owned.binding = changed
         await self._schedule(owned)
 
     async def _create_many(self) -> None:
@@ -169,7 +205,7 @@ class Caller:
             if answer is None:
                 self._lose(owned)
             else:
-                self._learn(owned, key, answer.results[place].decision)
+                self._learn(owned, key, answer.results[place])
 
     async def _create_together(self) -> None:
         """All are placed, or none is and nothing is stored, whatever is killed meanwhile."""
@@ -186,13 +222,13 @@ class Caller:
             atomic=True,
         )
         answer = await self._call("ScheduleBatch", request)
-        decisions = [each.decision for each in answer.results] if answer is not None else []
-        placed = [each for each in decisions if each.outcome == OUTCOME_SCHEDULED]
+        results = list(answer.results) if answer is not None else []
+        placed = [each for each in results if each.decision.outcome == OUTCOME_SCHEDULED]
         if placed and len(placed) < len(made):
-            self.violations.append(f"half of an atomic batch was placed: {decisions}")
+            self.violations.append(f"half of an atomic batch was placed: {results}")
         elif placed:
-            for owned, key, decision in zip(made, keys, placed, strict=True):
-                self._learn(owned, key, decision)
+            for owned, key, result in zip(made, keys, placed, strict=True):
+                self._learn(owned, key, result)
         elif answer is None:
             for owned in made:
                 self._lose(owned)
@@ -211,13 +247,13 @@ class Caller:
             was = [each.decision for each in told]
             self.violations.append(f"{key} was answered {was}, then {answer.decision.id}")
 
-    async def _delete(self) -> None:
-        owned = self._one()
+    async def _delete(self, owned: Owned | None = None) -> None:
+        owned = owned or self._one()
         if owned is None:
             return
         binding = owned.binding
         request = DeleteBindingRequest(namespace=binding.namespace, name=binding.name)
-        with _holding(self._members, binding.uid):
+        with _changing(self._members, owned):
             answer = await self._call("DeleteBinding", request, also=grpc.StatusCode.NOT_FOUND)
             if answer is None:
                 self._lose(owned)
@@ -245,15 +281,40 @@ class Caller:
     async def _schedule(self, owned: Owned) -> None:
         key = self._key(owned)
         request = ScheduleRequest(binding=binding_to_message(owned.binding), idempotency_key=key)
-        with _holding(self._members, owned.binding.uid):
+        with _changing(self._members, owned):
             answer = await self._call("Schedule", request)
             if answer is None:
                 self._lose(owned)
                 return
             owned.asked[key] = request
-            self._learn(owned, key, answer.decision)
+            self._learn(owned, key, answer)
 
-    def _learn(self, owned: Owned, key: str, decision: Decision) -> None:
+    async def _look(self) -> None:
+        """What has become of one that waits."""
+        waiting = [each for each in self.owned.values() if each.queued]
+        if waiting:
+            await self._follow(self._random.choice(waiting))
+
+    async def _follow(self, owned: Owned) -> None:
+        """Learn that the queue placed it, if it did."""
+        binding = owned.binding
+        request = GetBindingRequest(namespace=binding.namespace, name=binding.name)
+        answer = await self._call("GetBinding", request)
+        if answer is None or answer.HasField("wait"):
+            return
+        with _changing(self._members, owned):
+            self._learn_decision(owned, BY_THE_QUEUE, answer.decision)
+
+    def _learn(
+        self, owned: Owned, key: str, answer: ScheduleResponse | ScheduleBatchResult
+    ) -> None:
+        """Remember also whether it waits."""
+        owned.queued = answer.queued
+        if answer.queued == (answer.decision.outcome == OUTCOME_SCHEDULED):
+            self.violations.append(f"{key}: queued is {answer.queued} by {answer.decision}")
+        self._learn_decision(owned, key, answer.decision)
+
+    def _learn_decision(self, owned: Owned, key: str, decision: Decision) -> None:
         """Remember what was told, and let the clusters run it."""
         binding = owned.binding
         clusters = {each.name: each.replicas for each in decision.clusters}
@@ -329,8 +390,8 @@ class Caller:
         self.keys[owned.binding.key] += 1
         return f"{owned.binding.name}-{self.keys[owned.binding.key]}"
 
-    def _made(self) -> Binding:
-        name = f"caller{self.number}-{next(self._serial)}"
+    def _made(self, prefix: str = "") -> Binding:
+        name = f"{prefix}caller{self.number}-{next(self._serial)}"
         return Binding(
             namespace=NAMESPACE,
             name=name,
@@ -339,6 +400,7 @@ class Caller:
             requirements=ReplicaRequirements(request=self._request()),
             placement=Placement(replica_scheduling=self._random.choice(SCHEDULINGS)),
             certificate=self._random.choice(CERTIFICATES),
+            priority=self._random.choice(PRIORITIES),
         )
 
     def _request(self) -> Mapping[str, int]:
@@ -347,48 +409,19 @@ class Caller:
 
 
 @contextmanager
-def _holding(members: Mapping[str, Member], uid: str) -> Iterator[None]:
-    """While it lasts no pod of the binding is placed: what is about to go must not come.
+def _changing(members: Mapping[str, Member], owned: Owned) -> Iterator[None]:
+    """While it lasts, and as long as the binding waits, no pod of it is placed: what is about to go
+    must not come.
 
     Else replicas that a decision takes away may be bound after others were promised their room,
     which every scheduler beside ours can do, and which only the next report tells.
     """
+    uid, owned.queued = owned.binding.uid, False
     for each in members.values():
         each.held.add(uid)
     try:
         yield
     finally:
-        for each in members.values():
-            each.held.discard(uid)
-
-
-def check_told(
-    callers: Sequence[Caller],
-    decisions: Mapping[str, tuple[str, Mapping[str, int]]],
-    bindings: Mapping[str, tuple[Mapping[str, int], str]],
-    decided: Mapping[str, int],
-) -> list[str]:
-    """What is in the database and was told otherwise, or was told and is not there."""
-    found = []
-    for caller in callers:
-        for told in caller.acknowledged:
-            stored = decisions.get(told.decision)
-            if stored != (told.binding, told.clusters):
-                found.append(f"lost: {told}, stored is {stored}")
-        for key, owned in caller.owned.items():
-            clusters, decision = bindings.get(key, ({}, ""))
-            if (clusters, decision) != (owned.clusters, owned.newest):
-                expected = f"{owned.clusters} by {owned.newest}"
-                found.append(f"{key} runs in {clusters} by {decision}, told was {expected}")
-        found += [f"{key} was deleted and is there" for key in caller.deleted & bindings.keys()]
-        found += [
-            f"of an atomic batch only some were decided: {keys}"
-            for keys in caller.together
-            if len({bool(decided.get(key)) for key in keys}) > 1
-        ]
-        found += [
-            f"{key}: {decided[key]} decisions for {keys} requests"
-            for key, keys in caller.keys.items()
-            if decided.get(key, 0) > keys
-        ]
-    return found
+        if not owned.queued:
+            for each in members.values():
+                each.held.discard(uid)

@@ -9,22 +9,25 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import asyncpg
 import numpy as np
 
 from federation.capacity.cluster_room import ReportId
 from federation.store.engine import CONNECTION_ERRORS
 from tests.chaos.agreement import disagreements
+from tests.chaos.answers import check_told
 from tests.chaos.audit import Audit
-from tests.chaos.callers import Caller, check_told
+from tests.chaos.callers import ALIKE, BY_THE_QUEUE, NAMESPACE, Caller
 from tests.chaos.members import Member, enrolled
 from tests.chaos.planes import Planes, Postgres, durable_postgres, running_planes
 from tests.chaos.records import open_database
 from tests.chaos.slow_ledger import SeenReport
+from tests.chaos.waiting import Row, in_order, lost, read_rows, wrong_rows
 from tests.fleets import GIB, Int64Array
 from tests.patience import PATIENCE_SECONDS
 
@@ -33,6 +36,9 @@ PACE = ("--heartbeat-seconds=10", "--report-seconds=10")
 PAUSES = (1.0, 3.5)
 JUDGE_SECONDS = 5.0
 READY_SECONDS = PATIENCE_SECONDS
+# Less than from one sweep of the queue to the next: nobody may need that.
+PLACED_SECONDS = 150.0
+MAKE_ROOM_SECONDS = 0.2
 CLUSTERS, NODES = 5, 10
 
 
@@ -85,6 +91,8 @@ class _Havoc:
             Caller(number, plan.seed, self._endpoints, planes.token, self._members)
             for number in range(plan.callers)
         ]
+        self._violations: list[str] = []
+        self._most_waiting = self._alike = 0
         self._crashes = 0
         self._recovering = asyncio.Lock()
 
@@ -105,9 +113,13 @@ class _Havoc:
         judging = asyncio.create_task(self._keep_judging())
         try:
             await self._attack(began + self._plan.seconds, [*living, *calling, judging])
+            stopped.set()
+            await asyncio.gather(*calling)
+            await self._place_all()
         finally:
             stopped.set()
             ended = await asyncio.gather(*calling, return_exceptions=True)
+            await asyncio.gather(*(each.close() for each in self._callers))
             for task in (judging, *living):
                 task.cancel()
             ended += await asyncio.gather(judging, *living, return_exceptions=True)
@@ -143,6 +155,9 @@ class _Havoc:
             self._random.choice(list(self._members.values())).crash()
         elif standing:
             await asyncio.to_thread(self._random.choice(standing).restart)
+        with suppress(*CONNECTION_ERRORS):
+            async with self._database() as database:
+                await self._check_waiting(database)
 
     def _kinds(self) -> Iterator[str]:
         yield from ("plane", "postgres", "agent")
@@ -154,11 +169,51 @@ class _Havoc:
         while True:
             await asyncio.sleep(JUDGE_SECONDS)
             with suppress(*CONNECTION_ERRORS):
-                database = await open_database(self._postgres.url)
-                try:
+                async with self._database() as database:
                     await self._audit.follow(database)
-                finally:
-                    await database.close(timeout=1.0)
+
+    @asynccontextmanager
+    async def _database(self) -> AsyncIterator[asyncpg.Connection]:
+        database = await open_database(self._postgres.url)
+        try:
+            yield database
+        finally:
+            await database.close(timeout=1.0)
+
+    async def _check_waiting(self, database: asyncpg.Connection) -> Sequence[Row]:
+        """Nobody is lost who waits, and nobody waits for nothing."""
+        before = self._told_to_wait()
+        rows = await read_rows(database)
+        told = dict(before & self._told_to_wait())
+        self._violations += wrong_rows(rows) + lost(rows, told)
+        self._most_waiting = max(self._most_waiting, sum(1 for row in rows if row.waits))
+        return rows
+
+    def _told_to_wait(self) -> set[tuple[str, str]]:
+        """Bindings and decisions: what is asked for meanwhile is not in it before and after."""
+        return {told for caller in self._callers for told in caller.told_to_wait.items()}
+
+    async def _place_all(self) -> None:
+        """Nobody asks for more, and others go: all that waits must be placed, in order."""
+        await asyncio.gather(*(each.ask_alike() for each in self._callers))
+        async with self._database() as database:
+            rows = await self._check_waiting(database)
+            alike = [key for key in in_order(rows) if key.startswith(f"{NAMESPACE}/{ALIKE}")]
+            deadline = time.monotonic() + PLACED_SECONDS
+            while waiting := in_order(rows):
+                if time.monotonic() > deadline:
+                    self._violations.append(f"not placed after {PLACED_SECONDS:g} s: {waiting}")
+                    break
+                await asyncio.gather(*(each.make_room() for each in self._callers))
+                await asyncio.sleep(MAKE_ROOM_SECONDS)
+                rows = await self._check_waiting(database)
+            await asyncio.gather(*(each.look() for each in self._callers))
+            await self._audit.follow(database)
+        self._alike = len(alike)
+        entries = self._audit.placed
+        placed = sorted(entries.keys() & alike, key=entries.__getitem__)
+        if placed != alike:
+            self._violations.append(f"of equal wants {alike} waited, placed were {placed}")
 
     async def _judge(self, lasted: float) -> Result:
         database = await open_database(self._postgres.url)
@@ -169,7 +224,7 @@ class _Havoc:
         found = await disagreements(self._planes.endpoints, self._planes.token, standing)
         callers, audit = self._callers, self._audit
         violations = [*found, *(each for caller in callers for each in caller.violations)]
-        violations += audit.violations
+        violations += [*self._violations, *audit.violations]
         violations += check_told(callers, standing.decisions, standing.bindings, standing.decided)
         told = [each for caller in callers for each in caller.acknowledged]
         counts: dict[str, int | str] = {
@@ -182,6 +237,9 @@ class _Havoc:
             "reports with echoes": sum(1 for each in audit.sent.values() if each.echoes),
             "answers": len(told),
             "placed": sum(1 for each in told if each.clusters),
+            "placed by the queue": sum(1 for each in told if each.key == BY_THE_QUEUE),
+            "most that waited": self._most_waiting,
+            "equal wants that waited": self._alike,
             "not placed": sum(1 for each in told if not each.clusters),
             "refused calls": sum((each.refused for each in callers), Counter()).total(),
             "longest call": f"{max(each.longest_seconds for each in callers):.1f} s",

@@ -28,7 +28,9 @@ ARGUMENTS = ("--insecure", "--listen=127.0.0.1:0", "--web-listen=127.0.0.1:0")
 QUIET = ("--log-level=warning",)
 POLL_SECONDS = 0.01
 STARTS = 5
-UNEXPECTED = re.compile(r"Traceback|unexpected error|never retrieved|Task was destroyed")
+UNEXPECTED = re.compile(
+    r"Traceback|unexpected error|never retrieved|Task was destroyed|no event had told of the room"
+)
 
 
 class Plane:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -57,14 +57,17 @@ class Events:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Everything of one instant: by binding key where it runs and its decision, and so on."""
+    """Everything of one instant: by binding key where it runs and its decision, and so on.
+
+    ``decided`` counts decisions by binding key and outcome.
+    """
 
     events: Events
     capacities: Mapping[str, Capacity]
     reservations: Mapping[str, StoredReservations]
     bindings: Mapping[str, tuple[Shares, str]]
     decisions: Mapping[str, tuple[str, Shares]]
-    decided: Counter[str]
+    decided: Mapping[str, Counter[str]]
 
 
 async def open_database(url: str) -> asyncpg.Connection:
@@ -119,8 +122,15 @@ async def read_standing(database: asyncpg.Connection, after: int) -> Standing:
             _key(row): (_shares(row["clusters"]), row["decision_id"] or "") for row in bindings
         },
         decisions={row["id"]: (_key(row), _shares(row["clusters"])) for row in decisions},
-        decided=Counter(_key(row) for row in decisions),
+        decided=_outcomes(decisions),
     )
+
+
+def _outcomes(decisions: Iterable[asyncpg.Record]) -> Mapping[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
+    for row in decisions:
+        found.setdefault(_key(row), Counter())[row["outcome"]] += 1
+    return found
 
 
 def _key(row: asyncpg.Record) -> str:

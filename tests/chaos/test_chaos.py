@@ -16,3 +16,5 @@ def test_whatever_is_killed_no_promise_is_broken_and_no_answer_is_lost(tmp_path:
         assert counts[name] != 0
     for name in ("placed", "promises checked", "reports with echoes", "refused calls"):
         assert counts[name] != 0
+    for name in ("placed by the queue", "most that waited", "equal wants that waited"):
+        assert counts[name] != 0
