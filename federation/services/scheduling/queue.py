@@ -6,11 +6,11 @@ Must not decide anything. Belongs to one event loop.
 from __future__ import annotations
 
 import asyncio
-from bisect import insort_left, insort_right
+from bisect import bisect_left, insort_left, insort_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TypeAlias
 from uuid import uuid4
 
@@ -257,6 +257,8 @@ class DecisionQueue:
         self._may_be_hindered = False
         self._turn = 0
         self._batches_since_one_was_alone = SMALL_BATCHES
+        # Large requests and those that are alone go by turns: neither waits for all of the other.
+        self._was_alone = False
         self._seconds_each = BATCH_SECONDS / 10
 
     def add(self, *attempts: Attempt) -> None:
@@ -268,10 +270,21 @@ class DecisionQueue:
         most_urgent = max((each.binding.priority for each in attempts if each.atomic), default=0)
         for attempt in sorted(attempts, key=lambda each: -each.binding.priority):
             attempt.urgency = most_urgent if attempt.atomic else attempt.binding.priority
-            attempt.turn = self._turn + (0 if attempt.atomic else attempt.place)
+            attempt.turn = self._turn_of(attempt)
             if not attempt.place:
                 self._batches_since_one_was_alone = 0
             insort_right(self._attempts, attempt, key=_rank)
+
+    def _turn_of(self, attempt: Attempt) -> int:
+        """One that is alone comes before the rest of what asks for much."""
+        if attempt.place:
+            return self._turn + (0 if attempt.atomic else attempt.place)
+        begin = bisect_left(self._attempts, -attempt.urgency, key=lambda each: -each.urgency)
+        waiting = islice(self._attempts, begin, None)
+        first = next((each for each in waiting if each.place), None)
+        if first is None or first.urgency != attempt.urgency:
+            return self._turn
+        return min(self._turn, first.turn)
 
     def retry(self, attempts: Iterable[Attempt]) -> None:
         """Decide these once more, before all that came later."""
@@ -311,6 +324,10 @@ class DecisionQueue:
             return unit
         waiting = self._attempts
         is_shared = self._is_shared(waiting)
+        # Those that are alone go first of their priority, and every other time not at all.
+        passed = None
+        if is_shared and self._was_alone:
+            passed = next(each.urgency for each in waiting if each.place)
         room = self._room(waiting, is_all=every or bool(on_their_way), is_shared=is_shared)
         batch: list[Attempt] = []
         left: list[Attempt] = []
@@ -324,10 +341,14 @@ class DecisionQueue:
                     break
             looked_at += len(together)
             marks = marks_of(unit)
-            (batch if marks.isdisjoint(taken) else left).extend(unit)
+            is_passed = together[0].urgency == passed and not together[0].place
+            (left if is_passed or not marks.isdisjoint(taken) else batch).extend(unit)
             # What shares a mark stays in order, even behind one that is not taken.
             taken |= marks
         self._attempts = left + waiting[looked_at:]
+        self._was_alone = bool(batch) and not batch[0].place
+        if passed is not None and not batch:
+            return self.take(on_their_way, every=every)
         # One that came later is before the rest of what asks for much, and never before all of it.
         self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])
         return batch

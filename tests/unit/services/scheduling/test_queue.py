@@ -228,3 +228,33 @@ def test_an_atomic_batch_that_others_kept_winning_against_goes_first(
         waiting.add(attempt(loop, "urgent", priority=9))
     assert names(waiting) == ["x", "y"]
     assert names(waiting) == ["urgent"]
+
+
+def test_one_that_is_alone_waits_for_one_batch_of_large_requests_about_the_same(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    waiting, before = DecisionQueue(), frozenset[rules.Mark]()
+    for _ in range(20):
+        for place in range(1, 51):
+            waiting.add(attempt(loop, f"same{place}", place=place))
+    for number in range(30):
+        waiting.add(attempt(loop, f"alone{number}"))
+        taken: list[str] = []
+        for _ in range(2):
+            batch = waiting.take(before)
+            before = marks_of(batch)
+            taken += [each.binding.name for each in batch]
+        assert f"alone{number}" in taken
+        assert any(name.startswith("same") for name in taken)
+
+
+def test_one_that_is_alone_and_urgent_does_not_let_others_pass(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    waiting = DecisionQueue()
+    for place in range(1, 51):
+        waiting.add(attempt(loop, f"part{place}", place=place))
+    waiting.add(attempt(loop, "alone"))
+    assert names(waiting) == ["alone"]
+    waiting.add(attempt(loop, "urgent", priority=1))
+    assert names(waiting) == ["urgent"]
