@@ -43,12 +43,11 @@ class Row:
     def is_whole(self) -> bool:
         """Whether the newest decision gave every replica a place."""
         shares = [each["replicas"] for each in self.clusters or ()]
-        if self.scheduling == "Duplicated":
-            # Where its agent was not heard just then, it keeps what it had there.
-            has_all = self.replicas in shares
-        else:
-            has_all = sum(shares) == self.replicas
-        return self.outcome == WHOLE and has_all
+        # In clusters that are not ready just then what is Duplicated keeps what it had, be it less.
+        is_enough = sum(shares) == self.replicas or (
+            self.scheduling == "Duplicated" and any(shares)
+        )
+        return self.outcome == WHOLE and is_enough
 
 
 async def read_rows(database: asyncpg.Connection) -> Sequence[Row]:
