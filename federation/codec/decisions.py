@@ -114,8 +114,8 @@ class HeldView(Protocol):
     def decision_id(self) -> str: ...
 
 
-class RecordView(Protocol):
-    """A decision with its name, its binding and its time (Unix seconds)."""
+class NamedView(Protocol):
+    """What a decision is called, its binding and its time (Unix seconds)."""
 
     @property
     def id(self) -> str: ...
@@ -127,6 +127,11 @@ class RecordView(Protocol):
     def binding_generation(self) -> int: ...
     @property
     def created_at(self) -> float: ...
+
+
+class RecordView(NamedView, Protocol):
+    """A decision with all that it says."""
+
     @property
     def decision(self) -> Decision: ...
     @property
@@ -137,19 +142,9 @@ class RecordView(Protocol):
     def node_plans(self) -> Sequence[NodePlanView]: ...
 
 
-class ListedView(Protocol):
+class ListedView(NamedView, Protocol):
     """A decision without its trace, but for why it was made."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def binding_generation(self) -> int: ...
-    @property
-    def created_at(self) -> float: ...
     @property
     def outcome(self) -> Outcome: ...
     @property

@@ -230,8 +230,8 @@ class Guard:
         elif self.handler.stream_stream is not None:
             behaviour = self._stream_stream
         else:
-            # Our protos declare none; who adds one decides here how its requests are bounded.
-            raise NotImplementedError("no method takes a stream and gives a single answer")
+            # Our protos declare none, as nothing here would bound what such a stream brings.
+            raise TypeError(f"{self.method} takes a stream and gives a single answer")
         guarded: Handler = make(behaviour, *codec)
         return guarded
 

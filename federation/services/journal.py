@@ -9,10 +9,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from federation.model.echoes import Owner
-from federation.model.placement import binding_key
+from federation.model.placement import Binding, binding_key
 from federation.model.reservations import Reservation, Share
 
 # Nobody writes to it.
@@ -77,6 +77,32 @@ class BindingChanged:
     waits: bool = False
     is_first: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        binding: Binding,
+        *,
+        decision: str,
+        waits: bool,
+        clusters: Mapping[str, ClusterShares] | None = None,
+        deleted: bool = False,
+        is_first: bool = False,
+    ) -> Self:
+        """A change like no other."""
+        return cls(
+            namespace=binding.namespace,
+            name=binding.name,
+            uid=binding.uid,
+            owner=owner_of(binding),
+            decision=decision,
+            clusters=clusters or {},
+            deleted=deleted,
+            nonce=new_nonce(),
+            priority=binding.priority,
+            waits=waits,
+            is_first=is_first,
+        )
+
     @property
     def key(self) -> str:
         return binding_key(self.namespace, self.name)
@@ -128,6 +154,19 @@ class Entry(NamedTuple):
 
     position: Position
     change: Change
+
+
+def owner_of(binding: Binding) -> Owner | None:
+    """The workload whose pods stand for the binding; None where nothing is named."""
+    resource = binding.resource
+    if not (resource.kind and resource.name):
+        return None
+    return Owner(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        namespace=resource.namespace or binding.namespace,
+        name=resource.name,
+    )
 
 
 def new_nonce() -> int:

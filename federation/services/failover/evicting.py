@@ -16,9 +16,8 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.services.duties import Begin
 from federation.services.failover.moving import READ_AT_ONCE, Moving
 from federation.services.fleet.registry import FleetOwner
-from federation.services.journal import BindingChanged, new_nonce
-from federation.services.ports import Clock, Store, StoredBinding
-from federation.services.scheduling.commit import owner_of
+from federation.services.journal import BindingChanged
+from federation.services.ports import Clock, Store
 
 # How soon evictions are looked at again: where there are some, and where there are none.
 LOOK_SECONDS, IDLE_SECONDS = 1.0, 5.0
@@ -142,7 +141,12 @@ class Evicting:
     ) -> None:
         async with begin() as tx:
             current = await tx.bindings.lock_all(ended.keys())
-            changes = [_changed(each) for each in current.values()]
+            changes = [
+                BindingChanged.of(
+                    each.binding, decision=each.decision_id, waits=each.wait is not None
+                )
+                for each in current.values()
+            ]
             await tx.failover.put_evictions(
                 {
                     each.id: [t for t in each.binding.eviction_tasks if t not in ended[name]]
@@ -152,18 +156,6 @@ class Evicting:
             await tx.journal.append(changes)
         for change in changes:
             self._fleet.apply(change)
-
-
-def _changed(stored: StoredBinding) -> BindingChanged:
-    binding = stored.binding
-    return BindingChanged(
-        namespace=binding.namespace,
-        name=binding.name,
-        uid=binding.uid,
-        owner=owner_of(binding),
-        decision=stored.decision_id,
-        nonce=new_nonce(),
-    )
 
 
 def progress_of(fleet: FleetOwner, binding: Binding, task: EvictionTask) -> Progress:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from federation.model.echoes import Owner
 from federation.model.errors import Conflict
 from federation.model.placement import Binding, is_grouped
 from federation.scheduler.scarcity import short_of
@@ -19,8 +18,8 @@ from federation.services.journal import (
     BindingChanged,
     ClusterShares,
     StoredReservations,
-    new_nonce,
     nonces_by_cluster,
+    owner_of,
 )
 from federation.services.packed_inputs import Packed
 from federation.services.packed_traces import packed_off_loop, packed_traces
@@ -201,19 +200,6 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
     return entries, changes
 
 
-def owner_of(binding: Binding) -> Owner | None:
-    """The workload whose pods stand for the binding; None where nothing is named."""
-    resource = binding.resource
-    if not (resource.kind and resource.name):
-        return None
-    return Owner(
-        api_version=resource.api_version,
-        kind=resource.kind,
-        namespace=resource.namespace or binding.namespace,
-        name=resource.name,
-    )
-
-
 async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attempt]:
     """Those whose bindings, and whose groups, are as they were read; held until the end of the
     transaction.
@@ -277,16 +263,10 @@ def _new_decision(attempt: Attempt, trace: Packed) -> NewDecision:
 
 def _change(attempt: Attempt) -> BindingChanged:
     """What the journal tells of it: another change, by its nonce, each time."""
-    candidate = attempt.candidate
-    return BindingChanged(
-        namespace=candidate.namespace,
-        name=candidate.name,
-        uid=candidate.uid,
-        owner=owner_of(candidate),
+    return BindingChanged.of(
+        attempt.candidate,
         decision=attempt.id,
         clusters=attempt.reserved.clusters if attempt.reserved else {},
-        nonce=new_nonce(),
-        priority=candidate.priority,
         waits=attempt.leaves_waiting,
         is_first=not attempt.holding.clusters,
     )

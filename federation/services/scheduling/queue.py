@@ -322,13 +322,32 @@ class DecisionQueue:
         unit = self._hindered(on_their_way) if self._may_be_hindered else []
         if unit:
             return unit
-        waiting = self._attempts
-        is_shared = self._is_shared(waiting)
-        # Those that are alone go first of their priority, and every other time not at all.
-        passed = None
+        is_shared = self._is_shared()
+        room = self._room(is_all=every or bool(on_their_way), is_shared=is_shared)
+        batch: list[Attempt] = []
         if is_shared and self._was_alone:
-            passed = next(each.urgency for each in waiting if each.place)
-        room = self._room(waiting, is_all=every or bool(on_their_way), is_shared=is_shared)
+            # Those that are alone go first of their priority, and every other time not at all.
+            passed = next(each.urgency for each in self._attempts if each.place)
+            batch = self._picked(room, on_their_way, is_shared=is_shared, passed=passed)
+        if not batch:
+            batch = self._picked(room, on_their_way, is_shared=is_shared)
+        self._was_alone = bool(batch) and not batch[0].place
+        # One that came later is before the rest of what asks for much, and never before all of it.
+        self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])
+        return batch
+
+    def _picked(
+        self,
+        room: int,
+        on_their_way: frozenset[Mark],
+        *,
+        is_shared: bool,
+        passed: int | None = None,
+    ) -> list[Attempt]:
+        """The next batch, which waits no longer. Nobody of the urgency ``passed`` that is alone
+        is in it.
+        """
+        waiting = self._attempts
         batch: list[Attempt] = []
         left: list[Attempt] = []
         taken = set(on_their_way)
@@ -346,11 +365,6 @@ class DecisionQueue:
             # What shares a mark stays in order, even behind one that is not taken.
             taken |= marks
         self._attempts = left + waiting[looked_at:]
-        self._was_alone = bool(batch) and not batch[0].place
-        if passed is not None and not batch:
-            return self.take(on_their_way, every=every)
-        # One that came later is before the rest of what asks for much, and never before all of it.
-        self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])
         return batch
 
     def _hindered(self, on_their_way: frozenset[Mark]) -> list[Attempt]:
@@ -365,17 +379,18 @@ class DecisionQueue:
                 return unit
         return []
 
-    def _is_shared(self, waiting: Sequence[Attempt]) -> bool:
+    def _is_shared(self) -> bool:
         """Whether some wait that are part of something large, and others lately were alone."""
         lately = self._batches_since_one_was_alone < SMALL_BATCHES
         self._batches_since_one_was_alone += 1
-        return lately and any(attempt.place for attempt in waiting)
+        return lately and any(attempt.place for attempt in self._attempts)
 
-    def _room(self, waiting: Sequence[Attempt], *, is_all: bool, is_shared: bool) -> int:
+    def _room(self, *, is_all: bool, is_shared: bool) -> int:
         """How many attempts the next batch takes."""
         if is_shared:
             in_time = int(SMALL_BATCH_SECONDS / self._seconds_each)
             return min(LEAST_BATCH, max(LEAST_SMALL_BATCH, in_time))
         in_time = int(BATCH_SECONDS / self._seconds_each)
-        wanted = len(waiting) if is_all else len(waiting) // 2
+        waiting = len(self._attempts)
+        wanted = waiting if is_all else waiting // 2
         return min(MAX_BATCH, max(LEAST_BATCH, min(in_time, wanted)))

@@ -28,11 +28,11 @@ from federation.services.journal import (
     BindingChanged,
     ClusterShares,
     StoredReservations,
-    new_nonce,
     nonces_by_cluster,
+    owner_of,
 )
 from federation.services.ports import Store, StoredBinding, Transaction
-from federation.services.scheduling.commit import lock_clusters, owner_of
+from federation.services.scheduling.commit import lock_clusters
 from federation.services.scheduling.decide import no_binding, other_uid
 from federation.services.values import HeldReservation
 
@@ -289,19 +289,14 @@ async def locked_binding(tx: Transaction, namespace: str, name: str, uid: str) -
 
 def _amended(held: _Held, ledgers: Mapping[str, ClusterLedger], *, deletes: bool) -> BindingChanged:
     binding = held.binding.binding
-    return BindingChanged(
-        namespace=binding.namespace,
-        name=binding.name,
-        uid=binding.uid,
-        owner=owner_of(binding),
+    return BindingChanged.of(
+        binding,
         decision=held.binding.decision_id,
         clusters={
             name: ClusterShares(version=ledger.version, shares=_shares(ledger, binding.key))
             for name, ledger in ledgers.items()
         },
         deleted=deletes,
-        nonce=new_nonce(),
-        priority=binding.priority,
         waits=held.binding.wait is not None and not deletes,
     )
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from federation.model.errors import PreconditionFailed
 from federation.model.waiting import SUSPENDED, Wait, WaitState
 from federation.services.fleet.registry import FleetOwner
-from federation.services.journal import BindingChanged, Position, new_nonce
+from federation.services.journal import BindingChanged, Position
 from federation.services.ports import Store, StoredBinding, Transaction
-from federation.services.scheduling.commit import owner_of
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import locked_binding
 from federation.services.values import Scheduled
@@ -110,15 +109,6 @@ async def _settled(tx: Transaction, stored: StoredBinding) -> tuple[Wait | None,
     await tx.bindings.touch(stored.id)
     found = await tx.bindings.get(binding.namespace, binding.name)
     wait = found.wait if found else None
-    change = BindingChanged(
-        namespace=binding.namespace,
-        name=binding.name,
-        uid=binding.uid,
-        owner=owner_of(binding),
-        decision=stored.decision_id,
-        nonce=new_nonce(),
-        priority=binding.priority,
-        waits=wait is not None,
-    )
+    change = BindingChanged.of(binding, decision=stored.decision_id, waits=wait is not None)
     await tx.journal.append([change])
     return wait, change
