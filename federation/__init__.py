@@ -2,6 +2,8 @@
 
 Must stay empty of imports: agents pay for whatever is imported here.
 
+- ``admin_token``: a new admin token for whoever lost the one of the first start, straight into
+  the database
 - ``agents``: the agents' streams: who is connected, what was asked, what was answered
 - ``app``: the control plane: everything is built, tied together, started and stopped here
 - ``capacity``: what promises rest on: what clusters hold, what of it is left, and what may be

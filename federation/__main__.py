@@ -1,4 +1,4 @@
-"""The ``federation`` command: serve, migrate, certs, demo, show-config.
+"""The ``federation`` command: serve, migrate, admin-token, certs, demo, show-config.
 
 The only place that reads the environment, the command line and signals. Must not hold any logic
 that a test would want to call without them.
@@ -6,6 +6,7 @@ that a test would want to call without them.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -112,6 +113,27 @@ def migrate(loaded: LoadedSettings) -> None:
             upgrade(database.url)
         done = f"ran {', '.join(missing)}" if missing else "nothing to do"
         say(f"{database.description}: {done}")
+
+
+@main.command("admin-token")
+@with_settings
+def admin_token(loaded: LoadedSettings) -> None:
+    """Make a new admin token and print it; all others end, within half a minute everywhere.
+
+    For who has lost the one that the first start wrote. With an embedded PostgreSQL, stop the
+    server first.
+
+    \b
+    Example:
+      federation admin-token --database-url postgresql://fedsched@db.example/fedsched > admin.token
+    """
+    from federation.admin_token import made_anew  # noqa: PLC0415 - see above
+    from federation.database import bring_up_to_date, opened_database  # noqa: PLC0415 - see above
+
+    with told(), opened_database(loaded.settings, os.environ.get("PATH", os.defpath)) as database:
+        bring_up_to_date(database, loaded)
+        token = asyncio.run(made_anew(database))
+    say(token)
 
 
 @main.command()

@@ -137,6 +137,8 @@ class Credentials(Protocol):
         """Whether an admin credential exists; no other caller can add one until the end."""
         ...
 
+    async def revoke_admins(self) -> None: ...
+
 
 class Clusters(Protocol):
     """Member clusters and what their agents say of themselves."""

@@ -216,9 +216,17 @@ class CredentialStatements:
 
     async def lock_admin(self) -> bool:
         await self._connection.execute(LOCK_ADMIN)
-        is_admin = (credential.c.kind == PrincipalKind.ADMIN) & credential.c.revoked_at.is_(None)
-        found = await self._connection.execute(select(literal(1)).where(is_admin).limit(1))
+        found = await self._connection.execute(select(literal(1)).where(_is_admin()).limit(1))
         return found.first() is not None
+
+    async def revoke_admins(self) -> None:
+        await self._connection.execute(
+            update(credential).where(_is_admin()).values(revoked_at=func.now())
+        )
+
+
+def _is_admin() -> ColumnElement[bool]:
+    return (credential.c.kind == PrincipalKind.ADMIN) & credential.c.revoked_at.is_(None)
 
 
 def _is_one_of(credential_ids: Sequence[str]) -> ColumnElement[bool]:

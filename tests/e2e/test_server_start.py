@@ -8,8 +8,10 @@ from pathlib import Path
 import grpc
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from federation.certificates import ca_fingerprint
+from federation.cli.__main__ import fedctl
 from federation.store.migrate import pending
 from tests.databases import connect, run
 from tests.e2e.servers import await_status, federation, started
@@ -110,6 +112,26 @@ def test_a_schema_of_somebody_else_is_migrated_only_when_asked(
     with started(*serve, **url) as server:
         server.await_line("API")
         assert server.stop() == 0
+
+
+def test_a_lost_admin_token_is_replaced(tmp_path: Path, empty_database_url: str) -> None:
+    url = {"FEDERATION_DATABASE_URL": empty_database_url}
+    behind = federation("admin-token", **url)
+    assert (behind.returncode, behind.stdout) == (1, "")
+    assert "federation migrate" in behind.stderr
+    serve = ("--insecure", "--migrate", *PORTS, "--data-dir", str(tmp_path))
+    with started(*serve, **url) as server:
+        server.await_line("API")
+        first = (tmp_path / "admin.token").read_text(encoding="utf-8")
+        assert server.stop() == 0
+    second, third = (federation("admin-token", **url).stdout for _ in range(2))
+    with started(*serve, **url) as server:
+        endpoint = server.await_line(r"API +(\S+)")[1]
+        for token, exit_code in ((first, 1), (second, 1), (third, 0)):
+            (tmp_path / "token").write_text(token, encoding="utf-8")
+            common = ("--insecure", "--endpoint", endpoint, "--token-file", tmp_path / "token")
+            asked = CliRunner().invoke(fedctl, [*map(str, common), "get", "clusters"])
+            assert asked.exit_code == exit_code, asked.output
 
 
 def test_a_schema_of_a_newer_release_is_left_alone(tmp_path: Path, fresh_database_url: str) -> None:
@@ -232,7 +254,9 @@ def test_relative_state_homes_are_ignored(tmp_path: Path) -> None:
     assert data_dir("relative") == "/home/me/.local/state/fedsched"
 
 
-@pytest.mark.parametrize("command", [[], ["serve"], ["migrate"], ["certs"], ["show-config"]])
+@pytest.mark.parametrize(
+    "command", [[], ["serve"], ["migrate"], ["admin-token"], ["certs"], ["show-config"]]
+)
 def test_help_has_an_example(command: list[str]) -> None:
     shown = federation(*command, "--help")
     assert shown.returncode == 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from federation.model.errors import Unauthenticated, Unavailable
 from federation.services.member_ports import StoredCredential
-from federation.services.ports import Clock, Store
+from federation.services.ports import Clock, Store, Transaction
 from federation.services.secrets import Secret, make_secret, parse_secret
 from federation.services.values import Principal, PrincipalKind
 
@@ -76,15 +76,7 @@ class Identity:
         async with self._store.transaction() as tx:
             if await tx.credentials.lock_admin():
                 return False
-            made: Secret = make_secret()
-            await tx.credentials.add(
-                credential_id=made.id,
-                secret_hash=made.hash,
-                kind=PrincipalKind.ADMIN,
-                cluster_id=None,
-                ttl_seconds=None,
-            )
-            keep(made.token)
+            keep(await _add_admin(tx))
         return True
 
     async def _find(self, credential_id: str) -> StoredCredential | None:
@@ -112,3 +104,25 @@ class Identity:
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.pop(next(iter(self._remembered)))  # The one looked up longest ago.
         self._remembered[credential_id] = TrustedCredential(credential=found, seen_at=now)
+
+
+async def replace_admin_token(store: Store) -> str:
+    """A new admin token, in place of all others. Where one of these was used lately, it opens for
+    ``TRUSTED_SECONDS`` more.
+    """
+    async with store.transaction() as tx:
+        await tx.credentials.lock_admin()
+        await tx.credentials.revoke_admins()
+        return await _add_admin(tx)
+
+
+async def _add_admin(tx: Transaction) -> str:
+    made: Secret = make_secret()
+    await tx.credentials.add(
+        credential_id=made.id,
+        secret_hash=made.hash,
+        kind=PrincipalKind.ADMIN,
+        cluster_id=None,
+        ttl_seconds=None,
+    )
+    return made.token

@@ -11,22 +11,24 @@ from typing import Any
 
 import yaml
 
-KUBERNETES = Path(__file__).parents[3] / "deploy" / "kubernetes"
+DEPLOY = Path(__file__).parents[3] / "deploy"
+KUBERNETES = DEPLOY / "kubernetes"
+CONTROL_PLANE = DEPLOY / "control-plane"
 # Read by kustomize, which is no API server.
 KUSTOMIZATION = "kustomization.yaml"
 
 
-def files() -> list[Path]:
-    return sorted(each for each in KUBERNETES.rglob("*.yaml") if each.name != KUSTOMIZATION)
+def files(within: Path = KUBERNETES) -> list[Path]:
+    return sorted(each for each in within.rglob("*.yaml") if each.name != KUSTOMIZATION)
 
 
-def documents(*names: str) -> Iterator[dict[str, Any]]:
+def documents(*names: str, within: Path = KUBERNETES) -> Iterator[dict[str, Any]]:
     """Every object in these files, or in all."""
-    for path in [KUBERNETES / name for name in names] or files():
+    for path in [within / name for name in names] or files(within):
         yield from yaml.safe_load_all(path.read_text(encoding="utf-8"))
 
 
-def one(kind: str, *names: str) -> dict[str, Any]:
+def one(kind: str, *names: str, within: Path = KUBERNETES) -> dict[str, Any]:
     """The only object of this kind."""
-    (found,) = (each for each in documents(*names) if each["kind"] == kind)
+    (found,) = (each for each in documents(*names, within=within) if each["kind"] == kind)
     return found

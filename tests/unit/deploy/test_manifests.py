@@ -10,7 +10,15 @@ import pytest
 import yaml
 
 from estimator.options import OPTIONS
-from tests.unit.deploy.manifests import KUBERNETES, KUSTOMIZATION, documents, files, one
+from tests.unit.deploy.manifests import (
+    CONTROL_PLANE,
+    DEPLOY,
+    KUBERNETES,
+    KUSTOMIZATION,
+    documents,
+    files,
+    one,
+)
 
 OLDEST, NEWEST = "1.30", "1.37"
 NAMESPACE = "fedsched"
@@ -23,9 +31,9 @@ def agent_pod() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(KUBERNETES)))
+@pytest.mark.parametrize("path", files(DEPLOY), ids=lambda path: str(path.relative_to(DEPLOY)))
 def test_kubernetes_takes_it(path: Path, version: str) -> None:
-    for document in documents(str(path.relative_to(KUBERNETES))):
+    for document in documents(path.name, within=path.parent):
         kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -37,14 +45,19 @@ def test_a_wrong_field_is_found() -> None:
 
 
 def test_kustomize_is_given_every_file_but_the_template() -> None:
-    for directory, left_out in ((KUBERNETES, {"join-token.yaml"}), (KUBERNETES / "binder", set())):
+    templates: dict[Path, set[str]] = {
+        KUBERNETES: {"join-token.yaml"},
+        KUBERNETES / "binder": set(),
+        CONTROL_PLANE: set(),
+    }
+    for directory, left_out in templates.items():
         kustomization = yaml.safe_load((directory / KUSTOMIZATION).read_text(encoding="utf-8"))
         there = {path.name for path in directory.glob("*.yaml")} - {KUSTOMIZATION}
         assert set(kustomization["resources"]) == there - left_out
 
 
 def test_everything_is_in_one_namespace() -> None:
-    for document in documents():
+    for document in documents(within=DEPLOY):
         expected = None if document["kind"] in CLUSTER_SCOPED else NAMESPACE
         assert document["metadata"].get("namespace") == expected
 
@@ -60,22 +73,23 @@ def test_bindings_name_roles_and_accounts_that_there_are() -> None:
             assert subject["namespace"] == NAMESPACE
 
 
-def test_the_pod_is_confined() -> None:
-    pod = agent_pod()
-    (container,) = pod["containers"]
+@pytest.mark.parametrize("within", [KUBERNETES, CONTROL_PLANE], ids=lambda path: path.name)
+def test_pods_are_confined(within: Path) -> None:
+    pod = one("Deployment", within=within)["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["runAsUser"] > 0
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
     for volume in pod["volumes"]:
         assert volume.keys() & {"secret", "emptyDir"}, "nothing of the node's"
     assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}
-    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
-    assert "memory" in container["resources"]["limits"]
+    for container in (*pod.get("initContainers", ()), *pod["containers"]):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert "memory" in container["resources"]["limits"]
 
 
 def test_probes_ask_where_the_agent_answers() -> None:
