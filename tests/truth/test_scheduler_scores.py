@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from estimator.binpack.requests import replica_request
 from estimator.nodes import Node
 from estimator.snapshot import NodeTable
 from tests.truth.scheduler_scores import Loads, Profile, Strategy, balanced_n
-from tests.vectors.loading import amounts, read_lines
+from tests.vectors.loading import amounts, for_each, read_lines
 from tests.vectors.scoring import pod_resources
 
 
-@pytest.mark.parametrize(
-    "line", read_lines("scoring-fit-objects"), ids=lambda line: str(line["id"])
-)
+@for_each(read_lines("scoring-fit-objects"))
 def test_recorded_scores(line: dict[str, Any]) -> None:
     nodes = [
         Node(name=node["name"], allocatable=amounts(node["allocatable"])) for node in line["nodes"]

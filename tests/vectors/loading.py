@@ -5,8 +5,10 @@ Must not judge them: which differences are excused stands in each test.
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,49 @@ from federation.model.grades import Grade, GradeRange, ResourceModel, model_hash
 from federation.model.resources import MAX_AMOUNT, amount_of
 
 HERE = Path(__file__).parent
+# Of the lines that fail, so many are told in full, and of each line so much.
+TOLD, TOLD_CHARACTERS = 5, 200
+
+Line = dict[str, Any]
 
 
 def read_lines(name: str) -> list[dict[str, Any]]:
     """The lines of ``<name>.jsonl``, in order."""
     with (HERE / f"{name}.jsonl").open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
+
+
+def for_each(lines: Sequence[Line]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a test of a line, which is its first argument, one test of all lines.
+
+    All are tried, and each that fails is named. As a test each, they would take most of their time
+    in being collected, started and reported.
+    """
+
+    def of_all(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def try_all(**fixtures: Any) -> None:
+            failed: list[str] = []
+            errors: list[Exception] = []
+            for line in lines:
+                try:
+                    test(line, **fixtures)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the other lines are tried
+                    error.add_note(f"line: {json.dumps(line)[:TOLD_CHARACTERS]}")
+                    errors.append(error)
+                    # A line begins with its name.
+                    failed.append(str(next(iter(line.values()))))
+            if errors:
+                text = f"{len(errors)} of {len(lines)} lines: {', '.join(failed)}"
+                raise ExceptionGroup(text, errors[:TOLD])
+
+        _, *fixtures = inspect.signature(test).parameters.values()
+        # What pytest reads to know which fixtures to give.
+        vars(try_all)["__signature__"] = inspect.Signature(fixtures)
+        return try_all
+
+    assert lines
+    return of_all
 
 
 def amounts(quantities: Mapping[str, str] | None) -> dict[str, int]:

@@ -12,7 +12,7 @@ import pytest
 
 from federation.model.grades import MODELLED_RESOURCES
 from tests.vectors.cases import answers, estimate_case, simulate_case
-from tests.vectors.loading import amounts, is_plain_estimate, read_lines
+from tests.vectors.loading import amounts, for_each, is_plain_estimate, read_lines
 from tests.vectors.test_spread_locality import EXCUSED
 
 # Sums of availability beyond 32 bits are right here and negative there.
@@ -35,7 +35,7 @@ def divided(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, dict[str, Any
     return answers("simulate", cases, tmp_path_factory.mktemp("division"))
 
 
-@pytest.mark.parametrize("line", read_lines("division"), ids=lambda line: str(line["id"]))
+@for_each(read_lines("division"))
 def test_division(line: dict[str, Any], divided: dict[Any, dict[str, Any]]) -> None:
     answer = divided[line["id"]]
     if line["id"] in WIDER_SUMS:
@@ -56,7 +56,7 @@ def spread(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, dict[str, Any]
     return answers("simulate", cases, tmp_path_factory.mktemp("spread"))
 
 
-@pytest.mark.parametrize("line", read_lines("spread-locality"), ids=lambda line: str(line["id"]))
+@for_each(read_lines("spread-locality"))
 def test_spread_locality(line: dict[str, Any], spread: dict[Any, dict[str, Any]]) -> None:
     answer = spread[line["id"]]
     if line["id"] in EXCUSED:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster
@@ -23,7 +22,7 @@ from federation.scheduler.division.strategies import (
 )
 from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Fleet
-from tests.vectors.loading import read_lines
+from tests.vectors.loading import for_each, read_lines
 
 CASES = read_lines("division")
 
@@ -86,7 +85,7 @@ def divided(case: dict[str, Any]) -> tuple[Division, tuple[str, ...]]:
     return divide(rule, candidates, tier_k, case["replicas"]), names
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@for_each(CASES)
 def test_division_equals_karmada(case: dict[str, Any]) -> None:
     division, names = divided(case)
     assert list(names) == case["candidate_order"]

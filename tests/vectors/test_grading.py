@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from federation.model.grades import count_grades, grade_of_nodes
 from federation.model.quantity import parse_quantity
 from federation.model.resources import base_units_down
-from tests.vectors.loading import model_of, read_lines
+from tests.vectors.loading import for_each, model_of, read_lines
 
 LINES = read_lines("grading")
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_grading(line: dict[str, Any]) -> None:
     model = model_of(line["models"])
     free_rn = np.array(

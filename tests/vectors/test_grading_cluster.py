@@ -6,11 +6,10 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import pytest
 
 from federation.model.grades import DEFAULT_MODEL, count_grades
 from federation.model.resources import PODS
-from tests.vectors.loading import amounts, read_lines
+from tests.vectors.loading import amounts, for_each, read_lines
 
 LINES = read_lines("grading-cluster")
 
@@ -47,7 +46,7 @@ def counted(nodes: list[Amounts]) -> list[int]:
     return list(count_grades(DEFAULT_MODEL, free_rn).values())
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_counts(line: dict[str, Any]) -> None:
     nodes = free_of_nodes(line, requested_by_node(line))
     full = [position for position, node in enumerate(nodes) if node[PODS] <= 0]
@@ -59,7 +58,7 @@ def test_counts(line: dict[str, Any]) -> None:
         assert counted(nodes) == line["counts"]
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_summary(line: dict[str, Any]) -> None:
     requested = requested_by_node(line)
     waiting = requested.pop("")

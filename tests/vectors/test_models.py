@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.summary_estimates import estimate_replicas
 from federation.model.estimate import EstimateOptions, Estimates, ModelRule, Source
 from federation.model.workload import ReplicaRequirements
-from tests.vectors.loading import amounts, cluster_of, is_plain_estimate, read_lines
+from tests.vectors.loading import amounts, cluster_of, for_each, is_plain_estimate, read_lines
 
 LINES = [line for line in read_lines("models") if is_plain_estimate(line)]
 
@@ -35,7 +33,7 @@ def why_different(line: dict[str, Any]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_models(line: dict[str, Any]) -> None:
     estimates = estimate(line, Source.MODELS)
     summary = estimate(line, Source.SUMMARY)

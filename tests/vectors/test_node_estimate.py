@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from estimator.cases import answers
-from tests.vectors.loading import read_lines
+from tests.vectors.loading import for_each, read_lines
 
 LINES = read_lines("node-estimate")
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_node_estimate(line: dict[str, Any]) -> None:
     assert list(answers([json.dumps(line)])) == [{"id": line["id"], line["kind"]: line["out"]}]

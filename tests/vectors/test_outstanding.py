@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from federation.capacity.deductions import UnitRequest
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.simulated import RemainingCapacity
 from federation.model.estimate import EstimateOptions, ModelRule
 from federation.model.workload import ReplicaRequirements
-from tests.vectors.loading import amounts, cluster_of, read_lines
+from tests.vectors.loading import amounts, cluster_of, for_each, read_lines
 
 LINES = [
     line
@@ -51,7 +49,7 @@ def lacks_resource(line: dict[str, Any]) -> bool:
     return modelled is not None and bool(amounts(line["request"]).keys() - modelled)
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_outstanding(line: dict[str, Any]) -> None:
     if line["id"] in SETS_GIVEN_UP:
         assert left(line) < line["out"]

@@ -8,7 +8,7 @@ import pytest
 
 from federation.model.quantity import QuantityError, parse_quantity
 from federation.model.resources import MAX_AMOUNT
-from tests.vectors.loading import read_lines
+from tests.vectors.loading import for_each, read_lines
 
 LINES = read_lines("quantity")
 
@@ -31,7 +31,7 @@ def fits_int64(amount: int) -> bool:
     return -MAX_AMOUNT - 1 <= amount <= MAX_AMOUNT
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["in"]))
+@for_each(LINES)
 def test_quantity(line: dict[str, Any]) -> None:
     if not line["ok"]:
         with pytest.raises(QuantityError, match="is not a quantity"):

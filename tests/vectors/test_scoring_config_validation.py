@@ -8,7 +8,7 @@ import pytest
 
 from estimator.scoring_config.faults import InvalidConfiguration
 from estimator.scoring_config.kubescheduler import read_kube_scheduler
-from tests.vectors.loading import read_lines
+from tests.vectors.loading import for_each, read_lines
 
 LINES = read_lines("scoring-config-validation")
 
@@ -16,7 +16,7 @@ LINES = read_lines("scoring-config-validation")
 PLUGIN_PATH = "profiles[0].pluginConfig[0].args."
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: line["name"])
+@for_each(LINES)
 def test_config_validation(line: dict[str, Any]) -> None:
     if line["stage"] == "ok":
         assert [

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from estimator.binpack.fit import insufficient, unresolvable
 from estimator.binpack.node_load import NodeLoad, tabulate
 from estimator.binpack.requests import replica_request
-from tests.vectors.loading import amounts, read_lines
+from tests.vectors.loading import amounts, for_each, read_lines
 from tests.vectors.scoring import balanced, fit_strategy, pod_resources, totals
 
 LINES = read_lines("scoring-fit-objects")
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_fit_objects(line: dict[str, Any]) -> None:
     expect = line["expect"]
     request = replica_request(pod_resources(line["pod"]))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from estimator.binpack.node_load import NodeLoad, tabulate
 from estimator.binpack.requests import replica_request
-from tests.vectors.loading import read_lines
+from tests.vectors.loading import for_each, read_lines
 from tests.vectors.scoring import balanced, fit_strategy, pod_resources, totals
 
 LINES = read_lines("scoring-fit-raw")
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_fit_raw(line: dict[str, Any]) -> None:
     container = {"requests": line["pod_container_requests"]}
     request = replica_request(pod_resources({"containers": [container]}))

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from estimator.binpack.shape import value_at
-from tests.vectors.loading import read_lines
+from tests.vectors.loading import for_each, read_lines
 from tests.vectors.scoring import shape_of
 
 LINES = read_lines("scoring-shape")
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_shape(line: dict[str, Any]) -> None:
     points = [replace(point, score=10 * point.score) for point in shape_of(line["shape"])]
     assert [value_at(points, percent) for percent in range(101)] == line["values"]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from estimator.binpack.fit import insufficient
 from estimator.binpack.node_load import NodeLoad, tabulate
 from estimator.binpack.requests import replica_request
-from tests.vectors.loading import amounts, read_lines
+from tests.vectors.loading import amounts, for_each, read_lines
 from tests.vectors.scoring import balanced, fit_strategy, pod_resources
 
 # The lines do not repeat the shapes they were recorded with.
@@ -19,7 +17,7 @@ SHAPES = {"over capacity RequestedToCapacityRatio": [[0, 0], [100, 3]]}
 LINES = read_lines("scoring-special")
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['name']}-{line['strategy']}")
+@for_each(LINES)
 def test_special(line: dict[str, Any]) -> None:
     request = replica_request(pod_resources(line["pod"]))
     pods = [replica_request(pod_resources(pod)) for pod in line["node"]["pods"] or ()]

@@ -10,7 +10,7 @@ import pytest
 from estimator.binpack.node_load import NodeLoad, tabulate
 from estimator.binpack.volcano import volcano_amounts, volcano_request
 from estimator.scoring_config.volcano import read_volcano
-from tests.vectors.loading import read_lines
+from tests.vectors.loading import for_each, read_lines
 from tests.vectors.scoring import pod_resources
 
 LINES = read_lines("scoring-volcano")
@@ -20,7 +20,7 @@ def without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_volcano(line: dict[str, Any]) -> None:
     binpack = read_volcano(line["conf"]).binpack
     assert (binpack is not None) is line["expect_registered"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster
@@ -22,7 +21,7 @@ from federation.scheduler.division.strategies import (
 from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.selection.spread import Need, Selection, Shortlist, select
-from tests.vectors.loading import read_lines
+from tests.vectors.loading import for_each, read_lines
 
 CASES = read_lines("spread")
 
@@ -151,7 +150,7 @@ class Line:
         return {n: r for n, r in zip(names, division.share_k.tolist(), strict=True) if r}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@for_each(CASES)
 def test_selection_and_division_equal_karmada(case: dict[str, Any]) -> None:
     line = Line(case)
     selection = line.selection()
@@ -191,6 +190,6 @@ REGION_CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", REGION_CASES, ids=lambda case: case["id"])
+@for_each(REGION_CASES)
 def test_region_scores_equal_karmada(case: dict[str, Any]) -> None:
     assert Line(case).selection().group_scores == case["region_scores"]

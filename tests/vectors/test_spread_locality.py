@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from federation.model.cluster import Cluster
 from federation.model.estimate import Bound, Estimates, Source
@@ -26,7 +25,7 @@ from federation.model.workload import ObjectReference, TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.fleet import Fleet
-from tests.vectors.loading import read_lines
+from tests.vectors.loading import for_each, read_lines
 
 CASES = read_lines("spread-locality")
 
@@ -91,7 +90,7 @@ def scheduled(case: dict[str, Any]) -> Decision:
     return schedule(binding, fleet, availability, now=0.0)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@for_each(CASES)
 def test_cycle_equals_karmada(case: dict[str, Any]) -> None:
     decision = scheduled(case)
     trace = decision.trace

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from federation.capacity.fleet_reports import FleetCapacity
 from federation.capacity.summary_estimates import estimate_replicas
 from federation.model.estimate import EstimateOptions, Source
 from federation.model.workload import ReplicaRequirements
-from tests.vectors.loading import amounts, cluster_of, is_plain_estimate, read_lines
+from tests.vectors.loading import amounts, cluster_of, for_each, is_plain_estimate, read_lines
 
 LINES = [line for line in read_lines("summary") if is_plain_estimate(line)]
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: str(line["id"]))
+@for_each(LINES)
 def test_summary(line: dict[str, Any]) -> None:
     estimates = estimate_replicas(
         FleetCapacity.of([cluster_of(line)]),
