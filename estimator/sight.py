@@ -5,6 +5,7 @@ Must not watch anything, nor be shared between threads: it is told everything on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -73,8 +74,16 @@ class Sight:
         self._losses[resource] = Loss(since=since, why=loss.why), noticed
 
     def find(self, resource: str) -> None:
-        """What is known of the resource is current again."""
-        self._losses.pop(resource, None)
+        """What is known of the resource is current again.
+
+        Who was blind for its sake stays so until everything is seen: what is lost beside it does
+        not begin to be tolerated only now.
+        """
+        _, since = self._losses.pop(resource, (None, math.inf))
+        if self._clock() - since >= TOLERATED_SECONDS:
+            self._losses = {
+                name: (loss, min(noticed, since)) for name, (loss, noticed) in self._losses.items()
+            }
 
     def skip(self, resource: str, objects: int) -> None:
         """So many objects of the resource cannot be read."""

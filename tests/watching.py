@@ -21,9 +21,9 @@ from estimator.kube.watch import Watcher
 from estimator.nodes import Pod
 from estimator.sight import Loss
 from tests.kubeapi.server import KubeApiServer
+from tests.patience import PATIENCE_SECONDS
 
-# A bound on hanging only.
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = PATIENCE_SECONDS
 
 
 class Seen:

@@ -6,14 +6,18 @@ Must not compute answers: the API, or the same pure code it runs, does.
   sets or replicas
 - ``cases``: files of cases: one JSON object a line in, one answer a line out, wrong lines
   included
+- ``completion``: the verb ``completion``: what makes a shell complete verbs and options
 - ``connection``: where the control plane is: the options every online verb shares, before and
   after its name
+- ``contexts``: control planes that a person goes back to, by name: where each is, whom to trust,
+  which token
 - ``decisions``: how a decision is shown: the outcome, the shares, the nodes, and the whole trace
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
 - ``fleet``: verbs about member clusters: get, describe, apply, join-token; and the lists of
   everything else
 - ``history``: verbs about what was decided before: get decisions, history, replay
 - ``inputs``: what the offline verbs read: clusters, requests, options, each under its field path
+- ``login``: verbs about where the control planes are: login, config
 - ``members``: verbs that change a member cluster's standing: cordon, uncordon, delete, replace,
   revoke
 - ``names``: names given on the command line: of objects, and of the kinds that they are of

@@ -5,24 +5,29 @@ Must not do any verb's work, nor import it before it is asked for.
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 import federation.runtime.grpc_noise  # noqa: F401 - before grpc
-from federation.cli.connection import Connection, accepting_options, connection_options
+from federation.cli.connection import (
+    CHOSEN,
+    DEFAULTS,
+    accepting_options,
+    connection_options,
+    defaults_of_context,
+    made_connection,
+)
 from federation.model.errors import FederationError
 from federation.runtime.terminal import Program, error_lines, say_lines
-
-STATE_HOME = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
 
 REFUSED = 1
 # Verb, and the module that has it.
 VERBS = {
     "apply": "fleet",
+    "completion": "completion",
+    "config": "login",
     "cordon": "members",
     "delete": "members",
     "describe": "fleet",
@@ -32,6 +37,7 @@ VERBS = {
     "get": "fleet",
     "history": "history",
     "join-token": "fleet",
+    "login": "login",
     "release": "reservations",
     "renew": "reservations",
     "replace": "members",
@@ -89,11 +95,25 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
     epilog="These options may also stand after the verb. Example: fedctl get clusters",
 )
 @click.version_option(package_name="fedsched")
+@click.option(
+    "--context",
+    CHOSEN,
+    metavar="NAME",
+    envvar="FEDCTL_CONTEXT",
+    is_eager=True,
+    expose_value=False,
+    callback=defaults_of_context,
+    help="What `fedctl login` kept under that name; else what counts. [env: FEDCTL_CONTEXT]",
+)
 @connection_options(
-    endpoint={"envvar": "FEDCTL_ENDPOINT", "default": "127.0.0.1:7443", "show_default": True},
+    endpoint={
+        "envvar": "FEDCTL_ENDPOINT",
+        "default": DEFAULTS["endpoint"],
+        "show_default": True,
+    },
     token_file={
         "envvar": "FEDCTL_TOKEN_FILE",
-        "default": STATE_HOME / "fedsched" / "admin.token",
+        "default": DEFAULTS["token_file"],
         "show_default": True,
     },
     ca={"envvar": "FEDCTL_CA"},
@@ -102,7 +122,7 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
 @click.pass_context
 def fedctl(context: click.Context, /, **options: Any) -> None:
     """Ask and steer a fedsched control plane; some verbs work on files alone."""
-    context.obj = Connection(**options)
+    context.obj = made_connection(context, options)
 
 
 def main() -> None:

@@ -6,8 +6,9 @@ Must not know any verb. The environment is read by click, from the variables dec
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from federation.cli.contexts import contexts_file, read_contexts
 from federation.client import BlockingClient, Client, Target
 from federation.model.errors import (
     DeadlineMissed,
@@ -25,8 +27,18 @@ from federation.model.errors import (
     Unavailable,
     Violation,
 )
+from federation.runtime.terminal import error_lines
 
 T = TypeVar("T")
+STATE_HOME: Final = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+# Where nothing is said: a control plane on this machine, as it starts without any setting.
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "endpoint": "127.0.0.1:7443",
+    "token_file": STATE_HOME / "fedsched" / "admin.token",
+    "ca": None,
+    "insecure": False,
+}
+SPOKEN: Final = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 # What gRPC says of a certificate that it does not take, of an answer that is no TLS, of a
 # connection that is closed at once, and of somebody who speaks HTTP and nothing of ours.
 UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
@@ -34,6 +46,11 @@ NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 CLOSED: Final = ("Socket closed", "Connection reset", "recvmsg", "Stream removed", "GOAWAY")
 NOT_OURS: Final = ("Received http2 header with status", "Trying to connect an http1.x server")
 REFUSED: Final = "Connection refused"
+
+# The context that somebody has chosen, by the name of its parameter.
+CHOSEN: Final = "chosen"
+# The options that stand after the verb.
+SAID: Final = "said"
 
 # By parameter: what is said of it. Defaults are given before the verb; after it, it is said or not.
 OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
@@ -190,18 +207,72 @@ def accepting_options(command: click.Command) -> click.Command:
         for within in command.commands.values():
             accepting_options(within)
     taken = {parameter.name for parameter in command.params}
-    command.params += [
-        click.Option([flag, name], **words, hidden=True, expose_value=False, callback=_said)
+    hidden: dict[str, Any] = {"hidden": True, "expose_value": False}
+    options = [
+        click.Option([flag, name], **words, **hidden, callback=_said, is_eager=name == "endpoint")
         for name, (flag, words) in OPTIONS.items()
-        if name not in taken
     ]
+    options.append(click.Option(["--context", CHOSEN], **hidden, callback=_moved, is_eager=True))
+    command.params += [option for option in options if option.name not in taken]
     return command
+
+
+def defaults_of_context(context: click.Context, _: click.Parameter, name: str | None) -> None:
+    """What a context says of the options that neither the command line nor variables do."""
+    if not context.resilient_parsing:
+        context.meta[CHOSEN] = name
+        context.default_map = {**(context.default_map or {}), **_options_of(name)}
+
+
+def made_connection(context: click.Context, options: Mapping[str, Any]) -> Connection:
+    """What was said before the verb. The token and the CA of the context that counts are not for
+    an endpoint that was named beside it.
+    """
+    made = Connection(**options)
+    named = context.get_parameter_source("endpoint") in SPOKEN
+    return _apart(context, made) if named else made
+
+
+def _apart(root: click.Context, before: Connection) -> Connection:
+    """Without what a context says that nobody has chosen."""
+    if root.meta.get(CHOSEN):
+        return before
+    from_context = (
+        option
+        for option in DEFAULTS.keys() - {"endpoint"}
+        if root.get_parameter_source(option) is ParameterSource.DEFAULT_MAP
+    )
+    return replace(before, **{option: DEFAULTS[option] for option in from_context})
+
+
+def _moved(context: click.Context, _: click.Parameter, name: str | None) -> None:
+    """The same, where the context is named after the verb."""
+    before = context.find_object(Connection)
+    if before is None or name is None:
+        return
+    root = context.find_root()
+    root.meta[CHOSEN] = name
+    options = {**DEFAULTS, **_options_of(name)}
+    spoken = {option for option in OPTIONS if root.get_parameter_source(option) in SPOKEN}
+    left = options.keys() - spoken - context.meta.get(SAID, set())
+    context.obj = replace(before, **{option: options[option] for option in left})
+
+
+def _options_of(name: str | None) -> Mapping[str, Any]:
+    try:
+        contexts = read_contexts(contexts_file())
+        return contexts.of(name) if name else contexts.options.get(contexts.current, {})
+    except FederationError as error:
+        raise click.UsageError("\n".join(error_lines(error))) from error
 
 
 def _said(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     """What is said after the verb comes before what was said before it."""
     before, name = context.find_object(Connection), parameter.name or ""
     if before is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        context.meta.setdefault(SAID, set()).add(name)
+        if name == "endpoint":
+            before = _apart(context.find_root(), before)
         context.obj = replace(before, **{name: value})
 
 

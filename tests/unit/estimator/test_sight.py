@@ -53,3 +53,16 @@ def test_one_resource_that_is_found_leaves_the_other_lost(clock: Clock) -> None:
     assert not sight.view().is_blind
     clock.now += 1.0
     assert sight.view().is_blind
+
+
+def test_who_is_blind_sees_again_once_everything_is_seen(clock: Clock) -> None:
+    sight = Sight(clock)
+    sight.lose("nodes", Loss(since=clock.now, why="cut"))
+    clock.now += 3.0
+    sight.lose("pods", Loss(since=clock.now, why="cut"))
+    clock.now += TOLERATED_SECONDS - 3.0
+    assert sight.view().is_blind
+    sight.find("nodes")
+    assert sight.view().is_blind, "the pods are as old as they were"
+    sight.find("pods")
+    assert sight.view().is_current

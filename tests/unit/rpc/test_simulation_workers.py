@@ -27,10 +27,8 @@ from tests.control_planes import (
     refused,
     running_control_plane,
 )
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.rpc.test_simulation import request, simulated, workload
-
-WAIT_SECONDS = 60.0
-
 
 # In the environment of processes: the file that says which one of them works for ever.
 MARK = "SIMULATES_FOR_EVER"
@@ -94,8 +92,10 @@ def workers() -> set[int]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
+    """What simulates gives way to others: beside many it takes a while to start."""
+
     def wait() -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not holds():
             assert time.monotonic() < deadline
             time.sleep(0.01)
