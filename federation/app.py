@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 import uuid
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from federation.agents.upkeep import Upkeep
 from federation.certificates import ca_fingerprint, check_issued
 from federation.database import Database, keep_running
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
+from federation.rpc.access import add_access_to_server
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
 from federation.rpc.estimates import EstimatesServicer
@@ -45,9 +46,10 @@ from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
-from federation.runtime.files import make_private_directory, write_whole
+from federation.runtime.files import make_private_directory, read_whole, write_whole
 from federation.runtime.settings import Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.services.access.tokens import Tokens
 from federation.services.duties import Duties, Duty, pruning
 from federation.services.estimates.availability import Availability
 from federation.services.failover.running import RunningFailover
@@ -90,7 +92,7 @@ from federation.v1 import (
     scheduling_pb2_grpc,
     scoring_pb2_grpc,
 )
-from federation.web.server import WebServer
+from federation.web.server import WebServer, listening_on
 from federation.web.site import make_probe_site, make_site
 
 DRAIN_SECONDS = 5.0
@@ -261,17 +263,20 @@ class ControlPlane:
     async def start(self) -> None:
         """Load the fleet and open the ports. Raises FederationError; call ``stop`` even then."""
         if self._database.embedded is not None:
-            self._tasks.append(asyncio.create_task(keep_running(self._database.embedded)))
+            self._keep(keep_running(self._database.embedded))
         await self._keep_admin_token()
         await self._following.load(grace_until=self._clock.now() + self._grace_seconds)
         overcommitment = Overcommitment(self._fleet)
         self._fleet.observe(overcommitment.changed, ReportAdvanced, ClusterChanged)
         self._fleet.observe(Refreshing(self._fleet, self._sessions, self._clock).changed)
         watch = LoopWatch(self._fleet, self._clock)
-        self._tasks.append(asyncio.create_task(watch.keep_watching()))
-        self._tasks.append(asyncio.create_task(self._following.run()))
-        self._tasks.append(asyncio.create_task(self._finishing.run()))
-        self._tasks.append(asyncio.create_task(self._readiness.keep_looking()))
+        self._keep(
+            watch.keep_watching(),
+            self._identity.keep_looking(),
+            self._following.run(),
+            self._finishing.run(),
+            self._readiness.keep_looking(),
+        )
         ca_pem = self._read_ca()
         self._listen_web(ca_pem)
         self._listen_grpc(ca_pem)
@@ -311,10 +316,12 @@ class ControlPlane:
         dialled = settings.peer_endpoint or settings.advertise_endpoint
         self._replicas.endpoint = str(dialled or self._dialable(self.endpoint))
         await self._presences.share()
-        self._tasks.append(asyncio.create_task(self._presences.keep_sharing()))
-        self._tasks.append(asyncio.create_task(self._duties.keep_doing()))
-        for each in (self._keeper, self._failover):
-            self._tasks.append(asyncio.create_task(each.run()))
+        self._keep(self._presences.keep_sharing(), self._duties.keep_doing())
+        self._keep(self._keeper.run(), self._failover.run())
+
+    def _keep(self, *work: Coroutine[None, None, None]) -> None:
+        """Goes on with each until ``stop``."""
+        self._tasks += map(asyncio.create_task, work)
 
     async def _leave_peers(self) -> None:
         """What is not left in time is taken over when it runs out."""
@@ -351,7 +358,7 @@ class ControlPlane:
 
     def _read_ca(self) -> bytes | None:
         path = self._settings.tls_ca
-        return None if path is None else _read(path)
+        return None if path is None else read_whole(path)
 
     def _listen_web(self, ca_pem: bytes | None) -> None:
         site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready)
@@ -362,12 +369,7 @@ class ControlPlane:
 
     def _serve_web(self, address: Address, site: Starlette) -> Address:
         """Where it is served, with the port that was chosen. Raises Unavailable."""
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        try:
-            listener = socket.create_server((address.host, address.port), family=family)
-        except OSError as error:
-            raise Unavailable(f"cannot listen on {address}: {error.strerror or error}") from error
-        web = WebServer(site, listener)
+        web = WebServer(site, listening_on(address))
         web.start()
         self._web.append(web)
         return Address(host=address.host, port=web.port)
@@ -390,7 +392,7 @@ class ControlPlane:
         cert, key, ca = settings.tls_cert, settings.tls_key, settings.tls_ca
         if cert is None or key is None or ca is None:
             return None
-        pair = (_read(key), _read(cert))
+        pair = (read_whole(key), read_whole(cert))
         check_issued(cert, key, ca)
         return grpc.ssl_server_credentials([pair])
 
@@ -419,6 +421,8 @@ class ControlPlane:
         self._look_after_streams(conversations, reporting)
         registration = Registration(self._store, self._fleet)
         membership = Membership(self._store, self._fleet, self._sessions)
+        tokens = Tokens(self._store, self._identity.forget)
+        add_access_to_server(tokens, server)
         clusters_pb2_grpc.add_ClustersServicer_to_server(
             ClustersServicer(
                 registration, membership, advertised, self._clock, self._cluster_watches
@@ -472,7 +476,7 @@ class ControlPlane:
         )
         self._fleet.observe(upkeep.follow, ClusterChanged)
         interval_seconds = min(UPKEEP_SECONDS, settings.heartbeat_seconds)
-        self._tasks.append(asyncio.create_task(upkeep.keep_up(interval_seconds)))
+        self._keep(upkeep.keep_up(interval_seconds))
 
     @property
     def _grace_seconds(self) -> float:
@@ -491,10 +495,3 @@ class ControlPlane:
         except TimeoutError:
             return "The database does not answer in time."
         return self._following.why_not_ready
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise PreconditionFailed(f"cannot read {path}: {error.strerror or error}") from error

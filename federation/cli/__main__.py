@@ -49,6 +49,7 @@ VERBS = {
     "score": "score",
     "simulate": "simulate",
     "suspend": "queueing",
+    "token": "token",
     "uncordon": "members",
     "watch": "watch",
 }

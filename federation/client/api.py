@@ -17,6 +17,8 @@ from federation.client.failures import error_of
 from federation.client.watching import WatchMessage, watched
 from federation.model.errors import InvalidRequest
 from federation.v1 import (
+    access_pb2,
+    access_pb2_grpc,
     clusters_pb2,
     clusters_pb2_grpc,
     estimates_pb2,
@@ -131,6 +133,7 @@ class Client:
         self._target = target
         self._channel = _channel(target)
         self._metadata = (("authorization", f"Bearer {target.token}"),) if target.token else ()
+        self._access = access_pb2_grpc.AccessStub(self._channel)
         self._clusters = clusters_pb2_grpc.ClustersStub(self._channel)
         self._estimates = estimates_pb2_grpc.EstimatesStub(self._channel)
         self._failover = failover_pb2_grpc.FailoverStub(self._channel)
@@ -306,6 +309,28 @@ class Client:
         """A binding with its newest decision and what it holds."""
         request = scheduling_pb2.GetBindingRequest(namespace=namespace, name=name)
         return await self._answer(self._scheduling.GetBinding, request)
+
+    async def create_token(
+        self, request: access_pb2.CreateTokenRequest
+    ) -> access_pb2.CreateTokenResponse:
+        """A token with a role; its secret is in this answer and nowhere else."""
+        return await self._answer(self._access.CreateToken, request)
+
+    async def list_tokens(self) -> list[access_pb2.Token]:
+        """Every token, by ascending id, without its secret."""
+        tokens: list[access_pb2.Token] = []
+        request = access_pb2.ListTokensRequest(page_size=_PAGE)
+        while True:
+            page = await self._answer(self._access.ListTokens, request)
+            tokens += page.tokens
+            if not page.next_page_token:
+                return tokens
+            request.page_token = page.next_page_token
+
+    async def revoke_token(self, token_id: str) -> access_pb2.Token:
+        """Ends a token, on every control plane within two seconds."""
+        request = access_pb2.RevokeTokenRequest(id=token_id)
+        return (await self._answer(self._access.RevokeToken, request)).token
 
     async def list_bindings(self, namespace: str = "") -> list[resource_pb2.ResourceBinding]:
         """Every binding of a namespace (empty: of all), by ascending (namespace, name)."""

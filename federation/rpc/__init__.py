@@ -2,6 +2,7 @@
 
 Must not decide anything: a servicer reads a message, calls one service and writes the answer.
 
+- ``access``: tokens over the wire: made, listed, revoked
 - ``agents``: agents: the stream of one agent, handed to whoever converses with it
 - ``batches``: a batch of bindings: items read one by one, decided together, answered in order
 - ``bindings``: bindings out of requests: of a size that is kept, and sound by themselves; large
@@ -19,6 +20,8 @@ Must not decide anything: a servicer reads a message, calls one service and writ
   in between
 - ``pages``: pages of lists: their size, and the opaque token that leads to the next one
 - ``peers``: peers: questions that another control plane asks an agent of ours
+- ``permissions``: one table: who may call each method, and what of its request the caller's scope
+  must hold
 - ``placing``: asking agents for nodes after a commit: beside the answer or behind it, and never
   lost halfway
 - ``promises``: what bindings hold, over the wire: released early, or kept longer by renewing a

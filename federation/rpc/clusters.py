@@ -17,10 +17,10 @@ from federation.codec.violations import Violations
 from federation.model.cluster import Cluster
 from federation.model.reported_pools import reported_pools
 from federation.rpc.bindings import read_off_loop
-from federation.rpc.interceptors import Context
+from federation.rpc.interceptors import Context, caller
 from federation.rpc.joining import Advertised, join_command
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
-from federation.rpc.watching import clusters_response, serve_watch
+from federation.rpc.watching import cluster_filter, clusters_response, serve_watch
 from federation.services.members.join import DEFAULT_TOKEN_SECONDS, Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.ports import Clock
@@ -106,7 +106,9 @@ class ClustersServicer(Servicer):
         # Before the list is read; later pages have the first one's.
         now = self._watches.resource_version(self._watches.position)
         version, after = key_of(request.page_token, 2) or (now, "")
-        page = await self._registration.list_clusters(after, page_size_of(request.page_size))
+        page = await self._registration.list_clusters(
+            after, page_size_of(request.page_size), scope=caller().scope
+        )
         write = partial(self._message, packable=request.include_packable)
         clusters = fitting(map(write, page.views))
         complete = len(clusters) == len(page.views)
@@ -122,7 +124,8 @@ class ClustersServicer(Servicer):
         self, request: messages.WatchClustersRequest, context: Context
     ) -> None:
         asked = ("", request.resource_version)
-        await serve_watch(self._watches, asked, context, clusters_response)
+        sees = cluster_filter(caller().scope)
+        await serve_watch(self._watches, asked, context, clusters_response, sees)
 
     async def GetCluster(
         self, request: messages.GetClusterRequest, context: Context

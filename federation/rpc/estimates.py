@@ -5,6 +5,7 @@ Must not decide anything: reads the message, calls ``Availability``, writes the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from federation.codec.estimates import (
@@ -13,10 +14,14 @@ from federation.codec.estimates import (
     sets_to_message,
     shapes_from_message,
 )
-from federation.model.errors import LimitExceeded
+from federation.model.errors import LimitExceeded, NotFound
 from federation.rpc.bindings import read_off_loop
-from federation.rpc.interceptors import Context, seconds_left
-from federation.services.estimates.availability import EXACT_SECONDS, Availability
+from federation.rpc.interceptors import Context, caller, seconds_left
+from federation.services.estimates.availability import (
+    EXACT_SECONDS,
+    Availability,
+    check_named,
+)
 from federation.services.threads import ESTIMATING
 from federation.v1 import estimates_pb2 as messages
 from federation.v1.estimates_pb2_grpc import EstimatesServicer as Servicer
@@ -40,7 +45,8 @@ class EstimatesServicer(Servicer):
     ) -> messages.EstimateReplicasResponse:
         shapes, options = await read_off_loop(request, shapes_from_message)
         # Before anything is counted: what is refused must cost nothing.
-        clusters = len(request.clusters) or self._availability.cluster_count()
+        names = self._seen(request.clusters)
+        clusters = len(names) or self._availability.cluster_count()
         numbers = len(shapes) * clusters
         if numbers > MAX_NUMBERS:
             raise LimitExceeded(
@@ -48,7 +54,7 @@ class EstimatesServicer(Servicer):
                 f"and one answer holds {MAX_NUMBERS}: ask for fewer shapes or clusters at a time"
             )
         answer = await self._availability.estimate(
-            shapes, request.clusters, options, _seconds_for_agents(context)
+            shapes, names, options, _seconds_for_agents(context)
         )
         write = partial(
             estimates_to_message,
@@ -63,9 +69,21 @@ class EstimatesServicer(Servicer):
     ) -> messages.EstimateComponentSetsResponse:
         components, options = await read_off_loop(request, components_from_message)
         answer = await self._availability.estimate_sets(
-            components, request.clusters, options, _seconds_for_agents(context)
+            components, self._seen(request.clusters), options, _seconds_for_agents(context)
         )
         return sets_to_message(answer, include_cluster_names=request.include_cluster_names)
+
+    def _seen(self, names: Sequence[str]) -> Sequence[str]:
+        """Those that are meant, none: the whole fleet. Raises InvalidRequest, and NotFound."""
+        scope = caller().scope
+        if not scope.clusters:
+            return names
+        seen = tuple(filter(scope.sees_cluster, self._availability.cluster_names()))
+        if names:
+            check_named(names, frozenset(seen))
+        elif not seen:
+            raise NotFound(f"There is no cluster {' or '.join(scope.clusters)}.")
+        return names or seen
 
 
 def _seconds_for_agents(context: Context) -> float:

@@ -5,6 +5,8 @@ Must not decide anything: reads the message, calls the use case, writes the answ
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from federation.codec import texts
 from federation.codec.bindings import eviction_message
 from federation.codec.ranges import required
@@ -12,6 +14,7 @@ from federation.codec.selectors import taint_messages
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
+from federation.model.access import EVERYTHING
 from federation.rpc.interceptors import Context, caller
 from federation.services.failover.control import FailoverControl, FailoverStatus
 from federation.v1 import failover_pb2 as messages
@@ -27,7 +30,7 @@ class FailoverServicer(Servicer):
     async def GetFailover(
         self, request: messages.GetFailoverRequest, context: Context
     ) -> messages.GetFailoverResponse:
-        return messages.GetFailoverResponse(status=_message(await self._control.get()))
+        return messages.GetFailoverResponse(status=_message(_seen(await self._control.get())))
 
     async def FreezeFailover(
         self, request: messages.FreezeFailoverRequest, context: Context
@@ -37,14 +40,33 @@ class FailoverServicer(Servicer):
         required(request.reason, "reason", found)
         texts.word(request.reason, "reason", found)
         found.check()
-        status = await self._control.freeze(caller().kind, request.reason)
+        status = await self._control.freeze(str(caller()), request.reason)
         return messages.FreezeFailoverResponse(status=_message(status))
 
     async def ResumeFailover(
         self, request: messages.ResumeFailoverRequest, context: Context
     ) -> messages.ResumeFailoverResponse:
-        status = await self._control.resume(caller().kind)
+        status = await self._control.resume(str(caller()))
         return messages.ResumeFailoverResponse(status=_message(status))
+
+
+def _seen(status: FailoverStatus) -> FailoverStatus:
+    """What the caller may see of it."""
+    scope = caller().scope
+    if scope.clusters:
+        status = replace(
+            status,
+            silent=tuple(one for one in status.silent if scope.sees_cluster(one.name)),
+            evacuated=tuple(one for one in status.evacuated if scope.sees_cluster(one.name)),
+        )
+    if scope != EVERYTHING:
+        evictions = tuple(
+            one
+            for one in status.evictions
+            if scope.sees_namespace(one.binding[0]) and scope.sees_cluster(one.task.from_cluster)
+        )
+        status = replace(status, evictions=evictions, eviction_count=len(evictions))
+    return status
 
 
 def _message(status: FailoverStatus) -> messages.FailoverStatus:

@@ -37,30 +37,21 @@ from federation.model.errors import (
     FederationError,
     InvalidRequest,
     LimitExceeded,
-    PermissionRefused,
     PluginFailed,
     Unauthenticated,
     Unavailable,
 )
 from federation.rpc.decoding import decoded, deserializer_of
 from federation.rpc.large_requests import LargeRequests, Undecoded
+from federation.rpc.permissions import Audience, check_scope, methods_for, permit
 from federation.rpc.status import log_plugin_failure, status_of
-from federation.rpc.strangers import Strangers
+from federation.rpc.strangers import Strangers, host_of
 from federation.services.members.identity import Identity
 from federation.services.values import Principal, PrincipalKind
 
 AUTHORIZATION = "authorization"
 SCHEME = "bearer"
-OPEN_METHODS = frozenset(
-    {
-        "/grpc.health.v1.Health/Check",
-        "/grpc.health.v1.Health/List",
-        "/grpc.health.v1.Health/Watch",
-        "/federation.v1.Clusters/EnrollCluster",
-    }
-)
-AGENT_METHODS = frozenset({"/federation.v1.Agents/Connect"})
-PEER_METHODS = frozenset({"/federation.v1.Peers/AskAgent"})
+OPEN_METHODS = methods_for(Audience.ANYBODY)
 LOOKUPS_AT_ONCE = 4
 # One in use, and others that end just now or broke unnoticed.
 STREAMS_PER_AGENT = 4
@@ -85,6 +76,11 @@ _caller: ContextVar[Principal] = ContextVar("caller")
 def caller() -> Principal:
     """Who makes the call that is being served; only inside a method that needs a credential."""
     return _caller.get()
+
+
+def call_as(principal: Principal) -> None:
+    """From now on ``caller`` answers this one, in the context that runs."""
+    _caller.set(principal)
 
 
 def seconds_left(context: Context) -> float | None:
@@ -128,6 +124,7 @@ class Gate(grpc.aio.ServerInterceptor):
             deadline_seconds=self._deadline_seconds,
             entered=partial(self._entered, handler_call_details),
             admit=partial(self._admit_again, handler_call_details),
+            revocation=self._revocation,
             large=self._large,
         ).guarded()
 
@@ -148,27 +145,34 @@ class Gate(grpc.aio.ServerInterceptor):
         except Unauthenticated:
             known = False
         if known:
-            principal = await self._admit(details)
+            principal = await self._admit(details, peer)
         else:
             async with self._unproven.call(peer), self._lookups:
-                principal = await self._admit(details)
-        _caller.set(principal)
+                principal = await self._admit(details, peer)
+        call_as(principal)
         with self._counted(principal, peer):
             yield partial(self._large.reading, peer)
 
-    async def _admit(self, details: grpc.HandlerCallDetails) -> Principal:
+    async def _admit(self, details: grpc.HandlerCallDetails, peer: str) -> Principal:
         """Raises FederationError."""
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                principal = await self._identity.identify(bearer_of(details))
+                principal = await self._identity.identify(bearer_of(details), host_of(peer))
         except TimeoutError as error:
             raise DeadlineMissed from error
-        refuse_others(details.method, principal)
+        permit(details.method, principal)
         return principal
 
-    async def _admit_again(self, details: grpc.HandlerCallDetails) -> None:
+    async def _admit_again(self, details: grpc.HandlerCallDetails, peer: str) -> None:
         if details.method not in OPEN_METHODS:
-            await self._admit(details)
+            await self._admit(details, peer)
+
+    def _revocation(self) -> asyncio.Future[None] | None:
+        """Is done once the caller's token is revoked; None for who has none."""
+        principal = _caller.get(None)
+        if principal is None or principal.kind is not PrincipalKind.TOKEN:
+            return None
+        return self._identity.revocation(principal.credential_id)
 
     @contextmanager
     def _counted(self, principal: Principal, peer: str) -> Iterator[None]:
@@ -212,7 +216,8 @@ class Guard:
     method: str
     deadline_seconds: float
     entered: Callable[[str], AbstractAsyncContextManager[Reading]]
-    admit: Callable[[], Awaitable[None]]
+    admit: Callable[[str], Awaitable[None]]
+    revocation: Callable[[], asyncio.Future[None] | None]
     large: LargeRequests
 
     def guarded(self) -> Handler:
@@ -248,7 +253,8 @@ class Guard:
 
         async def work(reading: Reading) -> None:
             request = await self._only(requests, reading)
-            await while_admitted(relay(behaviour, request, context), self.admit)
+            admit = partial(self.admit, context.peer())
+            await while_admitted(relay(behaviour, request, context), admit, self.revocation())
 
         await self._served(context, work)
 
@@ -270,7 +276,10 @@ class Guard:
                 request = await self.large.decoded(request)
         if request is None:
             raise InvalidRequest.of("", "the call carries no request", reason="UNDECODABLE")
-        return decoded(request)
+        message = decoded(request)
+        if (principal := _caller.get(None)) is not None:
+            check_scope(self.method, message, principal)
+        return message
 
     async def _served(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
         left = seconds_left(context)
@@ -300,40 +309,29 @@ def refuse_late(left: float | None) -> None:
 
 
 async def while_admitted(
-    work: Coroutine[Any, Any, None], admit: Callable[[], Awaitable[None]]
+    work: Coroutine[Any, Any, None],
+    admit: Callable[[], Awaitable[None]],
+    revocation: asyncio.Future[None] | None = None,
 ) -> None:
     """Ends the work, and raises, once its caller is not admitted any more."""
     working = asyncio.create_task(work)
+    awaited: set[asyncio.Future[None]] = {working}
+    if revocation is not None:
+        awaited.add(revocation)
     try:
         while True:
-            done, _ = await asyncio.wait([working], timeout=ADMITTED_SECONDS)
-            if done:
+            done, _ = await asyncio.wait(
+                awaited, timeout=ADMITTED_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if working in done:
                 return working.result()
+            awaited.difference_update(done)
             # The store may be away, and nobody can tell now: the next look will.
             with suppress(Unavailable, DeadlineMissed):
                 await admit()
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-
-
-def refuse_others(method: str, principal: Principal) -> None:
-    """Raises PermissionRefused unless the method is for callers of that kind."""
-    for_agents, for_peers = method in AGENT_METHODS, method in PEER_METHODS
-    match principal.kind:
-        case PrincipalKind.AGENT if not for_agents:
-            raise PermissionRefused(
-                f"the credential of cluster {principal.cluster}'s agent may call Agents.Connect "
-                f"and nothing else; {method} needs the admin token"
-            )
-        case PrincipalKind.REPLICA if not for_peers:
-            raise PermissionRefused(
-                f"the credential of a control plane may call Peers and nothing else, not {method}"
-            )
-        case PrincipalKind.ADMIN if for_agents:
-            raise PermissionRefused("Agents.Connect is for the credential of a cluster's agent")
-        case PrincipalKind.ADMIN if for_peers:
-            raise PermissionRefused("Peers is for control planes of the same fleet alone")
 
 
 def bearer_of(details: grpc.HandlerCallDetails) -> str:

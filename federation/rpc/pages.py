@@ -57,6 +57,12 @@ def place_of(token: str) -> DecisionPlace | None:
     return (int(texts[0]), texts[1]) if texts else None
 
 
+def id_of(token: str) -> str:
+    """The id after which a list goes on; empty without a token. Raises InvalidRequest."""
+    texts = _texts_of(token, 1, lambda _: True)
+    return texts[0] if texts else ""
+
+
 def _texts_of(
     token: str, parts: int, is_sound: Callable[[Sequence[str]], bool]
 ) -> tuple[str, ...] | None:

@@ -15,6 +15,7 @@ from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.codec.waits import queued_to_message, wait_to_message
 from federation.model.errors import InvalidRequest
+from federation.rpc.interceptors import caller
 from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing
 from federation.services.journal import Position
@@ -69,7 +70,8 @@ async def listed(
     key = key_of(request.page_token, TOKEN_PARTS)
     after = _place_of(key) if key else None
     limit = page_size_of(request.page_size)
-    page = await queueing.list(request.namespace, priority, after, limit)
+    among = caller().scope.namespaces
+    page = await queueing.list(request.namespace, priority, after, limit, among=among)
     bindings = await ENCODING.run(fitting, map(queued_to_message, page.bindings))
     is_last = page.is_last and len(bindings) == len(page.bindings)
     # All pages have the first one's: what it misses, the later ones do not tell.

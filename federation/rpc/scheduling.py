@@ -15,7 +15,7 @@ from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.codec.waits import wait_to_message
-from federation.model.errors import InvalidRequest
+from federation.model.errors import InvalidRequest, NotFound
 from federation.model.placement import Binding, BindingName
 from federation.rpc.batches import scheduled_batch
 from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
@@ -25,7 +25,7 @@ from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed
 from federation.rpc.queueing import listed, rescheduled, suspended
-from federation.rpc.watching import bindings_response, serve_watch
+from federation.rpc.watching import binding_filter, bindings_response, serve_watch
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
 from federation.services.threads import ENCODING
@@ -127,7 +127,9 @@ class SchedulingServicer(Servicer):
         key = key_of(request.page_token, 3)
         after = (key[1], key[2]) if key else None
         limit = page_size_of(request.page_size)
-        page = await self._scheduling.list_bindings(request.namespace, after, limit)
+        page = await self._scheduling.list_bindings(
+            request.namespace, after, limit, among=caller().scope.namespaces
+        )
         bindings = await ENCODING.run(fitting, map(binding_to_message, page.bindings))
         next_after = page.next_after
         if len(bindings) < len(page.bindings):
@@ -148,7 +150,8 @@ class SchedulingServicer(Servicer):
         refuse_nul(request, "", found)
         found.check()
         asked = (request.namespace, request.resource_version)
-        await serve_watch(self._watches, asked, context, bindings_response)
+        sees = binding_filter(caller().scope)
+        await serve_watch(self._watches, asked, context, bindings_response, sees)
 
     async def ReleaseReservation(
         self, request: messages.ReleaseReservationRequest, context: Context
@@ -177,8 +180,10 @@ class SchedulingServicer(Servicer):
         required(request.id, "id", found)
         refuse_nul(request, "", found)
         found.check()
-        record = await self._scheduling.get_decision(request.id)
-        return messages.GetDecisionResponse(decision=await _with_trace(record))
+        scope, record = caller().scope, await self._seen_decision(request.id)
+        # What is said of clusters that the caller may not see stands among the rest.
+        decision = decision_to_message(record) if scope.clusters else await _with_trace(record)
+        return messages.GetDecisionResponse(decision=decision)
 
     async def ListDecisions(
         self, request: messages.ListDecisionsRequest, context: Context
@@ -188,7 +193,16 @@ class SchedulingServicer(Servicer):
     async def ReplayDecision(
         self, request: messages.ReplayDecisionRequest, context: Context
     ) -> messages.ReplayDecisionResponse:
+        if request.id and caller().scope.namespaces:
+            await self._seen_decision(request.id)
         return await self._history.replay_decision(request, context)
+
+    async def _seen_decision(self, decision_id: str) -> DecisionRecord:
+        """Raises NotFound, also for one that the caller may not see."""
+        record = await self._scheduling.get_decision(decision_id)
+        if not caller().scope.sees_namespace(record.namespace):
+            raise NotFound(f"There is no decision {decision_id!r}.")
+        return record
 
     async def _preview(self, request: messages.ScheduleRequest) -> messages.ScheduleResponse:
         if request.preview_token:

@@ -6,6 +6,7 @@ Must not start one.
 from __future__ import annotations
 
 from federation.rpc.decoding import MAX_REQUEST_BYTES
+from federation.v1.access_pb2 import DESCRIPTOR as ACCESS
 from federation.v1.agents_pb2 import DESCRIPTOR as AGENTS
 from federation.v1.clusters_pb2 import DESCRIPTOR as CLUSTERS
 from federation.v1.estimates_pb2 import DESCRIPTOR as ESTIMATES
@@ -17,7 +18,10 @@ from federation.v1.simulation_pb2 import DESCRIPTOR as SIMULATION
 
 SERVICES = tuple(
     service.full_name
-    for file in (CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, FAILOVER, SIMULATION, SCORING, PEERS)
+    for file in (
+        *(CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, FAILOVER, SIMULATION, SCORING, PEERS),
+        ACCESS,
+    )
     for service in file.services_by_name.values()
 )
 GRPC_OPTIONS = (

@@ -166,12 +166,17 @@ class Strangers:
         return found
 
 
-def address_of(peer: str) -> str:
+def host_of(peer: str) -> str:
     """What gRPC calls a peer, without its port: ``ipv4:10.0.0.1:4711``, ``ipv6:%5B::1%5D:4711``."""
     kind, _, place = unquote(peer).partition(":")
     if kind not in {"ipv4", "ipv6"}:
         return peer
-    host = place.rpartition(":")[0].strip("[]").partition("%")[0]
+    return place.rpartition(":")[0].strip("[]").partition("%")[0]
+
+
+def address_of(peer: str) -> str:
+    """What calls of a peer are counted under: its address, or the network it is of."""
+    host = host_of(peer)
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from federation.codec.bindings import binding_to_message
 from federation.codec.clusters import cluster_to_message
 from federation.codec.waits import wait_to_message
+from federation.model.access import Scope
 from federation.model.errors import Conflict, Unavailable
 from federation.rpc.interceptors import Context
 from federation.rpc.pages import fitting
@@ -36,12 +37,16 @@ async def serve_watch(
     asked: tuple[str, str],
     context: Context,
     respond: Callable[[Sequence[M], str], Message],
+    sees: Callable[[M], bool] | None,
 ) -> None:
-    """Writes responses about a (scope, resource version) until the watch or the call ends."""
+    """Writes responses about a (scope, resource version) until the watch or the call ends.
+
+    ``sees`` leaves out events that the caller may not see; None: it may see all.
+    """
     scope, resume = asked
     async with aclosing(watches.watch(scope, resume)) as messages:
         async for told in messages:
-            left = list(told.events)
+            left = list(told.events) if sees is None else list(filter(sees, told.events))
             while len(events := fitting(left)) < len(left):
                 # Not all is told yet: resume from before it.
                 await _write(context, respond(events, resume))
@@ -49,6 +54,20 @@ async def serve_watch(
                 await asyncio.sleep(watches.interval_seconds)
             resume = told.resource_version
             await _write(context, respond(events, resume))
+
+
+def binding_filter(scope: Scope) -> Callable[[scheduling_pb2.BindingEvent], bool] | None:
+    """Events of bindings in the scope; None where that is all of them."""
+    if not scope.namespaces:
+        return None
+    return lambda event: scope.sees_namespace(event.binding.metadata.namespace)
+
+
+def cluster_filter(scope: Scope) -> Callable[[clusters_pb2.ClusterEvent], bool] | None:
+    """Events of clusters in the scope; None where that is all of them."""
+    if not scope.clusters:
+        return None
+    return lambda event: scope.sees_cluster(event.cluster.metadata.name)
 
 
 def bindings_response(

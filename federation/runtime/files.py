@@ -39,3 +39,11 @@ def write_whole(path: Path, content: bytes, *, mode: int) -> None:
         file.flush()
         os.fsync(descriptor)
     beside.replace(path)
+
+
+def read_whole(path: Path) -> bytes:
+    """Raises PreconditionFailed."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PreconditionFailed(f"cannot read {path}: {error.strerror or error}") from error

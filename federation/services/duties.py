@@ -173,6 +173,10 @@ async def _prune_join_tokens(tx: Transaction) -> int:
     return await tx.credentials.prune_join_tokens(PRUNED_AT_ONCE)
 
 
+async def _prune_tokens(tx: Transaction) -> int:
+    return await tx.tokens.prune(PRUNED_AT_ONCE)
+
+
 def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
     """The duties of forgetting what nobody needs any more. 0: decisions are kept for ever."""
     after = FIRST_PLACE
@@ -192,6 +196,7 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
         "requests": _prune_requests,
         "credentials": _prune_credentials,
         "join tokens": _prune_join_tokens,
+        "tokens": _prune_tokens,
     }
     if keep_decisions_seconds:
         work |= {"decisions": prune_decisions, "inputs of decisions": prune_inputs}

@@ -30,11 +30,13 @@ class Swept(NamedTuple):
 class DecisionFilter:
     """Which decisions; what is empty or None leaves all.
 
-    ``name`` is that of a binding in exactly ``namespace``; ``cluster`` has a share. Times are Unix
-    seconds: from ``since`` on, before ``until``.
+    ``name`` is that of a binding in exactly ``namespace``; ``among`` are patterns of namespaces, as
+    in ``Scope``; ``cluster`` has a share. Times are Unix seconds: from ``since`` on, before
+    ``until``.
     """
 
     namespace: str = ""
+    among: tuple[str, ...] = ()
     name: str = ""
     cluster: str = ""
     outcomes: frozenset[Outcome] = frozenset()

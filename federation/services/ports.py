@@ -17,6 +17,7 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Wait
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
+from federation.services.access_ports import AccessTokens
 from federation.services.journal_ports import (
     Histories,
     Journal,
@@ -185,9 +186,17 @@ class Bindings(Protocol):
         ...
 
     async def page(
-        self, namespace: str, after: tuple[str, str] | None, limit: int
+        self,
+        namespace: str,
+        after: tuple[str, str] | None,
+        limit: int,
+        *,
+        among: Collection[str] = (),
     ) -> Sequence[Binding]:
-        """By ascending (namespace, name), of one namespace unless it is empty."""
+        """By ascending (namespace, name), of one namespace unless it is empty.
+
+        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all.
+        """
         ...
 
     async def delete(self, binding_id: int) -> None: ...
@@ -369,6 +378,9 @@ class Transaction(Protocol):
 
     @property
     def credentials(self) -> Credentials: ...
+
+    @property
+    def tokens(self) -> AccessTokens: ...
 
     @property
     def clusters(self) -> Clusters: ...

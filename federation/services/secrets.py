@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 ID_BYTES = 8
 SECRET_BYTES = 32
+# What the ids of people's and programs' tokens begin with: they are told from other secrets by it.
+TOKEN_PREFIX = "tok-"  # noqa: S105 - no secret
 MAX_TOKEN_CHARACTERS = 256  # What callers send is hashed: bound the work.
 
 
@@ -38,6 +40,12 @@ class Secret:
 
 def make_secret() -> Secret:
     return Secret(id=secrets.token_hex(ID_BYTES), secret=secrets.token_urlsafe(SECRET_BYTES))
+
+
+def make_token() -> Secret:
+    """The secret of a token with a role."""
+    made = make_secret()
+    return Secret(id=TOKEN_PREFIX + made.id, secret=made.secret)
 
 
 def parse_secret(token: str) -> Secret | None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.capacity.cluster_room import Room
+from federation.model.access import EVERYTHING, Role, Scope
 from federation.model.cluster import Blindness, Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.grades import ResourceModel
@@ -34,15 +35,31 @@ class PrincipalKind(StrEnum):
     ADMIN = "admin"
     AGENT = "agent"
     REPLICA = "replica"
+    TOKEN = "token"  # noqa: S105 - a kind, no secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who calls. ``cluster`` is the agent's own cluster, empty for everybody else."""
+    """Who calls. ``cluster`` is the agent's own cluster, empty for everybody else.
+
+    ``role`` is None for agents and control planes; ``name`` is that of a token.
+    """
 
     kind: PrincipalKind
     cluster: str = ""
     credential_id: str = ""
+    role: Role | None = None
+    scope: Scope = EVERYTHING
+    name: str = ""
+
+    def __str__(self) -> str:
+        """As people are told of it."""
+        match self.kind:
+            case PrincipalKind.TOKEN:
+                return f"token {self.name} ({self.credential_id})"
+            case PrincipalKind.AGENT:
+                return f"agent of {self.cluster}"
+        return str(self.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

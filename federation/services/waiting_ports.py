@@ -89,9 +89,18 @@ class Waits(Protocol):
         ...
 
     async def page(
-        self, namespace: str, priority: int | None, after: QueuePlace | None, limit: int
+        self,
+        namespace: str,
+        priority: int | None,
+        after: QueuePlace | None,
+        limit: int,
+        *,
+        among: Collection[str] = (),
     ) -> Sequence[QueuedBinding]:
-        """In the order in which they are tried; of one namespace unless it is empty."""
+        """In the order in which they are tried; of one namespace unless it is empty.
+
+        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all.
+        """
         ...
 
     async def position(self, place: QueuePlace) -> int:

@@ -3,6 +3,7 @@
 Must not see protobuf: what goes in and out are values of the model. What belongs together has one
 file: its rows and the statements over them.
 
+- ``access_tokens``: the tokens of people and programs
 - ``bindings``: bindings
 - ``clusters``: member clusters
 - ``columns``: columns of a table that travels as one body: mostly one value stands in all its
@@ -20,6 +21,7 @@ file: its rows and the statements over them.
 - ``lost_peers``: how both sides of a database connection learn within seconds that the other one
   is gone
 - ``migrate``: brings a database to the schema this release needs
+- ``namespaces``: conditions on a column that holds namespaces
 - ``postgres``: the store on PostgreSQL: transactions, and the statements that run in them
 - ``preemptions``: how many replicas were preempted lately: rows, and statements over them
 - ``presences``: which replica heard which agent, and which replicas run

@@ -32,6 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.services.ports import Peers, StoredBinding
+from federation.store.namespaces import in_namespaces
 from federation.store.tables import binding as table
 from federation.store.tables import unix_seconds, waiting
 from federation.store.waiting import COLUMNS as WAIT_COLUMNS
@@ -134,11 +135,15 @@ class BindingStatements:
             await self._connection.execute(LOCK_GROUPS, {"keys": sorted(keys)})
 
     async def page(
-        self, namespace: str, after: tuple[str, str] | None, limit: int
+        self,
+        namespace: str,
+        after: tuple[str, str] | None,
+        limit: int,
+        *,
+        among: Collection[str] = (),
     ) -> Sequence[Binding]:
         statement = select(table).order_by(table.c.namespace, table.c.name).limit(limit)
-        if namespace:
-            statement = statement.where(table.c.namespace == namespace)
+        statement = statement.where(*in_namespaces(table.c.namespace, namespace, among))
         if after is not None:
             statement = statement.where(tuple_(table.c.namespace, table.c.name) > after)
         return [plain_binding(row) for row in await self._connection.execute(statement)]

@@ -22,6 +22,7 @@ from federation.services.listed_decisions import (
     ListedDecision,
 )
 from federation.store.bindings import targets_of
+from federation.store.namespaces import in_namespaces
 from federation.store.tables import decision as table
 
 # How many decisions a page looks at where it leaves some out.
@@ -39,7 +40,7 @@ async def decision_page(
     """What ``ports.Decisions.page`` says."""
     listed = select(*_COLUMNS).where(*_ranges(wanted, after))
     last = None
-    if wanted.cluster or wanted.outcomes:
+    if wanted.cluster or wanted.outcomes or wanted.among:
         last = await _last_looked_at(connection, wanted, after)
         if last is not None:
             listed = listed.where(_place_columns >= last)
@@ -77,6 +78,7 @@ def _ranges(wanted: DecisionFilter, after: DecisionPlace | None) -> Iterator[Col
 
 def _choices(wanted: DecisionFilter) -> Iterator[ColumnElement[bool]]:
     """What is looked for in each."""
+    yield from in_namespaces(table.c.namespace, "", wanted.among)
     if wanted.outcomes:
         yield table.c.outcome.in_(sorted(wanted.outcomes))
     if wanted.cluster:

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction
 
 from federation.model.errors import Unavailable
+from federation.store.access_tokens import AccessTokenStatements
 from federation.store.bindings import BindingStatements
 from federation.store.clusters import ClusterStatements
 from federation.store.credentials import CredentialStatements
@@ -50,6 +51,10 @@ class PostgresTransaction:
     @cached_property
     def credentials(self) -> CredentialStatements:
         return CredentialStatements(self._connection)
+
+    @cached_property
+    def tokens(self) -> AccessTokenStatements:
+        return AccessTokenStatements(self._connection)
 
     @cached_property
     def clusters(self) -> ClusterStatements:

@@ -104,6 +104,29 @@ credential = Table(
     Index(None, "cluster_id"),
 )
 
+# Of people and programs. The id is the part of the token that is no secret.
+access_token = Table(
+    "access_token",
+    metadata,
+    Column("id", NAME, primary_key=True),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    # Patterns of names; empty: all.
+    Column("namespaces", ARRAY(Text), nullable=False),
+    Column("clusters", ARRAY(Text), nullable=False),
+    Column("networks", ARRAY(Text), nullable=False),
+    Column("created_by", Text, nullable=False),
+    _created_at(),
+    Column("expires_at", TIME, nullable=False),
+    Column("revoked_at", TIME),
+    Column("last_used_at", TIME),
+    Column("last_used_from", Text, nullable=False, server_default=""),
+    CheckConstraint("role IN ('viewer', 'scheduler', 'operator', 'admin')", name="role_known"),
+    CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
+    CheckConstraint("expires_at > created_at", name="expires_later"),
+)
+
 # One for every cluster. Small, apart from the report: decisions lock these rows, and a report is
 # large. The version grows by one with whatever happens to the cluster's promises or report.
 cluster_capacity = Table(

@@ -28,6 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.waiting import Wait, WaitState
 from federation.services.waiting_ports import NewWait, QueuedBinding, QueuePlace
+from federation.store.namespaces import in_namespaces
 from federation.store.tables import binding, unix_seconds
 from federation.store.tables import waiting as table
 
@@ -182,7 +183,13 @@ class WaitingStatements:
             await self._connection.execute(EARMARKED, {"ids": kept_for})
 
     async def page(
-        self, namespace: str, priority: int | None, after: QueuePlace | None, limit: int
+        self,
+        namespace: str,
+        priority: int | None,
+        after: QueuePlace | None,
+        limit: int,
+        *,
+        among: Collection[str] = (),
     ) -> Sequence[QueuedBinding]:
         before = func.count().filter(IS_TRIED).over(order_by=ORDER)
         every = select(
@@ -200,11 +207,10 @@ class WaitingStatements:
             )
             .join(every, every.c.binding_id == table.c.binding_id)
             .join(binding, binding.c.id == table.c.binding_id)
+            .where(*in_namespaces(table.c.namespace, namespace, among))
             .order_by(*ORDER)
             .limit(limit)
         )
-        if namespace:
-            statement = statement.where(table.c.namespace == namespace)
         if priority is not None:
             statement = statement.where(table.c.priority == priority)
         if after is not None:

@@ -13,11 +13,22 @@ from contextlib import contextmanager, suppress
 import uvicorn
 from starlette.types import ASGIApp
 
+from federation.model.errors import Unavailable
+from federation.runtime.addresses import Address
 from federation.runtime.connections import Connections
 from federation.web.connections import IN_ALL, PER_ADDRESS, protocol_of
 
 STOP_SECONDS = 2
 KEEP_ALIVE_SECONDS = 5
+
+
+def listening_on(address: Address) -> socket.socket:
+    """Raises Unavailable."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family)
+    except OSError as error:
+        raise Unavailable(f"cannot listen on {address}: {error.strerror or error}") from error
 
 
 class _Guest(uvicorn.Server):

@@ -5,7 +5,7 @@ Must not wait for the store, nor longer for agents than the caller does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,7 +45,10 @@ class Availability:
 
     def cluster_count(self) -> int:
         """How many clusters are meant when none are named."""
-        return len(self._fleet.snapshot.names)
+        return len(self.cluster_names())
+
+    def cluster_names(self) -> Sequence[str]:
+        return self._fleet.snapshot.names
 
     async def estimate(
         self,
@@ -189,14 +192,19 @@ def _answered(
     )
 
 
-def _positions(snapshot: FleetSnapshot, clusters: Sequence[str]) -> list[int]:
+def check_named(clusters: Sequence[str], known: Container[str]) -> None:
+    """Raises InvalidRequest with those that are not known."""
     violations = [
         Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
         for place, name in enumerate(clusters)
-        if name not in snapshot.positions
+        if name not in known
     ]
     if violations:
         raise InvalidRequest(violations)
+
+
+def _positions(snapshot: FleetSnapshot, clusters: Sequence[str]) -> list[int]:
+    check_named(clusters, snapshot.positions)
     return [snapshot.positions[name] for name in clusters]
 
 

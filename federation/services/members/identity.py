@@ -5,25 +5,41 @@ Must not decide what a principal may do.
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeAlias
 
-from federation.model.errors import Unauthenticated, Unavailable
+from federation.model.access import Role
+from federation.model.errors import PermissionRefused, Unauthenticated, Unavailable
+from federation.services.access_ports import StoredToken, TokenUse
 from federation.services.member_ports import StoredCredential
 from federation.services.ports import Clock, Store, Transaction
-from federation.services.secrets import Secret, make_secret, parse_secret
+from federation.services.secrets import TOKEN_PREFIX, Secret, make_secret, parse_secret
+from federation.services.troubles import Trouble
 from federation.services.values import Principal, PrincipalKind
 
 TRUSTED_SECONDS = 30.0
 OUTAGE_SECONDS = 3600.0
 MAX_REMEMBERED = 20_000
+# A token that is revoked at another control plane ends here within so long.
+LOOK_SECONDS = 1.0
+# Between two times that the last uses of tokens are written.
+USES_SECONDS = 10.0
+
+StoredSecret: TypeAlias = StoredCredential | StoredToken
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedCredential:
-    """A credential that was found valid, and when (Unix seconds)."""
+    """A credential or token that was found valid, and when (Unix seconds)."""
 
-    credential: StoredCredential
+    credential: StoredSecret
     seen_at: float
 
     def is_trusted_at(self, now: float, seconds: float) -> bool:
@@ -36,16 +52,24 @@ class Identity:
 
     A credential is believed for ``TRUSTED_SECONDS`` after the store confirmed it, so revoking one
     takes that long to be felt; and for ``OUTAGE_SECONDS`` while the store cannot be reached, so
-    that what is answered from memory stays answered.
+    that what is answered from memory stays answered. Tokens in use are looked at every
+    ``LOOK_SECONDS`` by ``keep_looking``.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._remembered: dict[str, TrustedCredential] = {}
+        self._revocations: dict[str, asyncio.Future[None]] = {}
+        self._uses: dict[str, TokenUse] = {}
+        self._uses_written_at = 0.0
 
-    async def identify(self, bearer: str) -> Principal:
-        """Raises Unauthenticated, saying the same whatever was wrong with the token."""
+    async def identify(self, bearer: str, address: str = "") -> Principal:
+        """Who calls from an address (empty: not known).
+
+        Raises Unauthenticated, saying the same whatever was wrong, but to who has the secret; and
+        PermissionRefused from where a token may not be used.
+        """
         presented = parse_secret(bearer)
         if presented is None:
             raise Unauthenticated
@@ -54,9 +78,71 @@ class Identity:
         expected = credential.secret_hash if credential else bytes(len(presented.hash))
         if not presented.matches(expected) or credential is None:
             raise Unauthenticated
+        if isinstance(credential, StoredToken):
+            return self._holder(credential, address)
         return Principal(
-            kind=credential.kind, cluster=credential.cluster, credential_id=credential.id
+            kind=credential.kind,
+            cluster=credential.cluster,
+            credential_id=credential.id,
+            role=Role.ADMIN if credential.kind is PrincipalKind.ADMIN else None,
         )
+
+    def _holder(self, token: StoredToken, address: str) -> Principal:
+        """Raises Unauthenticated, and PermissionRefused."""
+        if token.revoked_at is not None:
+            raise Unauthenticated(f"The token {token.id} was revoked at {_text(token.revoked_at)}.")
+        if token.is_expired:
+            raise Unauthenticated(f"The token {token.id} expired at {_text(token.expires_at)}.")
+        if token.networks and not _is_within(address, token.networks):
+            raise PermissionRefused(
+                f"the token {token.id} may be used from {', '.join(token.networks)} alone, "
+                f"not from {address or 'an unknown address'}"
+            )
+        self._uses[token.id] = TokenUse(at=self._clock.now(), address=address)
+        return Principal(
+            kind=PrincipalKind.TOKEN,
+            credential_id=token.id,
+            role=token.role,
+            scope=token.scope,
+            name=token.name,
+        )
+
+    def revocation(self, token_id: str) -> asyncio.Future[None]:
+        """Is done once a token is found to be revoked. Not to be cancelled: others wait as well."""
+        if token_id not in self._revocations:
+            self._revocations[token_id] = asyncio.get_running_loop().create_future()
+        return self._revocations[token_id]
+
+    def forget(self, token_id: str) -> None:
+        """A token was revoked: the store is asked about it again, and who waits is told."""
+        self._remembered.pop(token_id, None)
+        if (waiting := self._revocations.pop(token_id, None)) is not None:
+            waiting.set_result(None)
+
+    async def keep_looking(self) -> None:
+        """Forgets tokens that are revoked elsewhere, and writes uses, until cancelled."""
+        trouble = Trouble(logger, "tokens not looked at")
+        while True:
+            try:
+                await self.look()
+                trouble.over()
+            except Exception as error:  # noqa: BLE001 - told; revocations have to be noticed later
+                trouble.met(error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Forgets tokens that are revoked elsewhere, and writes uses when it is time."""
+        known = {key for key in self._remembered if key.startswith(TOKEN_PREFIX)}
+        if known := known | self._revocations.keys():
+            async with self._store.reading() as read:
+                left = await read.tokens.unrevoked(known)
+            for token_id in known.difference(left):
+                self.forget(token_id)
+        now = self._clock.now()
+        if self._uses and now - self._uses_written_at >= USES_SECONDS:
+            uses, self._uses, self._uses_written_at = self._uses, {}, now
+            async with self._store.transaction() as tx:
+                await tx.tokens.put_uses(uses)
 
     def is_known(self, bearer: str) -> bool:
         """Whether it was found valid before: asking about it again costs no stranger's share."""
@@ -79,14 +165,18 @@ class Identity:
             keep(await _add_admin(tx))
         return True
 
-    async def _find(self, credential_id: str) -> StoredCredential | None:
+    async def _find(self, credential_id: str) -> StoredSecret | None:
         now = self._clock.now()
         known = self._remembered.get(credential_id)
         if known is not None and known.is_trusted_at(now, TRUSTED_SECONDS):
             return known.credential
         try:
             async with self._store.reading() as read:
-                found = await read.credentials.find(credential_id)
+                found: StoredSecret | None
+                if credential_id.startswith(TOKEN_PREFIX):
+                    found = await read.tokens.find(credential_id)
+                else:
+                    found = await read.credentials.find(credential_id)
                 if found is None:
                     # In a database that was emptied every credential is unknown.
                     await read.histories.get()
@@ -97,9 +187,9 @@ class Identity:
         self._remember(credential_id, found, now)
         return found
 
-    def _remember(self, credential_id: str, found: StoredCredential | None, now: float) -> None:
+    def _remember(self, credential_id: str, found: StoredSecret | None, now: float) -> None:
         self._remembered.pop(credential_id, None)
-        if found is None:
+        if found is None or (isinstance(found, StoredToken) and found.has_ended):
             return
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.pop(next(iter(self._remembered)))  # The one looked up longest ago.
@@ -126,3 +216,17 @@ async def _add_admin(tx: Transaction) -> str:
         ttl_seconds=None,
     )
     return made.token
+
+
+def _is_within(address: str, networks: tuple[str, ...]) -> bool:
+    try:
+        place = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(place, ipaddress.IPv6Address) and place.ipv4_mapped is not None:
+        place = place.ipv4_mapped
+    return any(place in ipaddress.ip_network(network) for network in networks)
+
+
+def _text(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

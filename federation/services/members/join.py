@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
+from federation.model.access import EVERYTHING, Scope
 from federation.model.cluster import UNREACHABLE_KEY, Cluster, Taint, TaintEffect
 from federation.model.errors import (
     AlreadyExists,
@@ -100,10 +102,16 @@ class Registration:
             last_epoch=self._fleet.known(stored.cluster.name).newest_epoch,
         )
 
-    async def list_clusters(self, after: str, limit: int) -> ClusterPage:
+    async def list_clusters(
+        self, after: str, limit: int, *, scope: Scope = EVERYTHING
+    ) -> ClusterPage:
         """Clusters by ascending name that come after ``after`` (empty: from the first)."""
         snapshot = self._fleet.snapshot
-        names = snapshot.names_after(after, limit + 1)
+        if scope.clusters:
+            later = filter(scope.sees_cluster, snapshot.names_after(after, len(snapshot.names)))
+            names = tuple(islice(later, limit + 1))
+        else:
+            names = snapshot.names_after(after, limit + 1)
         page = names[:limit]
         return ClusterPage(
             views=tuple(self._fleet.view(name) for name in page),

@@ -127,12 +127,20 @@ class Scheduling:
         )
 
     async def list_bindings(
-        self, namespace: str, after: tuple[str, str] | None, limit: int
+        self,
+        namespace: str,
+        after: tuple[str, str] | None,
+        limit: int,
+        *,
+        among: Collection[str] = (),
     ) -> BindingPage:
-        """Bindings that come after ``after``; an empty namespace means all of them."""
+        """Bindings that come after ``after``; an empty namespace means all of them.
+
+        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all.
+        """
         async with self._store.reading() as read:
             position = await read.journal.position()
-            found = await read.bindings.page(namespace, after, limit + 1)
+            found = await read.bindings.page(namespace, after, limit + 1, among=among)
         page = tuple(found[:limit])
         more = len(found) > limit
         return BindingPage(

@@ -5,7 +5,7 @@ Must not decide anything: the pipeline does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from federation.model.errors import PreconditionFailed
@@ -40,12 +40,21 @@ class Queueing:
         self._pipeline = pipeline
 
     async def list(
-        self, namespace: str, priority: int | None, after: QueuePlace | None, limit: int
+        self,
+        namespace: str,
+        priority: int | None,
+        after: QueuePlace | None,
+        limit: int,
+        *,
+        among: Collection[str] = (),
     ) -> QueuePage:
-        """Those that come after ``after``; of one namespace, and of one priority, if given."""
+        """Those that come after ``after``; of one namespace, and of one priority, if given.
+
+        ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all.
+        """
         async with self._store.reading() as read:
             position = await read.journal.position()
-            found = await read.waiting.page(namespace, priority, after, limit + 1)
+            found = await read.waiting.page(namespace, priority, after, limit + 1, among=among)
         return QueuePage(bindings=found[:limit], is_last=len(found) <= limit, position=position)
 
     async def suspend(self, namespace: str, name: str, uid: str = "") -> Wait:

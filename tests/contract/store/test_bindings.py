@@ -173,6 +173,10 @@ async def test_pages_follow_namespace_and_name(store: PostgresStore) -> None:
         assert [(each.namespace, each.name) for each in rest] == sorted(keys)[3:5]
         within = await read.bindings.page("b", ("b", "B"), 100)
         assert [each.name for each in within] == ["a", "a-1"]
+        among = await read.bindings.page("", ("a", "a"), 100, among=("a*", "b"))
+        assert [(each.namespace, each.name) for each in among] == sorted(keys)[1:]
+        outside = await read.bindings.page("b", None, 100, among=("a*", "_", "%"))
+        assert outside == []
 
 
 async def test_peers_are_the_placed_bindings_of_the_same_group(store: PostgresStore) -> None:

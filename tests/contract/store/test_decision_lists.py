@@ -41,6 +41,10 @@ FILTERS: dict[str, tuple[DecisionFilter, Callable[[int], bool]]] = {
         DecisionFilter(namespace="space1", name="web2"),
         lambda n: n % 3 == 1 and n % 7 == 2,
     ),
+    "among": (
+        DecisionFilter(among=("space1", "*2")),
+        lambda n: n % 3 in {1, 2},
+    ),
     "name in no namespace": (DecisionFilter(name="web2"), lambda _: False),
     "cluster": (DecisionFilter(cluster="member4"), lambda n: n % 5 == 4),
     "outcomes": (

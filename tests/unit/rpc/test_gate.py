@@ -19,9 +19,7 @@ from federation.rpc.clusters import ClustersServicer
 from federation.rpc.decoding import BIG_METHODS, SKEWED_METHODS, SMALL_REQUEST_BYTES
 from federation.rpc.estimates import EstimatesServicer
 from federation.rpc.interceptors import (
-    AGENT_METHODS,
     OPEN_METHODS,
-    PEER_METHODS,
     ROUNDED_UP_SECONDS,
     STREAMS_PER_AGENT,
     Gate,
@@ -30,6 +28,7 @@ from federation.rpc.interceptors import (
 )
 from federation.rpc.large_requests import LargeRequests
 from federation.rpc.peers import PeersServicer
+from federation.rpc.permissions import Audience, methods_for
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.served import SERVICES
 from federation.rpc.simulation import SimulationServicer
@@ -66,6 +65,7 @@ METHODS = [
     for method in service.methods
 ]
 PATHS = [f"/{service.full_name}/{method.name}" for service, method, _ in METHODS]
+AGENT_METHODS, PEER_METHODS = methods_for(Audience.AGENTS), methods_for(Audience.PEERS)
 BIG = "/federation.v1.Scheduling/Schedule"
 GUARDED = sorted(set(PATHS) - OPEN_METHODS - AGENT_METHODS - PEER_METHODS)
 
@@ -311,7 +311,8 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
         method="/s/M",
         deadline_seconds=PATIENCE_SECONDS,
         entered=lambda _: pytest.fail("it is too late to come in"),
-        admit=lambda: pytest.fail("it is no stream"),
+        admit=lambda _: pytest.fail("it is no stream"),
+        revocation=lambda: pytest.fail("it is no stream"),
         large=LargeRequests(),
     )
     context = TooLate()

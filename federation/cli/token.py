@@ -1,0 +1,150 @@
+"""Verbs about tokens: create, list, revoke.
+
+Must not keep a secret: it is printed once, to standard output.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.output import Format, output_option
+from federation.cli.times import seconds_of
+from federation.codec.timestamps import seconds_from_timestamp
+from federation.codec.written import document_from_message
+from federation.runtime.terminal import say
+from federation.v1 import access_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+ROLES = {
+    "viewer": access_pb2.ROLE_VIEWER,
+    "scheduler": access_pb2.ROLE_SCHEDULER,
+    "operator": access_pb2.ROLE_OPERATOR,
+    "admin": access_pb2.ROLE_ADMIN,
+}
+ROLE_NAMES = {number: name for name, number in ROLES.items()}
+CREATE_EPILOG = """Examples:
+
+\b
+fedctl token create dashboard --role viewer
+fedctl token create shop-ci --role scheduler -n 'shop-*' --from 10.0.0.0/8 --ttl 30d
+fedctl token create europe --role operator --cluster 'eu-*' --token-only > europe.token
+"""
+
+
+@click.group(epilog="Example: fedctl token list")
+def token() -> None:
+    """Let people and programs call, each with a role and a scope of its own."""
+
+
+@token.command("create", epilog=CREATE_EPILOG)
+@click.argument("name")
+@click.option("--role", type=click.Choice(list(ROLES)), required=True, help="What it may do.")
+@click.option("-n", "--namespace", "namespaces", multiple=True, help="Only these; * is any.")
+@click.option("--cluster", "clusters", multiple=True, help="Only these; * is any.")
+@click.option("--from", "networks", multiple=True, help="Only from this network: 10.0.0.0/8.")
+@click.option("--ttl", default="90d", show_default=True, help="How long it is valid: 12h, 30d.")
+@click.option("--token-only", is_flag=True, help="Print the token and nothing else.")
+@output_option
+def create_token(
+    name: str,
+    role: str,
+    namespaces: Sequence[str],
+    clusters: Sequence[str],
+    networks: Sequence[str],
+    ttl: str,
+    output: Format,
+    *,
+    token_only: bool,
+) -> None:
+    """Make a token and print it, once: only its hash is kept."""
+    request = access_pb2.CreateTokenRequest(
+        name=name,
+        role=ROLES[role],
+        namespaces=namespaces,
+        clusters=clusters,
+        networks=networks,
+        ttl_seconds=seconds_of(ttl, "--ttl"),
+    )
+    answer = connection().call(lambda api: api.create_token(request))
+    if token_only:
+        say(answer.secret)
+    elif output.is_document:
+        show.print_document(document_from_message(answer), output)
+    else:
+        say(f"Token {answer.token.id} of {name}, {role}, valid for {ttl}.", err=True)
+        say("Keep it now, it is not shown again; give its file to fedctl --token-file:", err=True)
+        say("", err=True)
+        say(answer.secret)
+
+
+@token.command("list", epilog="Example: fedctl token list")
+@output_option
+def list_tokens(output: Format) -> None:
+    """Tokens, also those that ended in the last 30 days; never their secrets."""
+    tokens = connection().call(lambda api: api.list_tokens())
+    if output.is_document:
+        show.print_document([document_from_message(one) for one in tokens], output)
+        return
+    now = time.time()
+    show.print_table(
+        ["ID", "NAME", "ROLE", "SCOPE", "FROM", "ENDS", "LAST USE"],
+        [_row(one, now) for one in sorted(tokens, key=lambda one: (one.name, one.id))],
+        least=["FROM", "LAST USE"],
+        prose=["SCOPE"],
+        empty="No tokens. Make one: fedctl token create NAME --role viewer",
+    )
+
+
+@token.command("revoke", epilog="Example: fedctl token revoke tok-3f1c9a7e5b2d4680")
+@click.argument("token_id", metavar="ID")
+def revoke_token(token_id: str) -> None:
+    """End a token and its watches on every control plane, within two seconds."""
+    revoked = connection().call(lambda api: api.revoke_token(token_id))
+    say(f"token/{revoked.id} of {revoked.name} revoked")
+
+
+def _row(token: access_pb2.Token, now: float) -> tuple[object, ...]:
+    return (
+        token.id,
+        token.name,
+        ROLE_NAMES.get(token.role, "?"),
+        _scope(token),
+        ", ".join(token.networks) or "any",
+        _end(token, now),
+        _last_use(token, now),
+    )
+
+
+def _scope(token: access_pb2.Token) -> str:
+    limits = [
+        f"{kind} {', '.join(names)}"
+        for kind, names in (("namespaces", token.namespaces), ("clusters", token.clusters))
+        if names
+    ]
+    return "; ".join(limits) or "all"
+
+
+def _end(token: access_pb2.Token, now: float) -> str:
+    if token.HasField("revoke_time"):
+        return f"revoked {_ago(token.revoke_time, now)}"
+    left = (seconds_from_timestamp(token.expire_time) or now) - now
+    return f"in {show.age(left)}" if left > 0 else f"expired {_ago(token.expire_time, now)}"
+
+
+def _last_use(token: access_pb2.Token, now: float) -> str:
+    if not token.HasField("last_use_time"):
+        return "never"
+    address = f" from {token.last_use_address}" if token.last_use_address else ""
+    return f"{_ago(token.last_use_time, now)}{address}"
+
+
+def _ago(moment: Timestamp, now: float) -> str:
+    return f"{show.age(max(0.0, now - (seconds_from_timestamp(moment) or now)))} ago"

@@ -1,0 +1,49 @@
+"""Roles and scopes: what a caller may do, and which namespaces and clusters it may see.
+
+Must not know how a caller proves who it is, nor what any method does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+
+class Role(StrEnum):
+    """What a token is for. ``federation.rpc.permissions`` says which methods each may call."""
+
+    VIEWER = "viewer"
+    SCHEDULER = "scheduler"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Names and patterns in which ``*`` stands for any characters; none: all there are."""
+
+    namespaces: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+
+    def sees_namespace(self, name: str) -> bool:
+        return not self.namespaces or _matches(self.namespaces, name)
+
+    def sees_cluster(self, name: str) -> bool:
+        return not self.clusters or _matches(self.clusters, name)
+
+
+EVERYTHING: Final = Scope()
+
+
+def _matches(patterns: tuple[str, ...], name: str) -> bool:
+    return name in patterns or _expression(patterns).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=1024)
+def _expression(patterns: Sequence[str]) -> re.Pattern[str]:
+    alternatives = (".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns)
+    return re.compile("|".join(alternatives), re.DOTALL)

@@ -1,0 +1,160 @@
+"""Tokens over the wire: made, listed, revoked.
+
+Must not decide anything: reads the message, calls the use case, writes the answer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import grpc
+
+from federation.codec import texts
+from federation.codec.ranges import distinct, required, whole
+from federation.codec.strict import refuse_nul
+from federation.codec.timestamps import timestamp_from_seconds
+from federation.codec.violations import Violations
+from federation.model.access import Role, Scope
+from federation.rpc.interceptors import Context, caller
+from federation.rpc.pages import id_of, page_size_of, page_token
+from federation.services.access.tokens import Tokens
+from federation.services.access_ports import NewToken, StoredToken
+from federation.v1 import access_pb2 as messages
+from federation.v1.access_pb2_grpc import AccessServicer as Servicer
+from federation.v1.access_pb2_grpc import add_AccessServicer_to_server
+
+DEFAULT_SECONDS: Final = 90 * 86_400
+LEAST_SECONDS: Final = 60
+MOST_SECONDS: Final = 3650 * 86_400
+MOST_NAMED: Final = 100
+MOST_NAME_CHARACTERS: Final = 63
+
+ROLES: Final = {
+    messages.ROLE_VIEWER: Role.VIEWER,
+    messages.ROLE_SCHEDULER: Role.SCHEDULER,
+    messages.ROLE_OPERATOR: Role.OPERATOR,
+    messages.ROLE_ADMIN: Role.ADMIN,
+}
+ROLE_NUMBERS: Final = {role: number for number, role in ROLES.items()}
+# Names of namespaces and clusters, with any characters where there is a star.
+_PATTERN: Final = re.compile(r"[-a-z0-9*]{1,63}", re.ASCII)
+
+
+class AccessServicer(Servicer):
+    """Implements federation.v1.Access."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    async def CreateToken(
+        self, request: messages.CreateTokenRequest, context: Context
+    ) -> messages.CreateTokenResponse:
+        secret, stored = await self._tokens.create(_new_token(request, str(caller())))
+        return messages.CreateTokenResponse(secret=secret.token, token=_message(stored))
+
+    async def ListTokens(
+        self, request: messages.ListTokensRequest, context: Context
+    ) -> messages.ListTokensResponse:
+        limit = page_size_of(request.page_size)
+        stored = await self._tokens.list(id_of(request.page_token), limit + 1)
+        page = stored[:limit]
+        return messages.ListTokensResponse(
+            tokens=map(_message, page),
+            next_page_token=page_token([page[-1].id]) if len(stored) > limit else "",
+        )
+
+    async def RevokeToken(
+        self, request: messages.RevokeTokenRequest, context: Context
+    ) -> messages.RevokeTokenResponse:
+        found = Violations()
+        refuse_nul(request, "", found)
+        required(request.id, "id", found)
+        found.check()
+        return messages.RevokeTokenResponse(token=_message(await self._tokens.revoke(request.id)))
+
+
+def add_access_to_server(tokens: Tokens, server: grpc.aio.Server) -> None:
+    add_AccessServicer_to_server(AccessServicer(tokens), server)
+
+
+def _new_token(request: messages.CreateTokenRequest, created_by: str) -> NewToken:
+    """Raises InvalidRequest."""
+    found = Violations()
+    refuse_nul(request, "", found)
+    required(request.name, "name", found)
+    texts.word(request.name, "name", found)
+    if len(request.name) > MOST_NAME_CHARACTERS:
+        found.add("name", f"has more than {MOST_NAME_CHARACTERS} characters")
+    role = ROLES.get(request.role)
+    if role is None:
+        found.add("role", f"must be one of {', '.join(Role)}")
+    _patterns(request.namespaces, "namespaces", found)
+    _patterns(request.clusters, "clusters", found)
+    if role is Role.ADMIN and request.namespaces:
+        found.add("namespaces", "must be empty: the role admin is for everything")
+    if role in {Role.ADMIN, Role.SCHEDULER} and request.clusters:
+        rule = f"must be empty: what the role {role} schedules may get any cluster"
+        found.add("clusters", rule)
+    networks = _networks(request.networks, found)
+    seconds = DEFAULT_SECONDS
+    if request.HasField("ttl_seconds"):
+        least, most = LEAST_SECONDS, MOST_SECONDS
+        seconds = whole(request.ttl_seconds, "ttlSeconds", found, least=least, most=most)
+    found.check()
+    return NewToken(
+        name=request.name,
+        role=role or Role.VIEWER,
+        scope=Scope(namespaces=tuple(request.namespaces), clusters=tuple(request.clusters)),
+        networks=networks,
+        ttl_seconds=seconds,
+        created_by=created_by,
+    )
+
+
+def _patterns(patterns: Iterable[str], path: str, found: Violations) -> None:
+    for position, pattern in enumerate(patterns):
+        if position == MOST_NAMED:
+            found.add(path, f"are more than {MOST_NAMED}")
+            return
+        if not _PATTERN.fullmatch(pattern):
+            rule = "must be 1 to 63 lower-case letters, digits, '-', and '*' for any characters"
+            found.add(f"{path}[{position}]", f"{rule}, not {pattern[:64]!r}")
+    distinct(patterns, path, found)
+
+
+def _networks(networks: Iterable[str], found: Violations) -> tuple[str, ...]:
+    """As they are written shortest."""
+    read = []
+    for position, network in enumerate(networks):
+        if position == MOST_NAMED:
+            found.add("networks", f"are more than {MOST_NAMED}")
+            break
+        try:
+            read.append(str(ipaddress.ip_network(network)))
+        except ValueError:
+            rule = "must be a network such as 10.0.0.0/8 or 2001:db8::/32"
+            found.add(f"networks[{position}]", f"{rule}, not {network[:64]!r}")
+    return tuple(read)
+
+
+def _message(token: StoredToken) -> messages.Token:
+    message = messages.Token(
+        id=token.id,
+        name=token.name,
+        role=ROLE_NUMBERS[token.role],
+        namespaces=token.scope.namespaces,
+        clusters=token.scope.clusters,
+        networks=token.networks,
+        created_by=token.created_by,
+        create_time=timestamp_from_seconds(token.created_at),
+        expire_time=timestamp_from_seconds(token.expires_at),
+        last_use_address=token.last_used_from,
+    )
+    if token.revoked_at is not None:
+        message.revoke_time.CopyFrom(timestamp_from_seconds(token.revoked_at))
+    if token.last_used_at is not None:
+        message.last_use_time.CopyFrom(timestamp_from_seconds(token.last_used_at))
+    return message

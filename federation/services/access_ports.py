@@ -1,0 +1,88 @@
+"""What use cases need from the store for access: the tokens of people and programs.
+
+Protocols only. Must not name a technology.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from federation.model.access import Role, Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """A token to be kept: whose it is, what it may do and see, where from, and for how long."""
+
+    name: str
+    role: Role
+    scope: Scope
+    networks: tuple[str, ...]
+    ttl_seconds: int
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredToken:
+    """A token without its secret. Times are Unix seconds; ``is_expired`` by the store's clock."""
+
+    id: str
+    name: str
+    role: Role
+    scope: Scope
+    networks: tuple[str, ...]
+    secret_hash: bytes = field(repr=False)
+    created_by: str
+    created_at: float
+    expires_at: float
+    is_expired: bool
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+    last_used_from: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        return self.is_expired or self.revoked_at is not None
+
+
+class TokenUse(NamedTuple):
+    """When a token was used last, in Unix seconds, and from which address."""
+
+    at: float
+    address: str
+
+
+class AccessTokens(Protocol):
+    """Tokens with roles, as hashes."""
+
+    async def add(self, token_id: str, secret_hash: bytes, token: NewToken) -> StoredToken: ...
+
+    async def count(self) -> int:
+        """How many are neither expired nor revoked."""
+        ...
+
+    async def find(self, token_id: str) -> StoredToken | None:
+        """Expired or revoked as well, until it is forgotten."""
+        ...
+
+    async def page(self, after: str, limit: int) -> Sequence[StoredToken]:
+        """By ascending id, those that come after ``after``."""
+        ...
+
+    async def revoke(self, token_id: str) -> StoredToken | None:
+        """Ends it, unless it was revoked before; None where there is none."""
+        ...
+
+    async def unrevoked(self, token_ids: Collection[str]) -> Collection[str]:
+        """Those of the ids that are there and not revoked."""
+        ...
+
+    async def put_uses(self, uses: Mapping[str, TokenUse]) -> None:
+        """Keeps the last use of each by id, where it is later than what is kept."""
+        ...
+
+    async def prune(self, limit: int) -> int:
+        """Forgets those that ended a while ago; how many."""
+        ...

@@ -1,0 +1,52 @@
+"""``fedctl token``, and every command of the page about access as it stands there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+from tests.control_planes import RunningControlPlane
+from tests.unit.cli.test_reservations import run
+from tests.unit.rpc.conftest import running
+
+__all__ = ["running"]
+
+PAGE = (Path(__file__).parents[3] / "docs" / "access.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^fedctl (.+)$", PAGE, re.MULTILINE)
+SHOWN_ID = "tok-3f1c9a7e5b2d4680"
+
+
+async def test_every_command_of_the_page_does_what_it_says(
+    running: RunningControlPlane, tmp_path: Path
+) -> None:
+    """With the id of a token that was made in place of the one that is shown."""
+    secrets: list[str] = []
+    assert len(COMMANDS) == 6
+    for command in COMMANDS:
+        last = secrets[-1].partition(".")[0] if secrets else ""
+        result = await run(running, *shlex.split(command.replace(SHOWN_ID, last)))
+        assert result.exit_code == 0, result.output
+        if command.startswith("token create"):
+            secrets.append(result.stdout.strip())
+        for secret in secrets[:-1]:
+            assert secret not in result.output
+    listed = await run(running, "token", "list", "-o", "json")
+    tokens = {token["name"]: token for token in json.loads(listed.stdout)}
+    assert tokens["shop-ci"]["networks"] == ["10.0.0.0/8", "127.0.0.0/8"]
+    assert "revokeTime" in tokens["europe"]
+    shown = await run(running, "token", "list")
+    for text in ("namespaces shop-*", "clusters eu-*", "revoked", "in 90d", "never"):
+        assert text in " ".join(shown.stdout.split())
+
+    file = tmp_path / "token"
+    file.write_text(secrets[1])
+    mine = ("--token-file", str(file))
+    assert (await run(running, *mine, "get", "bindings")).exit_code == 0
+    refused = await run(running, *mine, "token", "list")
+    assert refused.exit_code == 1
+    assert "has the role scheduler" in refused.output
+    file.write_text(secrets[2])
+    ended = await run(running, *mine, "get", "clusters")
+    assert "was revoked at" in ended.output
