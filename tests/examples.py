@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 REPEATABLE = "repeatable"
 EXPLORE = "explore"
 # How many times more examples are explored than a test tries otherwise.
-FURTHER = 10
+FURTHER = 25
 # Where hypothesis keeps the settings of a test; there is no public way to change them later.
 KEPT = "_hypothesis_internal_use_settings"
 

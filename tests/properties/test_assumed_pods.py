@@ -155,4 +155,4 @@ class Racing(RuleBasedStateMachine):
 
 
 TestRacing = Racing.TestCase
-TestRacing.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestRacing.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)

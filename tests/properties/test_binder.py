@@ -111,7 +111,7 @@ async def bound_after(
     groups=st.lists(gangs, max_size=3),
     failing=st.sets(st.sampled_from([f"s{at}" for at in range(6)]), max_size=3),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_nothing_is_given_twice_and_no_gang_halfway(
     capacities: list[int], singles: list[int], groups: list[Gang], failing: set[str]
 ) -> None:

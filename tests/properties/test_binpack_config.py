@@ -137,7 +137,7 @@ def read(document: dict[str, Any]) -> tuple[tuple[Strategy, ...], Sequence[Fault
         return (), refused.faults
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.one_of(kube, kube, policies, volcano))
 def test_reading_ends_in_strategies_that_score_or_in_named_faults(document: dict[str, Any]) -> None:
     strategies, faults = read(document)
@@ -146,7 +146,7 @@ def test_reading_ends_in_strategies_that_score_or_in_named_faults(document: dict
     assert all(fault.rule for fault in faults)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(kube)
 def test_kube_scheduler_files_give_a_profile_or_a_fault(document: dict[str, Any]) -> None:
     strategies, faults = read(document)

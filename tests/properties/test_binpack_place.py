@@ -124,7 +124,7 @@ def one_at_a_time(
 @pytest.mark.parametrize(
     "strategy", STRATEGIES, ids=lambda strategy: f"{strategy.name}{getattr(strategy, 'weight', '')}"
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     nodes=clusters(),
     request=requests(),
@@ -158,7 +158,7 @@ def test_placing_in_closed_form_is_placing_one_at_a_time(
 @pytest.mark.parametrize(
     "strategy", STRATEGIES, ids=lambda strategy: f"{strategy.name}{getattr(strategy, 'weight', '')}"
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(nodes=clusters(), request=requests(), replicas=st.integers(1, 60))
 def test_no_node_takes_more_than_it_has_room_for(
     strategy: Strategy, nodes: NodeArrays, request: ReplicaRequest, replicas: int

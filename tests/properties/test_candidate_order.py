@@ -174,7 +174,7 @@ BY_REGION = replace(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(cases())
 @example(LIMITED)
 @example(BY_REGION)

@@ -133,7 +133,7 @@ def placed(
 CORE = ReplicaRequirements(request={"cpu": 1})
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @example(
     # Best fit would leave two of three cells whole; spreading takes from each.
     drawn=[(0, [(3, 9, 9)]), (0, [(3, 9, 9)]), (0, [(3, 9, 9)])],

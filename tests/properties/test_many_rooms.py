@@ -71,7 +71,7 @@ ONE = Outstanding("x", ReplicaRequirements(request={}), 1)
 ASKED = ReplicaRequirements(request={"cpu": 1})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(drawn=rooms_drawn)
 @example(drawn=[([(0, 1, (0, 0, 2, 0)), (0, 2, (0, 0, 1, 0))], [ONE, ONE])])
 def test_many_rooms_are_packed_as_each_by_itself(drawn: list[_Drawn]) -> None:
@@ -91,7 +91,7 @@ def test_rooms_take_the_place_of_others(drawn: list[_Drawn], again: list[_Drawn]
         assert_same(fleet.rooms[position], packed_room(changed.get(position, unpacked)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(drawn=rooms_drawn)
 def test_beside_a_binding_as_much_is_left_as_without_it(drawn: list[_Drawn]) -> None:
     for unpacked in unpacked_rooms(drawn):

@@ -122,7 +122,7 @@ def different(fleet: FleetRooms) -> int:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(made=steps)
 def test_a_fleet_that_changed_is_as_one_made_anew_of_its_rooms(made: list[Step]) -> None:
     fleet, most = FleetRooms.none(len(NAMES)), 0

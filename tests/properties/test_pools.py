@@ -175,7 +175,7 @@ budgets = st.sampled_from([16, 17, 40, 256])
 key_lists = st.lists(st.sampled_from(KEYS), max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     nodes=node_lists() | node_lists(any_amounts),
     budget=budgets,
@@ -222,7 +222,7 @@ def test_the_order_of_the_nodes_makes_no_difference(
     assert plainly(build_pools(columns(shuffled), budget, keys)) == plainly(built)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(nodes=node_lists(), keys=key_lists, budget=budgets)
 def test_cells_hold_every_node_once_and_keep_to_the_budget(
     nodes: list[PlainNode], keys: list[str], budget: int
@@ -240,7 +240,7 @@ def test_cells_hold_every_node_once_and_keep_to_the_budget(
     assert (cells.sum_rk <= cells.max_rk * cells.count_k).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(nodes=node_lists(any_amounts, most=16), shape=requirements)
 def test_as_many_cells_as_nodes_are_exact(
     nodes: list[PlainNode], shape: ReplicaRequirements
@@ -252,7 +252,7 @@ def test_as_many_cells_as_nodes_are_exact(
         assert (bounds.lower_c[0], bounds.upper_c[0]) == (truth, truth)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(before=node_lists(), after=node_lists(), keys=key_lists, budget=budgets, shape=requirements)
 def test_refreshed_cells_are_as_true_as_built_ones(
     before: list[PlainNode],
@@ -283,7 +283,7 @@ def one_table(groups: Sequence[Sequence[tuple[int, ...]]]) -> Cells:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     groups=st.lists(
         st.lists(st.tuples(*[st.integers(0, 40)] * 3), min_size=1, max_size=6),

@@ -79,7 +79,7 @@ def one_at_a_time(residues: Residues, request: Mapping[str, int], replicas: int)
     return nodes
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(groups=node_groups, shapes=st.lists(st.tuples(requests, st.integers(0, 40)), max_size=4))
 def test_packing_in_closed_form_is_packing_one_at_a_time(
     groups: list[list[tuple[int, ...]]], shapes: list[tuple[dict[str, int], int]]
@@ -99,7 +99,7 @@ def test_packing_in_closed_form_is_packing_one_at_a_time(
         assert placed == sum(take.nodes * take.replicas for take in takes)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     groups=node_groups,
     request=requests,
@@ -143,7 +143,7 @@ def test_a_packing_replays_on_any_nodes_of_the_cells(
 rounds = st.tuples(requests, st.lists(st.integers(0, 60), min_size=3, max_size=3))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     clusters=st.lists(node_groups, min_size=3, max_size=3),
     shapes=st.lists(rounds, max_size=12),
@@ -230,7 +230,7 @@ components = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(cells=uniform_cells() | node_groups.map(table), parts=components)
 def test_sets_in_closed_form_are_sets_one_at_a_time(cells: Cells, parts: list[Component]) -> None:
     pools = Pools(label_keys=(), pools=(NodePool(),), cells=cells)

@@ -89,7 +89,7 @@ def letting_go_of_what_is_held(decision: Decision, rooms: list[Room | None]) -> 
     return decision
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(drawn=rooms_drawn, made=decisions)
 def test_a_decision_is_promised_where_each_of_its_clusters_has_room_by_itself(
     drawn: list[list[tuple[int, int, tuple[int, ...]]] | None], made: list[Decision]
@@ -143,7 +143,7 @@ sets_drawn = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     drawn=rooms_drawn,
     held=st.lists(outstandings(most=6), max_size=3),
@@ -203,7 +203,7 @@ asks_drawn = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(drawn=rooms_drawn, asked=asks_drawn)
 def test_each_cluster_is_packed_in_the_order_of_its_ask(
     drawn: list[list[tuple[int, int, tuple[int, ...]]] | None],

@@ -311,5 +311,5 @@ class Reservations(RuleBasedStateMachine):
         return newest[0].certificate if newest else None
 
 
-Reservations.TestCase.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
+Reservations.TestCase.settings = settings(max_examples=20, stateful_step_count=60, deadline=None)
 TestReservations = Reservations.TestCase

@@ -79,7 +79,7 @@ def minimums(cells: Cells) -> Counter[tuple[int, ...]]:
     return nodes
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(drawn=cells_drawn, shapes=st.lists(st.tuples(requests, st.integers(0, 60)), max_size=4))
 def test_spreading_in_closed_form_is_spreading_one_at_a_time(
     drawn: list[tuple[int, int, tuple[int, ...]]], shapes: list[tuple[dict[str, int], int]]
@@ -102,7 +102,7 @@ def test_spreading_in_closed_form_is_spreading_one_at_a_time(
         assert (spread.min_rk <= spread.max_rk).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(drawn=cells_drawn, wanted=st.lists(outstandings(), max_size=5))
 def test_a_room_shows_where_everything_goes(
     drawn: list[tuple[int, int, tuple[int, ...]]], wanted: list[Outstanding]
@@ -113,7 +113,7 @@ def test_a_room_shows_where_everything_goes(
     assert broken_promise(pools, room.holdings) == ""
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     drawn=cells_drawn, wanted=st.lists(outstandings(), max_size=4), one_more=outstandings(most=40)
 )
@@ -137,7 +137,7 @@ def test_what_a_room_says_it_can_take_it_takes_and_never_more_than_there_is(
         assert broken_promise(made.pools, made.holdings) == ""
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     drawn=cells_drawn,
     wanted=st.lists(outstandings(most=12), min_size=1, max_size=4),
@@ -182,7 +182,7 @@ def test_strict_promises_hold_whoever_comes_first_and_wherever_they_go(
 rival_shapes = st.lists(st.tuples(requests, st.integers(1, 12)), min_size=1, max_size=3)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     drawn=cells_drawn,
     rivals=rival_shapes,

@@ -68,7 +68,7 @@ def apportioned(
     )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems())
 def test_equals_one_seat_at_a_time(
     problem: tuple[list[int], int, list[int], list[int], list[int]],
@@ -76,7 +76,7 @@ def test_equals_one_seat_at_a_time(
     assert apportioned(*problem).seats_k.tolist() == one_at_a_time(*problem)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=12), st.integers(0, 3_000))
 def test_one_more_seat_takes_none_away(weights: list[int], seats: int) -> None:
     keys = range(len(weights))
@@ -86,7 +86,7 @@ def test_one_more_seat_takes_none_away(weights: list[int], seats: int) -> None:
     assert more.sum() == fewer.sum() + 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(0, 2**31), min_size=1, max_size=12), st.data())
 def test_no_party_passes_its_weight_while_seats_do_not_pass_all_weights(
     weights: list[int], data: st.DataObject
@@ -97,7 +97,7 @@ def test_no_party_passes_its_weight_while_seats_do_not_pass_all_weights(
     assert (result.seats_k <= np.array(weights)).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=9), st.integers(0, 200), st.randoms())
 def test_order_of_parties_does_not_matter(weights: list[int], seats: int, random: object) -> None:
     keys = list(range(len(weights)))

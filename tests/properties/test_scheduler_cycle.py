@@ -125,7 +125,7 @@ def shares_of(decision: Decision) -> dict[str, int]:
     return {target.name: target.replicas for target in decision.clusters}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(fleets(), bindings(), spreads())
 def test_replicas_are_placed_or_reported(
     fleet: tuple[list[Cluster], dict[str, int]],
@@ -143,7 +143,7 @@ def test_replicas_are_placed_or_reported(
         assert decision.reason
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(fleets(), bindings(BY_CAPACITY), spreads())
 def test_no_share_above_what_fits(
     fleet: tuple[list[Cluster], dict[str, int]],
@@ -158,7 +158,7 @@ def test_no_share_above_what_fits(
         assert share <= prior.get(name, 0) + (fits[name] if name in ready else 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(fleets(), bindings(BY_CAPACITY))
 def test_partial_places_all_that_fits(
     fleet: tuple[list[Cluster], dict[str, int]], binding: Binding
@@ -180,7 +180,7 @@ def test_partial_places_all_that_fits(
         assert decision.outcome is Outcome.PARTIAL
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(fleets(plain=True), bindings(BY_CAPACITY[:3]))
 def test_steady_division_only_adds_or_only_takes(
     fleet: tuple[list[Cluster], dict[str, int]], binding: Binding
@@ -198,7 +198,7 @@ def test_steady_division_only_adds_or_only_takes(
         assert max(changes) <= 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(fleets(), bindings(), spreads(), st.randoms(use_true_random=False))
 def test_order_of_clusters_does_not_matter(
     fleet: tuple[list[Cluster], dict[str, int]],
@@ -214,7 +214,7 @@ def test_order_of_clusters_does_not_matter(
     assert decided(asked, mixed, fits).to_plain() == straight.to_plain()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(fleets(), bindings(BY_CAPACITY), spreads(), st.data())
 def test_more_capacity_never_makes_a_binding_unschedulable(
     fleet: tuple[list[Cluster], dict[str, int]],
@@ -231,7 +231,7 @@ def test_more_capacity_never_makes_a_binding_unschedulable(
     assert decided(asked, clusters, more).outcome is Outcome.SCHEDULED
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(fleets(plain=True), bindings(BY_CAPACITY + BY_WEIGHT), st.data())
 def test_limits_are_kept(
     fleet: tuple[list[Cluster], dict[str, int]], binding: Binding, data: st.DataObject
@@ -259,7 +259,7 @@ def test_limits_are_kept(
                 assert shares.get(name, 0) <= fits[name] + prior_of(binding).get(name, 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(fleets(plain=True), bindings(BY_CAPACITY))
 def test_an_overflow_tier_is_used_only_when_those_before_it_are_full(
     fleet: tuple[list[Cluster], dict[str, int]], binding: Binding
@@ -280,7 +280,7 @@ def test_an_overflow_tier_is_used_only_when_those_before_it_are_full(
         assert all(shares.get(name, 0) == fits[name] + prior.get(name, 0) for name in main)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(fleets(), bindings(), spreads())
 def test_a_trace_survives_json(
     fleet: tuple[list[Cluster], dict[str, int]],

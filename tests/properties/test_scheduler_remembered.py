@@ -214,7 +214,7 @@ def answered(fleet: Fleet, asked: Question) -> dict[str, Any]:
     ).to_plain()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(clusters, clusters, questions())
 def test_what_is_remembered_changes_no_decision(
     first: Sequence[Cluster], then: Sequence[Cluster], asked: list[Question]
@@ -226,7 +226,7 @@ def test_what_is_remembered_changes_no_decision(
             assert answered(fleet, question) == answered(Fleet.of(each), question)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.sampled_from(TIMES), min_size=2, max_size=5), placements, tolerations)
 def test_tolerations_run_out_whatever_is_remembered(
     times: list[float], placement: Placement, tolerated: tuple[Toleration, ...]
@@ -247,7 +247,7 @@ def test_tolerations_run_out_whatever_is_remembered(
         assert answered(fleet, question) == answered(Fleet.of(here), question)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(clusters, questions())
 def test_equals_out_of_question_need_no_order(
     here: Sequence[Cluster], asked: list[Question]

@@ -77,7 +77,7 @@ def keeps(
     return True
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(shortlists(), constraints(), st.integers(0, 40), st.booleans())
 def test_selection_is_right_and_complete(
     shortlist: Shortlist, wanted: tuple[SpreadConstraint, ...], replicas: int, heeds: bool
@@ -109,7 +109,7 @@ def test_selection_is_right_and_complete(
         assert shortlist.capacity_k[chosen].sum() >= need.total
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(shortlists(), constraints(), st.integers(0, 40))
 def test_partial_selection_holds_as_much_as_any(
     shortlist: Shortlist, wanted: tuple[SpreadConstraint, ...], replicas: int
@@ -128,7 +128,7 @@ def test_partial_selection_holds_as_much_as_any(
         assert shortlist.capacity_k[selection.order_k].sum() >= min(max(held), replicas)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(shortlists(), st.integers(0, 3), st.integers(1, 4), st.integers(1, 4), st.data())
 def test_search_finds_the_most_valuable_choice(
     shortlist: Shortlist, least: int, most: int, fewest: int, data: st.DataObject
@@ -186,7 +186,7 @@ def enumerated(
 SCORES = st.one_of(st.sampled_from([0, 1000, 2000, 2050]), st.integers(0, 9000), st.just(2**50))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 5), SCORES), min_size=1, max_size=7),
     st.integers(1, 4),

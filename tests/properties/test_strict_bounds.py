@@ -43,7 +43,7 @@ def most_of(pools: Pools, held: list[Outstanding], wanted: Outstanding, limit: i
     return most
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     drawn=fleets,
     asked=st.lists(st.tuples(shapes, st.booleans(), st.integers(0, 40)), min_size=1, max_size=3),
@@ -68,7 +68,7 @@ def test_the_most_beside_strict_promises_is_what_the_obvious_loop_finds(
         ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(drawn=cells_drawn, every=st.lists(outstandings(most=8), max_size=6))
 def test_all_that_is_strict_holds_where_the_obvious_loop_says_so(
     drawn: list[tuple[int, int, tuple[int, ...]]], every: list[Outstanding]
@@ -84,7 +84,7 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(made=changes)
 def test_contention_that_changed_is_as_made_anew(
     made: list[tuple[bool, int, list[Outstanding]]],
@@ -121,7 +121,7 @@ def test_amounts_beyond_counting_are_all_lost() -> None:
     assert not strict_promises_hold(pools, [strict, rival])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     drawn=st.lists(
         st.tuples(cells_drawn, st.lists(outstandings(most=8), max_size=4)),
