@@ -120,37 +120,45 @@ def heal(server: KubeApiServer, kubeconfig: Path) -> None:
     server.start()
 
 
-@pytest.mark.parametrize(
-    "fail",
-    [refuse_connections, answer_nothing, forbid_pods, expire_credentials, list_for_ever],
-)
+FAILURES = (refuse_connections, answer_nothing, forbid_pods, list_for_ever, expire_credentials)
+
+
 async def test_a_blind_agent_counts_as_blind(
+    plane: RunningControlPlane, server: KubeApiServer, tmp_path: Path, health_port: int
+) -> None:
+    """In every way, one after the other: each time it sees again, and counts as seeing."""
+    async with following(plane, server, tmp_path, health_port):
+        for fail in FAILURES:
+            await goes_blind_and_sees_again(
+                plane, server, tmp_path / "kubeconfig", fail, health_port
+            )
+
+
+async def goes_blind_and_sees_again(
     plane: RunningControlPlane,
     server: KubeApiServer,
-    tmp_path: Path,
+    kubeconfig: Path,
     fail: Callable[[KubeApiServer, Path], None],
     health_port: int,
 ) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    async with following(plane, server, tmp_path, health_port):
-        assert is_seen(await cluster_where(plane, "member1", is_seen))
-        assert (await scheduled(plane, "member1", replicas=1)).outcome == OUTCOME_SCHEDULED
-        assert await probes(health_port) == (200, 200)
-        before = time.time()
-        await asyncio.to_thread(server.wait_for_watches, "nodes", "pods")
-        fail(server, kubeconfig)
-        cluster = await cluster_where(plane, "member1", is_blind)
-        blind_at = time.time()
-        since = ready(cluster).last_transition_time.ToNanoseconds() / 1e9
-        assert before - 30.0 <= since <= blind_at - 4.0
-        assert cluster.status.agent.connected
-        assert cluster.status.agent.last_report_time == ready(cluster).last_transition_time
-        await everything_says_since_when(plane, since)
-        assert await probes(health_port) == (200, 503)
-        heal(server, kubeconfig)
-        assert is_seen(await cluster_where(plane, "member1", is_seen))
-        assert (await scheduled(plane, "member1", replicas=3)).outcome == OUTCOME_SCHEDULED
-        assert await probes(health_port) == (200, 200)
+    assert is_seen(await cluster_where(plane, "member1", is_seen))
+    assert (await scheduled(plane, "member1", replicas=1)).outcome == OUTCOME_SCHEDULED
+    assert await probes(health_port) == (200, 200)
+    before = time.time()
+    await asyncio.to_thread(server.wait_for_watches, "nodes", "pods")
+    fail(server, kubeconfig)
+    cluster = await cluster_where(plane, "member1", is_blind)
+    blind_at = time.time()
+    since = ready(cluster).last_transition_time.ToNanoseconds() / 1e9
+    assert before - 30.0 <= since <= blind_at - 4.0
+    assert cluster.status.agent.connected
+    assert cluster.status.agent.last_report_time == ready(cluster).last_transition_time
+    await everything_says_since_when(plane, since, another=fail.__name__.replace("_", "-"))
+    assert await probes(health_port) == (200, 503)
+    heal(server, kubeconfig)
+    assert is_seen(await cluster_where(plane, "member1", is_seen))
+    assert (await scheduled(plane, "member1", replicas=3)).outcome == OUTCOME_SCHEDULED
+    assert await probes(health_port) == (200, 200)
 
 
 async def probes(port: int) -> tuple[int, int]:
@@ -159,11 +167,13 @@ async def probes(port: int) -> tuple[int, int]:
     return live, is_ready
 
 
-async def everything_says_since_when(plane: RunningControlPlane, since: float) -> None:
+async def everything_says_since_when(
+    plane: RunningControlPlane, since: float, *, another: str
+) -> None:
     # What is there stays, and does not grow.
     grown = await scheduled(plane, "member1", replicas=2)
     assert [(each.name, each.replicas) for each in grown.clusters] == [("member1", 1)]
-    decision = await scheduled(plane, "member1", replicas=2, name="another")
+    decision = await scheduled(plane, "member1", replicas=2, name=another)
     assert decision.outcome == OUTCOME_NO_FIT
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))
     assert f"cannot be seen since {moment}: ApiServerUnreachable" in decision.reason

@@ -122,18 +122,14 @@ def checkout(tmp_path: Path) -> Checkout:
     return made
 
 
-def test_uv_installs_from_where_pip_would(checkout: Checkout) -> None:
-    status, printed = checkout.install()
-    assert (status, checkout.leaf()) == (0, "green"), printed
-    assert "pip" not in printed
+def test_uv_installs_from_where_pip_would_and_of_two_at_once_one_does(checkout: Checkout) -> None:
+    both = [checkout.start(), checkout.start()]
+    printed = [process.communicate(timeout=END_SECONDS)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert "".join(printed).count("ready in") == 1
+    assert "pip" not in "".join(printed)
+    assert checkout.leaf() == "green"
     assert checkout.install() == (0, "")
-
-
-def test_pip_installs_where_there_is_no_uv(checkout: Checkout) -> None:
-    next(checkout.wheels.glob("uv-*")).unlink()
-    status, printed = checkout.install()
-    assert (status, checkout.leaf()) == (0, "green"), printed
-    assert "pip installs, which takes longer: uv cannot be had here" in printed
 
 
 def test_another_file_than_the_locked_one_is_refused(checkout: Checkout) -> None:
@@ -144,7 +140,9 @@ def test_another_file_than_the_locked_one_is_refused(checkout: Checkout) -> None
     assert "Traceback" not in printed
 
 
-def test_it_starts_over_after_an_interruption(checkout: Checkout) -> None:
+def test_it_starts_over_after_an_interruption_and_pip_installs_where_there_is_no_uv(
+    checkout: Checkout,
+) -> None:
     # A uv that is interrupted while it works, and that does not listen.
     deaf = "#!/bin/sh\ntrap '' INT\necho $$ >pid\nkill -INT $PPID\nwhile :; do sleep 1; done\n"
     line = wheel(checkout.wheels, "uv", {"uv-1.data/scripts/uv": deaf})
@@ -162,10 +160,4 @@ def test_it_starts_over_after_an_interruption(checkout: Checkout) -> None:
     status, printed = checkout.install()
     assert (status, checkout.leaf()) == (0, "green"), printed
     assert "making .venv" in printed
-
-
-def test_of_two_at_once_one_installs(checkout: Checkout) -> None:
-    both = [checkout.start(), checkout.start()]
-    printed = [process.communicate(timeout=END_SECONDS)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], printed
-    assert "".join(printed).count("ready in") == 1
+    assert "pip installs, which takes longer: uv cannot be had here" in printed

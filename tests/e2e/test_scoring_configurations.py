@@ -58,8 +58,10 @@ def test_every_example_is_tried() -> None:
     assert configurations == SCALES.keys()
 
 
-@pytest.mark.parametrize("configuration", SCALES)
-@pytest.mark.parametrize("source", ["dump", "live"])
+# Scores do not know where nodes are read: each kind of file is tried with either.
+@pytest.mark.parametrize(
+    ("configuration", "source"), [*zip(SCALES, ["dump", "live"] * 2, strict=True)]
+)
 async def test_shares_are_placed_by_its_scores(
     plane: RunningControlPlane, tmp_path: Path, kubeconfig: Path, source: str, configuration: str
 ) -> None:

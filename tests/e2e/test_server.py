@@ -168,7 +168,7 @@ def test_a_database_that_dies_is_started_again_and_the_server_lives_on(
         await_status(f"{running.web}/readyz", 200)
         assert running.clusters() == ["member1"]
         running.schedule("basket")
-        assert running.server.stop() == 0
+        end_in_order(running)
 
 
 def postmaster_pid(running: Running) -> int:
@@ -178,32 +178,30 @@ def postmaster_pid(running: Running) -> int:
     return postmaster.pid
 
 
-def test_the_end_is_orderly(installation: Installation) -> None:
-    with installation.serving() as running:
-        pid = postmaster_pid(running)
-        assert running.server.stop() == 0
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-        assert "Traceback" not in running.server.output
+def end_in_order(running: Running) -> None:
+    """Nothing stays behind."""
+    pid = postmaster_pid(running)
+    assert running.server.stop() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
-def test_a_data_directory_serves_one_server(installation: Installation) -> None:
+def test_a_data_directory_and_a_port_serve_one_server(
+    installation: Installation, tmp_path: Path, fresh_database_url: str
+) -> None:
     with installation.serving() as running:
+        endpoint = running.server.output.partition("API")[2].split()[0]
         second = federation("serve", "--insecure", "--data-dir", str(installation.data))
         assert second.returncode == 1
         assert f"is used by process {running.server.process.pid}" in second.stderr
-        assert "Traceback" not in second.stderr
-
-
-def test_a_port_serves_one_server(installation: Installation, tmp_path: Path) -> None:
-    with installation.serving() as running:
-        endpoint = running.server.output.partition("API")[2].split()[0]
-        other = tmp_path / "other"
-        second = federation(
-            *("serve", "--insecure", "--data-dir", str(other)),
+        third = federation(
+            *("serve", "--insecure", "--data-dir", str(tmp_path / "other")),
             *("--listen", endpoint, "--web-listen", "127.0.0.1:0"),
+            FEDERATION_DATABASE_URL=fresh_database_url,
         )
-        embedded_of(other).discard()
-        assert second.returncode == 1
-        assert f"cannot listen on {endpoint}" in second.stderr
-        assert "Traceback" not in second.stderr
+        assert third.returncode == 1
+        assert f"cannot listen on {endpoint}" in third.stderr
+        assert "Traceback" not in second.stderr + third.stderr
+        running.clusters()
+        end_in_order(running)
+        assert "Traceback" not in running.server.output
