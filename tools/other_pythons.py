@@ -21,16 +21,34 @@ ROOT = Path(__file__).resolve().parent.parent
 LOWEST, TRIED = (3, 11), 20
 # Of all Pythons together: much of what tests do is waiting for processes.
 WORKERS, LEAST_WORKERS = 6, 2
-# Every program as a process; and what takes values apart by their types.
+# Every program as a process in every mode, whatever happens to it elsewhere; streams that end in
+# every way, as asyncio is another one; what takes values apart by their types; recorded answers.
+PROGRAMS = (
+    "test_agent.py",
+    "test_bad_calls.py",
+    "test_bad_input.py",
+    "test_demo.py::test_it_tells_its_story_and_leaves_nothing",
+    "test_karmada.py",
+    "test_plugins.py",
+    "test_readme.py",
+    "test_scorers.py",
+    "test_server.py",
+    "test_server_outage.py",
+    "test_server_start.py",
+    "test_several_planes.py",
+    "test_simulate_export.py",
+    "test_stream_faults.py",
+    "test_watches.py",
+)
 TESTS = (
-    "tests/e2e",
+    *(f"tests/e2e/{name}" for name in PROGRAMS),
     "tests/contract/store",
     "tests/unit/capacity",
     "tests/unit/cli",
     "tests/unit/codec",
     "tests/unit/scheduler",
     "tests/unit/store",
-    "tests/properties/test_scheduler_cycle.py",
+    "tests/vectors",
 )
 ASKED = """
 import sys
