@@ -43,8 +43,8 @@ from tests.chaos.planes import Planes
 CLUSTERS, LOST = 100, 20
 MOVED = chosen(2_000, quick=200)
 ELSEWHERE = MOVED // 10
-PERCENT, REPLICAS_ELSEWHERE = 40, 40
-LOST_SECONDS, REPORT_SECONDS, LOOK_SECONDS = 10.0, 1.0, 0.5
+PERCENT, REPLICAS_ELSEWHERE = chosen(40, quick=100), 40
+LOST_SECONDS, REPORT_SECONDS, LOOK_SECONDS = chosen(10.0, quick=4.0), 1.0, 0.5
 FLAGS = (
     "--heartbeat-seconds=1",
     f"--lost-seconds={LOST_SECONDS:g}",
