@@ -190,6 +190,8 @@ class ControlPlane:
 
     def _build_deciding(self) -> None:
         """What decides, and what is done about promises in the background."""
+        refreshing = Refreshing(self._fleet, self._sessions, self._clock)
+        self._fleet.observe(refreshing.changed)
         self._pipeline = DecisionPipeline(
             self._store,
             self._fleet,
@@ -201,6 +203,7 @@ class ControlPlane:
                 replicas=self._settings.preempted_replicas,
                 in_namespace=self._settings.preempted_replicas_of_namespace,
             ),
+            report_requests=refreshing,
         )
         self._releases = ReleaseService(self._store, self._fleet, self._following)
         self._scheduling = Scheduling(
@@ -268,7 +271,6 @@ class ControlPlane:
         await self._following.load(grace_until=self._clock.now() + self._grace_seconds)
         overcommitment = Overcommitment(self._fleet)
         self._fleet.observe(overcommitment.changed, ReportAdvanced, ClusterChanged)
-        self._fleet.observe(Refreshing(self._fleet, self._sessions, self._clock).changed)
         watch = LoopWatch(self._fleet, self._clock)
         self._keep(
             watch.keep_watching(),

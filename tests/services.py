@@ -23,6 +23,7 @@ from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
+from federation.services.fleet.report_requests import Refreshing
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.join import Registration
 from federation.services.members.reports import Reporting
@@ -142,6 +143,7 @@ def make_deciders(
     *,
     allow_unproven: bool = False,
     preemption_limits: PreemptionLimits = DEFAULT_LIMITS,
+    report_requests: Refreshing | None = None,
 ) -> Deciders:
     following = Following(store, fleet)
     pipeline = DecisionPipeline(
@@ -152,6 +154,7 @@ def make_deciders(
         profiles,
         allow_unproven=allow_unproven,
         preemption_limits=preemption_limits,
+        report_requests=report_requests,
     )
     releases = ReleaseService(store, fleet, following)
     discovery = LabelDiscovery(fleet, agents, clock)

@@ -354,11 +354,13 @@ class Sessions:
             )
         return session
 
-    def refresh(self, cluster: str, reason: str) -> None:
-        """Ask a cluster's agent for a whole report now, if its stream is here."""
+    def refresh(self, cluster: str, reason: str) -> bool:
+        """Ask a cluster's agent for a whole report now; whether its stream is here."""
         session = self._current.get(cluster)
-        if session is not None:
-            session.send(resync(reason))
+        if session is None or session.ended.is_set():
+            return False
+        session.send(resync(reason))
+        return True
 
     def refresh_all(self) -> None:
         """Ask every agent for a report: those that are stored do not count any more."""

@@ -81,8 +81,8 @@ class AgentStreams(Protocol):
 class AgentReports(Protocol):
     """Agents that report more often when they are asked to."""
 
-    def refresh(self, cluster: str, reason: str) -> None:
-        """Ask a cluster's agent for a whole report now, if its stream is here."""
+    def refresh(self, cluster: str, reason: str) -> bool:
+        """Ask a cluster's agent for a whole report now; whether its stream is here."""
         ...
 
 

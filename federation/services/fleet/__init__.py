@@ -18,7 +18,8 @@
   that down
 - ``registry``: the fleet in memory: one mutable owner, and the immutable snapshots everybody
   reads
-- ``report_requests``: asking agents for fresh reports once much was promised since their last one
+- ``report_requests``: asking agents for fresh reports: once much was promised since their last
+  one, and before a refusal for want of room
 - ``snapshot``: the fleet at one instant, as arrays by position; made anew, or from the one before
 """
 

@@ -1,18 +1,21 @@
-"""Asking agents for fresh reports once much was promised since their last one.
+"""Asking agents for fresh reports: once much was promised since their last one, and before a
+refusal for want of room.
 
 A report takes over what it sees: nothing else keeps promises as close to what is really there.
-Must not ask one agent more than once a second, nor all of them at once.
+Must not ask one agent again and again, nor all of them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from federation.model.reservations import Share
 from federation.model.shapes import request_shape
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
+from federation.services.pace import Pace
 from federation.services.ports import AgentReports, Clock
 
 DECISIONS = 10
@@ -21,6 +24,10 @@ PART = 20
 LEAST_SECONDS = 1.0
 # What a burst over all clusters may bring on: packing a report anew costs more than a decision.
 REPORTS_A_SECOND = 10.0
+# What is to be refused may wait for a report that is so late, and needs none that is newer.
+WAIT_SECONDS = 0.3
+LEAST_SECONDS_BEFORE_REFUSALS = 0.25
+REPORTS_AT_ONCE_BEFORE_REFUSALS = 20.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -46,7 +53,14 @@ class Refreshing:
         self._clock = clock
         self._since: dict[str, _Since] = {}
         self._asked_at: dict[str, float] = {}
+        # Set, and gone from here, when a report came that was asked for.
+        self._awaited: dict[str, asyncio.Event] = {}
         self._free_at = 0.0
+        self._before_refusals = Pace(
+            at_once=REPORTS_AT_ONCE_BEFORE_REFUSALS,
+            per_second=REPORTS_AT_ONCE_BEFORE_REFUSALS,
+            now=clock.now(),
+        )
 
     def changed(self, change: Change) -> None:
         match change:
@@ -56,10 +70,42 @@ class Refreshing:
                         self._count(cluster, given.shares)
             case ReportAdvanced():
                 self._since.pop(change.cluster, None)
+                self._note_report(change.cluster)
             case ClusterChanged():
                 if change.deleted or change.emptied:
                     self._since.pop(change.cluster, None)
                     self._asked_at.pop(change.cluster, None)
+                    self._note_report(change.cluster)
+
+    def before_refusal(self, clusters: Iterable[str]) -> list[asyncio.Event]:
+        """Ask agents for reports that something to be refused waits for, and what is set when each
+        of them came. None of agents that have just reported, or whose stream is not here.
+        """
+        now = self._clock.now()
+        awaited = []
+        for cluster in clusters:
+            since_asked = now - self._asked_at.get(cluster, -LEAST_SECONDS)
+            if cluster not in self._awaited or since_asked >= WAIT_SECONDS:
+                is_early = since_asked < LEAST_SECONDS_BEFORE_REFUSALS
+                if is_early or self._before_refusals.left_at(now) < 1:
+                    continue
+                if not self._request(cluster, "a binding finds no room", now):
+                    continue
+                self._before_refusals.spend(1, now)
+            awaited.append(self._awaited[cluster])
+        return awaited
+
+    def _note_report(self, cluster: str) -> None:
+        if event := self._awaited.pop(cluster, None):
+            event.set()
+
+    def _request(self, cluster: str, reason: str, now: float) -> bool:
+        """Whether the agent's stream is here."""
+        if not self._agents.refresh(cluster, reason):
+            return False
+        self._asked_at[cluster] = now
+        self._awaited.setdefault(cluster, asyncio.Event())
+        return True
 
     def _count(self, cluster: str, shares: Sequence[Share]) -> None:
         """What is there already may be counted once more: a report early harms nobody."""
@@ -90,7 +136,6 @@ class Refreshing:
         # Whoever has to wait is asked at one of the next decisions.
         if is_early or now < self._free_at:
             return
-        self._asked_at[cluster] = now
-        self._free_at = now + 1 / REPORTS_A_SECOND
         reason = f"{since.decisions} decisions were made since the last report"
-        self._agents.refresh(cluster, reason)
+        if self._request(cluster, reason, now):
+            self._free_at = now + 1 / REPORTS_A_SECOND

@@ -25,6 +25,7 @@ from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.ports import Peers, StoredBinding
 from federation.services.scheduling.answer import decision_record
 from federation.services.scheduling.claims import beside_claims
+from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import seen_by, surroundings_of
@@ -112,7 +113,7 @@ def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) ->
     """
     for position, attempt in enumerate(attempts):
         attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
-        attempt.losses = {}
+        attempt.losses, attempt.unseen_in = {}, ()
         let_go([attempt])
         try:
             before = attempts[:position] if attempt.atomic else ()
@@ -310,8 +311,9 @@ def _tell_scarcity(
     refused_in: Collection[str],
 ) -> None:
     """Nothing is placed; the reason says what is scarce, in the clusters that refused their share
-    or in those that came into question.
+    or in those that came into question. Others may have room once all that is promised is seen.
     """
+    attempt.unseen_in = unseen_in(working, attempt)
     positions, decision = working.snapshot.positions, attempt.verdict.decision
     decision = with_scarcity(
         decision,

@@ -20,6 +20,7 @@ from federation.scheduler.decision import not_preempting
 from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
+from federation.services.fleet.report_requests import Refreshing
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import (
     CONNECTION_LOST,
@@ -40,6 +41,7 @@ from federation.services.scheduling.decide import (
     is_atomic,
     place_all_or_none,
 )
+from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.preempting import (
     DEFAULT_LIMITS,
@@ -80,6 +82,7 @@ class DecisionPipeline:
         *,
         allow_unproven: bool = False,
         preemption_limits: PreemptionLimits = DEFAULT_LIMITS,
+        report_requests: Refreshing | None = None,
     ) -> None:
         self._store = store
         self._fleet = fleet
@@ -93,6 +96,7 @@ class DecisionPipeline:
         self._preemption = Preemption(profiles, preemption_limits)
         self._committer = Committer(store, fleet, following, clock, self.working, self._preemption)
         self._worker: asyncio.Task[None] | None = None
+        self._reports = FreshReports(self._queue, report_requests, self._begin)
         self._thread = Threads("deciding", workers=1, most_waiting=2)
 
     def submit(
@@ -191,10 +195,14 @@ class DecisionPipeline:
         return self._profiles.profile_of(binding)
 
     def close(self) -> None:
+        self._reports.close()
         self._thread.close()
 
     def _add(self, *attempts: Attempt) -> None:
         self._queue.add(*attempts)
+        self._begin()
+
+    def _begin(self) -> None:
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())
 
@@ -240,7 +248,7 @@ class DecisionPipeline:
             if not await _ended(before):
                 working, now = self.working(), self._clock.now()
                 await self._thread.run(decide_again, working, attempts, now)
-            attempts = self._without_preempting(attempts)
+            attempts = self._without_preempting(self._reports.without_hopeful(attempts))
             to_write = [attempt for attempt in attempts if attempt.is_to_write]
             # What stands of an atomic batch is answered once the others are committed.
             if not (to_write and is_atomic(attempts)):
@@ -251,7 +259,7 @@ class DecisionPipeline:
             return None
         if not to_write:
             return None
-        task = asyncio.create_task(self._commit(batch, to_write, working))
+        task = asyncio.create_task(self._commit(attempts, to_write, working))
         return _Commit(batch=batch, working=working, task=task)
 
     def _without_preempting(self, attempts: Sequence[Attempt]) -> list[Attempt]:

@@ -83,6 +83,8 @@ class Attempt:
     # Whether others are to make room where it finds none, or it is one of those that make some.
     is_preempting: bool = False
     is_victim: bool = False
+    # Whether it was to be refused, and waited for fresh reports first.
+    has_waited_for_reports: bool = False
     # The same of one that has to leave clusters; with an eviction to take back: that is to be where
     # it was before. Where it cannot be, nothing is stored.
     is_moved: bool = False
@@ -111,6 +113,8 @@ class Attempt:
     requested: ReservationRequest | None = None
     reserved: Reserved | None = None
     standing: DecisionRecord | None = None
+    # Of one that finds no room: clusters where reports do not show yet all that is promised.
+    unseen_in: tuple[str, ...] = ()
     # Of one that was tried again and refused: what there was for it.
     seen: Seen = NOTHING
     # Replicas that it takes from others, by their namespaces, and how many may be taken.
@@ -254,6 +258,8 @@ class DecisionQueue:
     def __init__(self) -> None:
         # In order, always: thousands may wait, and few of them are taken at a time.
         self._attempts: list[Attempt] = []
+        # What shares a mark with these waits for them.
+        self._aside: list[Attempt] = []
         self._may_be_hindered = False
         self._turn = 0
         self._batches_since_one_was_alone = SMALL_BATCHES
@@ -306,6 +312,17 @@ class DecisionQueue:
             self._may_be_hindered |= attempt.is_hindered
             insort_left(self._attempts, attempt, key=_rank)
 
+    def put_aside(self, attempts: Sequence[Attempt]) -> None:
+        """These wait for something else, and nothing that shares a mark with them overtakes them,
+        until they are put back.
+        """
+        self._aside += attempts
+
+    def put_back(self, attempts: Sequence[Attempt]) -> None:
+        gone = {attempt.id for attempt in attempts}
+        self._aside = [attempt for attempt in self._aside if attempt.id not in gone]
+        self.put_first(attempts)
+
     def note_duration(self, seconds: float, decisions: int) -> None:
         """So many decisions took so many CPU seconds."""
         if decisions:
@@ -319,7 +336,8 @@ class DecisionQueue:
         One that others kept winning against goes alone, and so does one that preempts, and an
         atomic batch as a whole.
         """
-        unit = self._hindered(on_their_way) if self._may_be_hindered else []
+        waited_for = on_their_way | marks_of(self._aside)
+        unit = self._hindered(waited_for) if self._may_be_hindered else []
         if unit:
             return unit
         is_shared = self._is_shared()
@@ -328,9 +346,9 @@ class DecisionQueue:
         if is_shared and self._was_alone:
             # Those that are alone go first of their priority, and every other time not at all.
             passed = next(each.urgency for each in self._attempts if each.place)
-            batch = self._picked(room, on_their_way, is_shared=is_shared, passed=passed)
+            batch = self._picked(room, waited_for, is_shared=is_shared, passed=passed)
         if not batch:
-            batch = self._picked(room, on_their_way, is_shared=is_shared)
+            batch = self._picked(room, waited_for, is_shared=is_shared)
         self._was_alone = bool(batch) and not batch[0].place
         # One that came later is before the rest of what asks for much, and never before all of it.
         self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])
@@ -339,7 +357,7 @@ class DecisionQueue:
     def _picked(
         self,
         room: int,
-        on_their_way: frozenset[Mark],
+        waited_for: frozenset[Mark],
         *,
         is_shared: bool,
         passed: int | None = None,
@@ -350,7 +368,7 @@ class DecisionQueue:
         waiting = self._attempts
         batch: list[Attempt] = []
         left: list[Attempt] = []
-        taken = set(on_their_way)
+        taken = set(waited_for)
         looked_at = 0
         for together in _units(waiting):
             unit = _unanswered_of(together)
@@ -367,13 +385,13 @@ class DecisionQueue:
         self._attempts = left + waiting[looked_at:]
         return batch
 
-    def _hindered(self, on_their_way: frozenset[Mark]) -> list[Attempt]:
+    def _hindered(self, waited_for: frozenset[Mark]) -> list[Attempt]:
         """Who goes alone, as others kept winning against it; none where it has to wait."""
         waiting = _unanswered_of(self._attempts)
         hindered = [attempt for attempt in waiting if attempt.is_hindered]
         self._may_be_hindered = bool(hindered)
         for unit in _units(hindered):
-            if marks_of(unit).isdisjoint(on_their_way):
+            if marks_of(unit).isdisjoint(waited_for):
                 gone = {attempt.id for attempt in unit}
                 self._attempts = [attempt for attempt in waiting if attempt.id not in gone]
                 return unit

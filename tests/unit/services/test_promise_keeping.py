@@ -32,9 +32,10 @@ class Agents:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def refresh(self, cluster: str, reason: str) -> None:
+    def refresh(self, cluster: str, reason: str) -> bool:
         assert reason
         self.asked.append(cluster)
+        return True
 
 
 class StillClock:

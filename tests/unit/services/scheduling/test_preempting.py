@@ -91,6 +91,17 @@ async def test_the_least_urgent_that_are_enough_lose_their_shares(
     assert fleet.ledger("b").bindings() == ["shop/middle", "shop/urgent"]
 
 
+async def test_who_does_not_wait_preempts_though_decided_beside_others(
+    deciders: Deciders,
+) -> None:
+    await placed(deciders, named("low", only("b", 3)))
+    submit = deciders.pipeline.submit
+    beside = submit(named("beside", only("c", 1)), adopt=False, wait=False)
+    wanted = submit(urgent("urgent", only("b", 2)), adopt=False, wait=False)
+    assert decided(await beside) == {"c": 1}
+    assert decided(await wanted) == {"b": 2}
+
+
 async def test_it_is_one_transaction(deciders: Deciders, engine: AsyncEngine) -> None:
     await placed(deciders, named("low", only("b", 2)), named("lower", only("b", 1), -1))
     assert await placed(deciders, urgent("urgent", only("b", 3))) == [{"b": 3}]
