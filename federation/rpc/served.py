@@ -31,6 +31,9 @@ GRPC_OPTIONS = (
     # What nobody reads yet stays with who sends it; probing would let it send megabytes.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.server_handshake_timeout_ms", 10_000),
+    # A call that a busy server comes to late ends at its own deadline: gRPC would say after 30 s
+    # that its caller cancelled it.
+    ("grpc.server_max_unrequested_time_in_server", 3600),
     # An agent whose network vanished is noticed although it sends nothing.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
