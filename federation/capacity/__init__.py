@@ -47,6 +47,7 @@
   their room
 - ``summary_estimates``: the levels every report can feed: totals of the cluster, and node counts
   by grade
+- ``wants``: what replicas ask for in each of several clusters, and how many of them each node holds
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from federation.capacity.cells import (
     AMOUNTS,
     COUNT,
-    KIND,
     POOL,
     SIZE,
     VIEWS,
@@ -23,9 +22,9 @@ from federation.capacity.cells import (
     View,
     apart,
 )
+from federation.capacity.wants import Want, Wants, fits_k
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import MAX_REPLICAS
-from federation.model.pools.bounds import fit_in_k, per_replica
 from federation.model.pools.cell_order import size_k
 from federation.model.resources import is_extended
 
@@ -116,19 +115,11 @@ class _Touched(NamedTuple):
     left_j: IntArray
 
 
-def _fits(residues: Residues, demanded: Mapping[str, int], suiting_p: BoolArray | None) -> IntArray:
-    """Replicas that each node of the cells holds, in all pools where nothing says which suit."""
-    fits_k = fit_in_k(residues.resources, residues.amount_rk, demanded)
-    if suiting_p is not None:
-        fits_k *= suiting_p[residues.table_xk[KIND]]
-    return fits_k
-
-
 def room_by_segment(
     residues: Residues, request: Mapping[str, int], suiting_p: BoolArray | None = None
 ) -> IntArray:
     """How many replicas the cells of every segment hold; ``suiting_p`` are kinds, None all."""
-    room_k = _fits(residues, per_replica(request), suiting_p)
+    room_k = fits_k(residues, Want(request, suiting_p))
     room_k *= residues.table_xk[COUNT]
     total_s: IntArray = np.add.reduceat(room_k, residues.first_s[:-1])
     return total_s
@@ -160,18 +151,29 @@ def packed_in_place(
 
     Once: what is left may lack the columns that a further packing in place would write to.
     """
-    demanded = per_replica(request)
-    fits_k = _fits(residues, demanded, suiting_p)
+    everywhere = np.zeros(len(residues), dtype=np.int64)
+    return packed_each_in_place(residues, [Want(request, suiting_p)], everywhere, replicas_c)
+
+
+def packed_each_in_place(
+    residues: Residues,
+    wants: Sequence[Want],
+    want_c: IntArray,
+    replicas_c: IntArray,
+) -> Packing:
+    """The same with as many of another shape in each cluster: of ``wants[want_c[c]]`` in c."""
+    asked = Wants.of(residues, wants, want_c)
+    fits_k = asked.fits_k(residues)
     room_s = np.add.reduceat(fits_k * residues.table_xk[COUNT], residues.first_s[:-1])
     placed_s = np.minimum(replicas_c.repeat(VIEWS), room_s)
     segment_k = np.arange(len(placed_s)).repeat(residues.capacity_s)
     turns = _turns(residues, fits_k, placed_s, segment_k)
-    touched = _touched(residues, turns, segment_k, demanded)
+    touched = _touched(residues, turns, segment_k, asked)
     # What is taken of is looked at before it is written over.
     takes = _takes(residues, touched)
     if turns.base_k is not None:
-        _deal_base(residues, turns.base_k, segment_k, demanded)
-    added_s = _deal_turns(residues, touched, demanded)
+        _deal_base(residues, turns.base_k, segment_k, asked)
+    added_s = _deal_turns(residues, touched, asked)
     # A node that takes one holds one less of them, unless it holds more than is counted.
     is_counted = room_s.max(initial=0) < MAX_REPLICAS
     return Packing(
@@ -222,9 +224,7 @@ def _whole_rounds(
     return low_s
 
 
-def _touched(
-    residues: Residues, turns: _Turns, segment_k: IntArray, demanded: Mapping[str, int]
-) -> _Touched:
+def _touched(residues: Residues, turns: _Turns, segment_k: IntArray, asked: Wants) -> _Touched:
     """The cells whose turn comes before all replicas are dealt.
 
     All cells stand in ascending order; FILLED takes its turns from the segment's first on, SPREAD
@@ -233,11 +233,13 @@ def _touched(
     """
     is_open_k = turns.room_k > 0
     if np.count_nonzero(turns.rest_s) > _FEW:
-        is_open_k &= _is_within_reach(residues, turns, _keys(residues, slice(None), demanded))
+        is_open_k &= _is_within_reach(
+            residues, turns, _keys(residues, slice(None), segment_k, asked)
+        )
     (cell_i,) = is_open_k.nonzero()
     segment_i = segment_k.take(cell_i)
     # The cells of a segment stay together.
-    key_i = _keys(residues, cell_i, demanded) | (segment_i << _ORDER_BITS)
+    key_i = _keys(residues, cell_i, segment_i, asked) | (segment_i << _ORDER_BITS)
     cell_i = cell_i.take(key_i.argsort(kind="stable"))
     room_i = turns.room_k.take(cell_i)
     end_i = room_i.cumsum()
@@ -262,13 +264,18 @@ def _touched(
 
 
 def _keys(
-    residues: Residues, cells: npt.NDArray[np.intp] | slice, demanded: Mapping[str, int]
+    residues: Residues,
+    cells: npt.NDArray[np.intp] | slice,
+    segment_i: IntArray,
+    asked: Wants,
 ) -> IntArray:
     """Larger for larger cells of a segment, and largest for those with devices nobody asked for."""
     key_i: IntArray = residues.table_xk[SIZE][cells]
     for row, name in enumerate(residues.resources):
-        if name not in demanded and is_extended(name):
-            key_i = key_i | (np.minimum(residues.amount_rk[row][cells], 1) << _SIZE_BITS)
+        if is_extended(name) and not asked.amount_rc[row].all():
+            spare_i = np.minimum(residues.amount_rk[row][cells], 1)
+            spare_i *= asked.amount(row, segment_i // VIEWS) == 0
+            key_i = key_i | (spare_i << _SIZE_BITS)
     return key_i
 
 
@@ -300,19 +307,17 @@ def _takes(residues: Residues, touched: _Touched) -> Takes:
     )
 
 
-def _deal_base(
-    residues: Residues, base_k: IntArray, segment_k: IntArray, demanded: Mapping[str, int]
-) -> None:
+def _deal_base(residues: Residues, base_k: IntArray, segment_k: IntArray, asked: Wants) -> None:
     """Write down what all nodes of each cell take alike."""
     table_xk = residues.table_xk
     (cell_i,) = base_k.nonzero()
-    for name, amount in demanded.items():
-        table_xk[AMOUNTS + residues.resources.index(name), cell_i] -= base_k[cell_i] * amount
-    weight_ri = residues.weight_rc[:, segment_k[cell_i] // VIEWS]
+    cluster_i = segment_k[cell_i] // VIEWS
+    table_xk[AMOUNTS:, cell_i] -= base_k[cell_i] * asked.amount(slice(None), cluster_i)
+    weight_ri = residues.weight_rc[:, cluster_i]
     table_xk[SIZE, cell_i] = size_k(table_xk[AMOUNTS:, cell_i], weight_ri)
 
 
-def _deal_turns(residues: Residues, touched: _Touched, demanded: Mapping[str, int]) -> IntArray:
+def _deal_turns(residues: Residues, touched: _Touched, asked: Wants) -> IntArray:
     """Write down what nodes take by turns; how many cells more there are in each segment.
 
     The nodes of a cell may take nothing, a part of a turn (one of them), or a whole one: up to
@@ -336,10 +341,8 @@ def _deal_turns(residues: Residues, touched: _Touched, demanded: Mapping[str, in
     used_i = used_pj.take(piece_i)
     column_xi = table_xk.take(touched.cell_j.take(source_i), axis=1)
     column_xi[COUNT] = nodes_pj.take(piece_i)
-    for name, amount in demanded.items():
-        if name in residues.resources:
-            column_xi[AMOUNTS + residues.resources.index(name)] -= used_i * amount
     cluster_i = touched.segment_j.take(source_i) // VIEWS
+    column_xi[AMOUNTS:] -= used_i * asked.amount(slice(None), cluster_i)
     column_xi[SIZE] = size_k(column_xi[AMOUNTS:], residues.weight_rc.take(cluster_i, axis=1))
     table_xk[:, place_pj.take(piece_i)] = column_xi
     added_s = np.zeros(len(residues.used_s), dtype=np.int64)

@@ -13,8 +13,9 @@ import numpy as np
 
 from federation.capacity.assignments import Assignment, holdings_of, places_alike
 from federation.capacity.cells import VIEWS, Residues, View, apart, gathered
-from federation.capacity.packing import Packing, packed_in_place
+from federation.capacity.packing import Packing, packed_each_in_place
 from federation.capacity.pool_kinds import PoolKinds
+from federation.capacity.wants import Want
 from federation.model.pools.matching import Match
 from federation.model.reservations import Outstanding, PromiseCertificate
 
@@ -30,8 +31,8 @@ class PackedCells:
 
     def gathered(self, places: Sequence[int]) -> tuple[list[int], Residues]:
         """Some of the clusters in a table of their own, and in which order they are there."""
-        if len(self.residues) == 1 and not self.moved:
-            return [0], apart(self.residues)
+        if len(places) == len(self.residues) and not self.moved:
+            return list(places), apart(self.residues)
         here = [place for place in places if place not in self.moved]
         away = [place for place in places if place in self.moved]
         sources: list[tuple[Residues, list[int]]] = [(self.residues, here)] if here else []
@@ -41,8 +42,8 @@ class PackedCells:
         return [*here, *away], gathered(sources)
 
     def put(self, places: Sequence[int], left: Residues) -> None:
-        """What is left in some clusters now: written over what was, where there are several."""
-        if len(self.residues) == 1:
+        """What is left in some clusters now: written over what was, where there are others."""
+        if len(places) == len(self.residues) and not self.moved:
             self.residues = left
             return
         into = self.residues
@@ -66,7 +67,8 @@ def pack_groups(
     kinds: PoolKinds,
     resources: Sequence[tuple[str, ...]],
 ) -> list[list[Assignment]]:
-    """Pack the first group of every cluster, then the second, and so on; how, by cluster.
+    """Pack the first group of every cluster in one step, then the second, and so on; how, by
+    cluster.
 
     Those of a group differ in nothing but whose they are and how many. ``resources`` are those of
     each cluster's cells.
@@ -74,16 +76,15 @@ def pack_groups(
     assignments: list[list[Assignment]] = [[] for _ in groups]
     turn = 0
     while waiting := [place for place, each in enumerate(groups) if turn < len(each)]:
-        for alike in places_alike([groups[place][turn][0] for place in waiting]):
-            order, residues = cells.gathered([waiting[each] for each in alike])
-            asked = [groups[place][turn] for place in order]
-            packing = _packed(residues, asked, kinds)
-            cells.put(order, packing.left)
-            placed_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
-            for cluster, place in enumerate(order):
-                assignments[place] += holdings_of(
-                    asked[cluster], placed_c[cluster], packing.takes, resources[place], cluster
-                )
+        order, residues = cells.gathered(waiting)
+        asked = [groups[place][turn] for place in order]
+        packing = _packed(residues, asked, kinds)
+        cells.put(order, packing.left)
+        placed_c = packing.placed_s[View.FILLED :: VIEWS].tolist()
+        for cluster, place in enumerate(order):
+            assignments[place] += holdings_of(
+                asked[cluster], placed_c[cluster], packing.takes, resources[place], cluster
+            )
         turn += 1
     return assignments
 
@@ -91,13 +92,22 @@ def pack_groups(
 def _packed(
     residues: Residues, asked: Sequence[Sequence[Outstanding]], kinds: PoolKinds
 ) -> Packing:
-    """One group packed into each cluster, all of the same shape and claim."""
-    like = asked[0][0]
-    verdict_p = kinds.verdicts(like.requirements.node_claim)
+    """One group packed into each cluster."""
+    wants: list[Want] = []
+    want_c = np.zeros(len(asked), dtype=np.int64)
+    firsts = [group[0] for group in asked]
+    for alike in places_alike(firsts):
+        want_c[alike] = len(wants)
+        wants.append(_want(firsts[alike[0]], kinds))
+    replicas_c = np.array([sum(each.to_pack for each in group) for group in asked], dtype=np.int64)
+    return packed_each_in_place(residues, wants, want_c, replicas_c)
+
+
+def _want(outstanding: Outstanding, kinds: PoolKinds) -> Want:
+    requirements = outstanding.requirements
+    verdict_p = kinds.verdicts(requirements.node_claim)
     # What is unproven may land wherever nothing says that it cannot: others had better not count
     # on that.
-    is_unproven = like.certificate is PromiseCertificate.UNPROVEN
+    is_unproven = outstanding.certificate is PromiseCertificate.UNPROVEN
     least = Match.UNKNOWN if is_unproven else Match.YES
-    suiting_p = None if verdict_p is None else verdict_p >= least
-    replicas_c = np.array([sum(each.to_pack for each in group) for group in asked], dtype=np.int64)
-    return packed_in_place(residues, like.requirements.request, replicas_c, suiting_p)
+    return Want(requirements.request, None if verdict_p is None else verdict_p >= least)

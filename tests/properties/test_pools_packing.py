@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from federation.capacity.cells import (
     Residues,
     View,
+    apart,
     cells_left,
     gathered,
     only,
 )
-from federation.capacity.packing import pack, room_by_segment
+from federation.capacity.packing import pack, packed_each_in_place, room_by_segment
+from federation.capacity.wants import Want
 from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.bounds import per_replica, tighter_lower_k, upper_k
 from federation.model.pools.cell_order import smallest_first
@@ -29,6 +31,9 @@ from federation.model.workload import Component, ReplicaRequirements
 from tests.packed_nodes import nodes_in_turn, residues_of
 from tests.properties.test_reserve_packing import RESOURCES, node_amounts, requests
 from tests.simple_bounds import lower_k
+
+# No pool suits, of the one kind that there is.
+NOWHERE = np.array([False])
 
 node_groups = st.lists(st.lists(node_amounts, min_size=1, max_size=5), min_size=1, max_size=5)
 
@@ -140,7 +145,8 @@ def test_a_packing_replays_on_any_nodes_of_the_cells(
     assert truth <= upper_k(left, demanded).sum()
 
 
-rounds = st.tuples(requests, st.lists(st.integers(0, 60), min_size=3, max_size=3))
+wanted_of_one = st.tuples(requests, st.integers(0, 60), st.sampled_from([True, True, False]))
+rounds = st.lists(wanted_of_one, min_size=3, max_size=3)
 
 
 @settings(max_examples=80, deadline=None)
@@ -149,21 +155,34 @@ rounds = st.tuples(requests, st.lists(st.integers(0, 60), min_size=3, max_size=3
     shapes=st.lists(rounds, max_size=12),
     permuted=st.permutations(range(3)),
     copies=st.sampled_from([1, 12]),
+    alike=st.booleans(),
 )
 def test_many_clusters_at_once_are_packed_like_one_after_the_other(
     clusters: list[list[list[tuple[int, ...]]]],
-    shapes: list[tuple[dict[str, int], list[int]]],
+    shapes: list[list[tuple[dict[str, int], int, bool]]],
     permuted: list[int],
     copies: int,
+    alike: bool,
 ) -> None:
     alone = [fresh(table(groups)) for groups in clusters]
     # Where many clusters take something, cells are looked through before they are put in order.
     order = permuted * copies
     together = gathered([(alone[c], [0]) for c in order])
-    for request, replicas in shapes:
-        packing = pack(together, request, np.array([replicas[c] for c in order]))
+    for each in shapes:
+        asked = [each[0] if alike else one for one in each]
+        wants = [Want(request, None if suits else NOWHERE) for request, _, suits in asked]
+        replicas = [count for _, count, _ in each]
+        packing = packed_each_in_place(
+            apart(together),
+            wants[:1] if alike else wants,
+            np.array([0 if alike else c for c in order]),
+            np.array([replicas[c] for c in order]),
+        )
         together = packing.left
-        singles = [pack(alone[c], request, np.array([wanted])) for c, wanted in enumerate(replicas)]
+        singles = [
+            pack(alone[c], want.request, np.array([replicas[c]]), want.suiting_p)
+            for c, want in enumerate(wants)
+        ]
         alone = [single.left for single in singles]
         for place, c in enumerate(order):
             single = singles[c]
@@ -171,7 +190,8 @@ def test_many_clusters_at_once_are_packed_like_one_after_the_other(
             span = slice(place * len(View), (place + 1) * len(View))
             assert packing.placed_s[span].tolist() == single.placed_s.tolist()
             assert packing.room_s is not None
-            assert packing.room_s[span].tolist() == room_by_segment(single.left, request).tolist()
+            room_s = room_by_segment(single.left, *wants[c])
+            assert packing.room_s[span].tolist() == room_s.tolist()
             left = only(together, place)
             assert left.table_xk.tolist() == alone[c].table_xk.tolist()
             assert left.used_s.tolist() == alone[c].used_s.tolist()
