@@ -5,6 +5,7 @@ Must not know how a caller proves who it is, nor what any method does.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,5 +46,5 @@ def _matches(patterns: tuple[str, ...], name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _expression(patterns: Sequence[str]) -> re.Pattern[str]:
-    alternatives = (".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns)
-    return re.compile("|".join(alternatives), re.DOTALL)
+    # The library's form never goes back over what a star has taken, however many stars there are.
+    return re.compile("|".join(map(fnmatch.translate, patterns)))

@@ -96,6 +96,8 @@ def test_a_method_without_a_row_is_for_the_first_admin_alone() -> None:
         (("*-prod",), ["-prod", "a-b-prod"], ["prod", "a-prod-b"]),
         (("*",), ["", "anything"], []),
         (("a.c",), ["a.c"], ["abc"]),
+        # Ends at once: every star is tried once.
+        (("*a" * 31 + "b",), [], ["a" * 253]),
     ],
 )
 def test_a_star_stands_for_any_characters(
