@@ -41,7 +41,7 @@ def get_queue(namespace: str, priority: int | None, output: Format) -> None:
 
     REMAINDER is how many replicas have no place. OVERTAKEN is for how long what comes later has
     been placed where the binding might have gone; EARMARKED, with -o wide, for how long room is
-    kept for it.
+    kept for it. Those of one GANG are placed together, and have one position.
     """
     queued = connection().call(lambda api: api.list_queue(namespace, priority=priority))
     if output.is_document:
@@ -49,11 +49,13 @@ def get_queue(namespace: str, priority: int | None, output: Format) -> None:
         return
     wide = output is Format.WIDE
     columns = ["POSITION", "NAMESPACE", "NAME", "PRIORITY", "STATE", "WAITS", "REMAINDER"]
-    columns += ["ATTEMPTS", "OVERTAKEN", *(WIDE if wide else ()), "SHORT OF"]
+    columns += ["ATTEMPTS", "OVERTAKEN", *(WIDE if wide else ())]
+    has_gangs = wide or any(each.wait.gang for each in queued)
+    columns += ["GANG", "SHORT OF"] if has_gangs else ["SHORT OF"]
     now = time.time()
     show.print_table(
         columns,
-        [_row(each, now, wide=wide) for each in queued],
+        [_row(each, now, wide=wide, has_gangs=has_gangs) for each in queued],
         least=LEAST_OF_QUEUE,
         prose=["SHORT OF"],
         empty="Nothing waits.",
@@ -101,6 +103,9 @@ def wait_facts(wait: scheduling_pb2.Wait) -> list[tuple[str, object]]:
     facts: list[tuple[str, object]] = [("Waits", state)]
     if wait.remainder:
         facts.append(("Not placed", wait.remainder))
+    if wait.gang:
+        over = f", timed out at {wait.times_out.ToJsonString()}" if wait.timed_out else ""
+        facts.append(("Gang", f"{wait.gang}{over}"))
     if wait.short_of:
         facts.append(("Short of", wait.short_of))
     if wait.HasField("next_try"):
@@ -119,7 +124,9 @@ def state_text(wait: scheduling_pb2.Wait) -> str:
     return f"{name}: {wait.gate}" if wait.gate else name
 
 
-def _row(queued: scheduling_pb2.QueuedBinding, now: float, *, wide: bool) -> tuple[object, ...]:
+def _row(
+    queued: scheduling_pb2.QueuedBinding, now: float, *, wide: bool, has_gangs: bool
+) -> tuple[object, ...]:
     wait = queued.wait
     overtaken = ""
     if wait.HasField("overtaken_since"):
@@ -138,7 +145,8 @@ def _row(queued: scheduling_pb2.QueuedBinding, now: float, *, wide: bool) -> tup
         wait.attempts,
         overtaken or "-",
         *((wait.overtaken_by or "-", earmarked or "-", queued.decision_id) if wide else ()),
-        wait.short_of,
+        *((wait.gang or "-",) if has_gangs else ()),
+        f"timed out: {wait.short_of}" if wait.timed_out else wait.short_of,
     )
 
 

@@ -23,6 +23,7 @@ from federation.model.placement import (
     Binding,
     Certificate,
     EvictionTask,
+    Gang,
     OnClusterLoss,
     OnClusterReturn,
     Placement,
@@ -34,6 +35,8 @@ from federation.v1 import resource_pb2
 BINDING_API_VERSION: Final = "work.karmada.io/v1alpha2"
 # Why something was done, in words.
 MAX_SENTENCE: Final = 1024
+# All of a gang are decided at once, while nobody else is.
+MAX_GANG: Final = 1000
 
 
 def binding_from_message(message: resource_pb2.ResourceBinding, path: str = "") -> Binding:
@@ -114,6 +117,11 @@ def _write_optional(binding: Binding, message: resource_pb2.ResourceBinding) -> 
         spec.on_cluster_loss = binding.on_cluster_loss.value
     if binding.on_cluster_return is not OnClusterReturn.KEEP_REPLACEMENT:
         spec.on_cluster_return = binding.on_cluster_return.value
+    if binding.gang is not None:
+        gang = binding.gang
+        spec.gang.MergeFrom(
+            resource_pb2.Gang(name=gang.name, size=gang.size, timeout_seconds=gang.timeout_seconds)
+        )
     if binding.suspended:
         spec.suspension.scheduling = True
     if binding.reschedule_triggered_at is not None:
@@ -158,6 +166,7 @@ def _read(message: resource_pb2.ResourceBinding, path: str, found: Violations) -
         on_cluster_return=_word(
             spec.on_cluster_return, OnClusterReturn, f"{here}.onClusterReturn", found
         ),
+        gang=_gang(spec, f"{here}.gang", found),
         namespace=ranges.namespace_name(metadata.namespace, f"{there}.namespace", found),
         name=ranges.object_name(metadata.name, f"{there}.name", found),
         uid=texts.word(metadata.uid, f"{there}.uid", found),
@@ -247,6 +256,19 @@ def _min_available(
     if not spec.HasField("min_available"):
         return None
     return ranges.whole(spec.min_available, path, found, least=1, most=ranges.MAX_REPLICAS)
+
+
+def _gang(spec: resource_pb2.ResourceBindingSpec, path: str, found: Violations) -> Gang | None:
+    if not spec.HasField("gang"):
+        return None
+    message, timeout = spec.gang, None
+    if message.HasField("timeout_seconds"):
+        timeout = ranges.lease_seconds(message.timeout_seconds, f"{path}.timeoutSeconds", found)
+    return Gang(
+        name=ranges.object_name(message.name, f"{path}.name", found),
+        size=ranges.whole(message.size, f"{path}.size", found, least=1, most=MAX_GANG),
+        timeout_seconds=timeout,
+    )
 
 
 def _eviction_task(

@@ -49,6 +49,8 @@ def wait_to_message(wait: Wait, position: int = 0) -> scheduling_pb2.Wait:
         overtaken_by=wait.overtaken_by,
         gate=wait.gate,
         remainder=wait.remainder,
+        gang=wait.gang,
+        timed_out=wait.has_timed_out,
     )
     if wait.next_try is not None:
         message.next_try.CopyFrom(timestamp_from_seconds(wait.next_try))
@@ -56,6 +58,8 @@ def wait_to_message(wait: Wait, position: int = 0) -> scheduling_pb2.Wait:
         message.overtaken_since.CopyFrom(timestamp_from_seconds(wait.overtaken_since))
     if wait.earmarked_since is not None:
         message.earmarked_since.CopyFrom(timestamp_from_seconds(wait.earmarked_since))
+    if wait.times_out is not None:
+        message.times_out.CopyFrom(timestamp_from_seconds(wait.times_out))
     return message
 
 

@@ -180,6 +180,18 @@ class EvictionTask:
         return self.producer == EVICTION_PRODUCER
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """Which ``size`` bindings of a namespace are placed together or not at all.
+
+    After ``timeout_seconds`` (None: never) it is told what is missing still.
+    """
+
+    name: str
+    size: int
+    timeout_seconds: int | None = None
+
+
 # Of the tasks that fedsched makes, and ends.
 EVICTION_PRODUCER: Final = "fedsched"
 
@@ -228,10 +240,16 @@ class Binding:
     preemptible: bool = True
     on_cluster_loss: OnClusterLoss = OnClusterLoss.REPLACE
     on_cluster_return: OnClusterReturn = OnClusterReturn.KEEP_REPLACEMENT
+    gang: Gang | None = None
 
     @property
     def key(self) -> str:
         return binding_key(self.namespace, self.name)
+
+
+def gang_to_join(binding: Binding) -> Gang | None:
+    """The gang that it is placed with, None where it has its place already, or none."""
+    return None if binding.clusters else binding.gang
 
 
 def is_grouped(binding: Binding) -> bool:

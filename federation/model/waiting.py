@@ -31,6 +31,8 @@ class Wait:
     ``next_try`` is for BACKOFF; ``gate`` says what a GATED one waits for; ``short_of`` is for
     people. ``overtaken_by`` is the key of the first binding that came later and was placed where
     this one might have gone, at ``overtaken_since``; since ``earmarked_since`` room is kept for it.
+    Of a ``gang`` that waits together ``entry`` is the member that stands for all, and ``priority``
+    the highest of all; ``has_timed_out`` is true from ``times_out`` on.
     """
 
     state: WaitState
@@ -43,6 +45,11 @@ class Wait:
     overtaken_since: float | None = None
     overtaken_by: str = ""
     earmarked_since: float | None = None
+    gang: str = ""
+    entry: str = ""
+    priority: int = 0
+    times_out: float | None = None
+    has_timed_out: bool = False
 
     @property
     def is_suspended(self) -> bool:

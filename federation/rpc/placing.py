@@ -51,7 +51,8 @@ class NodePlacing:
 
     def start_behind(self, decided: Iterable[Scheduled]) -> None:
         """Ask where that is still open; whoever reads the decisions later finds the answers."""
-        for each in self._node_plans.placeable(filter(lacks_nodes, decided)):
+        every = [other for each in decided for other in (each, *each.others)]
+        for each in self._node_plans.placeable(filter(lacks_nodes, every)):
             if each.binding is not None:
                 self.start(each.record, each.binding, BACKGROUND_SECONDS)
 

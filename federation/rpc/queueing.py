@@ -24,8 +24,8 @@ from federation.services.waiting.steering import Queueing
 from federation.services.waiting_ports import QueuedBinding, QueuePlace
 from federation.v1 import scheduling_pb2 as messages
 
-# The list's version, priority, since, namespace, name.
-TOKEN_PARTS = 5
+# The list's version, priority, since, namespace, name, entry.
+TOKEN_PARTS = 6
 LEAST_PRIORITY, MOST_PRIORITY = -(2**31), 2**31 - 1
 # Far beyond any time that a database keeps.
 MOST_SECONDS = 1e11
@@ -94,13 +94,13 @@ def _check_named(
 
 def _token(version: str, last: QueuedBinding) -> str:
     place = str(last.priority), repr(last.wait.since), last.namespace, last.name
-    return page_token((version, *place))
+    return page_token((version, *place, last.wait.entry))
 
 
 def _place_of(key: tuple[str, ...]) -> QueuePlace:
-    _, priority, since, namespace, name = key
+    _, priority, since, namespace, name, entry = key
     try:
-        place = QueuePlace(int(priority), float(since), namespace, name)
+        place = QueuePlace(int(priority), float(since), namespace, name, entry)
     except ValueError:
         place = QueuePlace(0, float("nan"), "", "")
     is_place = isfinite(place.since) and 0 <= place.since < MOST_SECONDS

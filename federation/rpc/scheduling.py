@@ -242,6 +242,7 @@ class SchedulingServicer(Servicer):
         if not node_seconds:
             self._placing.start_behind([scheduled])
             return scheduled.record
+        self._placing.start_behind(scheduled.others)
         left = seconds_left(context)
         limit = node_seconds if left is None else min(node_seconds, left - ANSWER_SECONDS)
         # Once asked, the agents' answers are kept even when the caller does not wait any more.

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from federation.model.placement import Binding, PreemptionPolicy
+from federation.model.placement import Binding, PreemptionPolicy, gang_to_join
 from federation.model.workload import TargetCluster
 from federation.scheduler.serialization import to_plain
 from federation.scheduler.trace import Trace
 
 PREEMPTION: Final = "spec.preemptionPolicy has no effect here: only what is committed preempts"
+GANG: Final = "spec.gang has no effect here: this is where the binding would go by itself"
 
 
 class Outcome(StrEnum):
@@ -55,4 +56,12 @@ def not_preempting(decision: Decision, binding: Binding) -> Decision:
     ):
         return decision
     warnings = (*decision.trace.warnings, PREEMPTION)
+    return replace(decision, trace=replace(decision.trace, warnings=warnings))
+
+
+def by_itself(decision: Decision, binding: Binding) -> Decision:
+    """The decision, with the warning that others of its gang were not looked at."""
+    if gang_to_join(binding) is None:
+        return decision
+    warnings = (*decision.trace.warnings, GANG)
     return replace(decision, trace=replace(decision.trace, warnings=warnings))

@@ -19,7 +19,7 @@ from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate
 from federation.scheduler.cycle import schedule
-from federation.scheduler.decision import Decision, Outcome, not_preempting
+from federation.scheduler.decision import Decision, Outcome, by_itself, not_preempting
 from federation.scheduler.demand import Demand
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
@@ -125,7 +125,7 @@ class Simulation:
             )
         if self._options.reserve or heeds_capacity:
             self._take(added_c, shape)
-        decision = not_preempting(decision, binding)
+        decision = by_itself(not_preempting(decision, binding), binding)
         self._decided.append((binding, decision))
         return decision
 

@@ -178,7 +178,13 @@ class Bindings(Protocol):
         ...
 
     async def lock_groups(self, bindings: Sequence[Binding]) -> None:
-        """Until the end of the transaction nobody else locks their workload affinity groups."""
+        """Until the end of the transaction nobody else locks their workload affinity groups, nor
+        their gangs.
+        """
+        ...
+
+    async def of_gang(self, namespace: str, gang: str) -> Sequence[StoredBinding]:
+        """By ascending name."""
         ...
 
     async def lock(self, namespace: str, name: str) -> StoredBinding | None:

@@ -345,13 +345,14 @@ class Scheduled:
     """The answer to a scheduling request; ``binding`` as stored, None when nothing was stored.
 
     ``queued``: it waits for what has no place. ``superseded``: the answer was given before, and the
-    binding was decided again since.
+    binding was decided again since. ``others`` of its gang were decided with it.
     """
 
     record: DecisionRecord
     binding: Binding | None
     queued: bool = False
     superseded: bool = False
+    others: tuple[Scheduled, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

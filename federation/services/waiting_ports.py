@@ -31,6 +31,21 @@ class NewWait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GangWait:
+    """How those of a gang wait that have no place yet: as the first one of them does, ``entry``,
+    since the one that came first. With a ``gate`` they are not tried.
+    """
+
+    binding_ids: Sequence[int]
+    gang: str
+    entry: str
+    priority: int
+    gate: str = ""
+    short_of: str = ""
+    timeout_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedBinding:
     """A binding that waits. ``position`` is its place among all that wait, 0 for a gated one."""
 
@@ -44,12 +59,15 @@ class QueuedBinding:
 
 
 class QueuePlace(NamedTuple):
-    """A place in the order of the queue; ``since`` in Unix seconds."""
+    """A place in the order of the queue; ``since`` in Unix seconds. ``entry`` is the first member
+    of the gang that it waits with, "" where it is of none.
+    """
 
     priority: int
     since: float
     namespace: str
     name: str
+    entry: str = ""
 
 
 class Waits(Protocol):
@@ -63,6 +81,10 @@ class Waits(Protocol):
         """It is not tried from now on; ``wait.gate`` says what it waits for. Who waits already
         keeps its place.
         """
+        ...
+
+    async def put_together(self, wait: GangWait) -> None:
+        """They wait together from now on; each has a row."""
         ...
 
     async def open(self, binding_id: int) -> None:

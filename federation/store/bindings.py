@@ -20,6 +20,7 @@ from sqlalchemy import (
     cast,
     delete,
     func,
+    literal_column,
     or_,
     select,
     text,
@@ -80,6 +81,14 @@ PREEMPTIBLE = (
     .order_by(cast(table.c.spec["priority"].astext, BigInteger), table.c.namespace, table.c.name)
     .limit(bindparam("most"))
 )
+# As its index has it.
+GANG = literal_column("((binding.spec -> 'gang') ->> 'name')", Text)
+OF_GANG = (
+    select(table, *WAIT_COLUMNS)
+    .outerjoin(waiting, waiting.c.binding_id == table.c.id)
+    .where(table.c.namespace == bindparam("namespace"), bindparam("gang", type_=Text) == GANG)
+    .order_by(table.c.name)
+)
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
 
@@ -131,8 +140,13 @@ class BindingStatements:
         keys = {
             f"{each.namespace}/{group}" for each in bindings for group in groups_of(each) if group
         }
+        keys |= {f"gang {each.namespace}/{each.gang.name}" for each in bindings if each.gang}
         if keys:
             await self._connection.execute(LOCK_GROUPS, {"keys": sorted(keys)})
+
+    async def of_gang(self, namespace: str, gang: str) -> Sequence[StoredBinding]:
+        rows = await self._connection.execute(OF_GANG, {"namespace": namespace, "gang": gang})
+        return [binding_of(row) for row in rows]
 
     async def page(
         self,

@@ -225,6 +225,12 @@ binding = Table(
         "name",
         postgresql_where=text("spec -> 'eviction_tasks' <> '[]'"),
     ),
+    Index(
+        "ix_binding_gang",
+        "namespace",
+        text("((spec -> 'gang') ->> 'name')"),
+        postgresql_where=text("((spec -> 'gang') ->> 'name') IS NOT NULL"),
+    ),
     Index(None, "namespace", "affinity_group", postgresql_where=text("affinity_group <> ''")),
     Index(
         None,
@@ -262,6 +268,12 @@ waiting = Table(
     Column("overtaken_by", Text, nullable=False, server_default=""),
     # Since when room is kept for it.
     Column("earmarked_since", TIME),
+    # The gang that it waits with for its first place: priority and since are the gang's then.
+    Column("gang", Text, nullable=False, server_default=""),
+    # The first member of that gang: all of it have one position. Empty without a gang.
+    Column("entry", NAME, nullable=False, server_default=""),
+    # When the gang's time is over.
+    Column("times_out", TIME),
     CheckConstraint("state IN ('active', 'backoff', 'unschedulable', 'gated')", name="state_known"),
     CheckConstraint("(state = 'backoff') = (next_try IS NOT NULL)", name="backoff_has_time"),
     CheckConstraint("(state = 'gated') = (gate <> '')", name="gated_by"),

@@ -27,7 +27,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.waiting import Wait, WaitState
-from federation.services.waiting_ports import NewWait, QueuedBinding, QueuePlace
+from federation.services.waiting_ports import GangWait, NewWait, QueuedBinding, QueuePlace
 from federation.store.namespaces import in_namespaces
 from federation.store.tables import binding, unix_seconds
 from federation.store.tables import waiting as table
@@ -42,6 +42,7 @@ PUT = text("""
     ORDER BY id
     ON CONFLICT (binding_id) DO UPDATE
     SET priority = excluded.priority, state = excluded.state, gate = excluded.gate,
+        gang = '', entry = '', times_out = NULL,
         attempts = stored.attempts + 1, next_try = NULL, remainder = excluded.remainder,
         short_of = excluded.short_of,
         overtaken_since = CASE WHEN stored.binding_id = ANY(:changed) THEN NULL
@@ -67,6 +68,24 @@ GATE = text("""
     ON CONFLICT (binding_id) DO UPDATE
     SET state = excluded.state, gate = excluded.gate, next_try = NULL
 """)
+LOCK_TOGETHER = text("""
+    SELECT binding_id FROM waiting WHERE binding_id = ANY(:ids) ORDER BY binding_id FOR UPDATE
+""").bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
+TOGETHER = text("""
+    UPDATE waiting
+    SET gang = :gang, entry = :entry, priority = :priority, gate = :gate, since = first.since,
+        times_out = first.since + make_interval(secs => :timeout),
+        state = CASE WHEN :gate <> '' THEN 'gated' WHEN state = 'gated' THEN 'unschedulable'
+            ELSE state END,
+        next_try = CASE WHEN :gate <> '' THEN NULL ELSE next_try END,
+        short_of = CASE WHEN :gate <> '' THEN :short_of ELSE short_of END
+    FROM (SELECT min(since) AS since FROM waiting WHERE binding_id = ANY(:ids)) AS first
+    WHERE binding_id = ANY(:ids)
+""").bindparams(
+    bindparam("ids", type_=ARRAY(BigInteger)),
+    bindparam("timeout", type_=Double),
+    *(bindparam(name, type_=Text) for name in ("gang", "entry", "gate", "short_of")),
+)
 # In the same order, all of them before any is changed.
 LOCK = text("""
     SELECT binding_id FROM waiting WHERE binding_id = ANY(:ids) AND state <> 'gated'
@@ -101,12 +120,22 @@ EARMARKED = text("""
     WHERE binding_id = ANY(:ids) AND earmarked_since IS NULL
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
 IS_TRIED = table.c.state != WaitState.GATED
-ORDER = (-table.c.priority, table.c.since, table.c.namespace, table.c.name)
+# Those of one gang share the place of its first member.
+PLACE = (
+    -table.c.priority,
+    table.c.since,
+    table.c.namespace,
+    func.coalesce(func.nullif(table.c.entry, ""), table.c.name),
+)
+ORDER = (*PLACE, table.c.name)
 # Of a row that a binding is joined with: all null where it does not wait.
-COLUMNS = tuple(
-    column.label(f"wait_{column.name}")
-    for column in table.c
-    if column.name not in ("binding_id", "namespace", "name", "priority")
+COLUMNS = (
+    *(
+        column.label(f"wait_{column.name}")
+        for column in table.c
+        if column.name not in ("binding_id", "namespace", "name")
+    ),
+    (table.c.times_out <= func.now()).label("wait_has_timed_out"),
 )
 
 
@@ -145,6 +174,19 @@ class WaitingStatements:
                 "short_of": wait.short_of,
             },
         )
+
+    async def put_together(self, wait: GangWait) -> None:
+        await self._connection.execute(LOCK_TOGETHER, {"ids": wait.binding_ids})
+        given = {
+            "ids": wait.binding_ids,
+            "gang": wait.gang,
+            "entry": wait.entry,
+            "priority": wait.priority,
+            "gate": wait.gate,
+            "short_of": wait.short_of,
+            "timeout": wait.timeout_seconds,
+        }
+        await self._connection.execute(TOGETHER, given)
 
     async def open(self, binding_id: int) -> None:
         opened = update(table).where(table.c.binding_id == binding_id)
@@ -191,9 +233,9 @@ class WaitingStatements:
         *,
         among: Collection[str] = (),
     ) -> Sequence[QueuedBinding]:
-        before = func.count().filter(IS_TRIED).over(order_by=ORDER)
+        place = func.dense_rank().over(partition_by=IS_TRIED, order_by=PLACE)
         every = select(
-            table.c.binding_id, case((IS_TRIED, before), else_=0).label("position")
+            table.c.binding_id, case((IS_TRIED, place), else_=0).label("position")
         ).subquery()
         statement = (
             select(
@@ -218,8 +260,9 @@ class WaitingStatements:
         return [_queued(row) for row in await self._connection.execute(statement)]
 
     async def position(self, place: QueuePlace) -> int:
-        before = select(func.count()).where(IS_TRIED, tuple_(*ORDER) < _values(place))
-        return 1 + int((await self._connection.execute(before)).scalar_one())
+        before = select(*PLACE).where(IS_TRIED, tuple_(*PLACE) < _values(place)[:-1]).distinct()
+        counted = select(func.count()).select_from(before.subquery())
+        return 1 + int((await self._connection.execute(counted)).scalar_one())
 
 
 def wait_of(row: Row[Any]) -> Wait | None:
@@ -238,6 +281,11 @@ def wait_of(row: Row[Any]) -> Wait | None:
         overtaken_since=unix_seconds(row.wait_overtaken_since),
         overtaken_by=row.wait_overtaken_by,
         earmarked_since=unix_seconds(row.wait_earmarked_since),
+        gang=row.wait_gang,
+        entry=row.wait_entry,
+        priority=row.wait_priority if row.wait_gang else 0,
+        times_out=unix_seconds(row.wait_times_out),
+        has_timed_out=bool(row.wait_has_timed_out),
     )
 
 
@@ -256,6 +304,6 @@ def _queued(row: Row[Any]) -> QueuedBinding:
     )
 
 
-def _values(place: QueuePlace) -> tuple[int, datetime, str, str]:
+def _values(place: QueuePlace) -> tuple[int, datetime, str, str, str]:
     since = datetime.fromtimestamp(place.since, UTC)
-    return -place.priority, since, place.namespace, place.name
+    return -place.priority, since, place.namespace, place.entry or place.name, place.name

@@ -1024,6 +1024,7 @@ class ResourceBindingSpec(_message.Message):
     PREEMPTIBLE_FIELD_NUMBER: _builtins.int
     ON_CLUSTER_LOSS_FIELD_NUMBER: _builtins.int
     ON_CLUSTER_RETURN_FIELD_NUMBER: _builtins.int
+    GANG_FIELD_NUMBER: _builtins.int
     replicas: _builtins.int
     scheduler_name: _builtins.str
     certificate: _builtins.str
@@ -1066,6 +1067,10 @@ class ResourceBindingSpec(_message.Message):
     def graceful_eviction_tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___GracefulEvictionTask]: ...
     @_builtins.property
     def suspension(self) -> Global___Suspension: ...
+    @_builtins.property
+    def gang(self) -> Global___Gang:
+        """Those that are placed together or not at all; absent: it is placed by itself."""
+
     def __init__(
         self,
         *,
@@ -1087,10 +1092,11 @@ class ResourceBindingSpec(_message.Message):
         preemptible: _builtins.bool | None = ...,
         on_cluster_loss: _builtins.str = ...,
         on_cluster_return: _builtins.str = ...,
+        gang: Global___Gang | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "_preemptible", b"_preemptible", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "placement", b"placement", "preemptible", b"preemptible", "replica_requirements", b"replica_requirements", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "suspension", b"suspension"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "_preemptible", b"_preemptible", "gang", b"gang", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "placement", b"placement", "preemptible", b"preemptible", "replica_requirements", b"replica_requirements", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "suspension", b"suspension"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "_preemptible", b"_preemptible", "certificate", b"certificate", "clusters", b"clusters", "components", b"components", "graceful_eviction_tasks", b"graceful_eviction_tasks", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "on_cluster_loss", b"on_cluster_loss", "on_cluster_return", b"on_cluster_return", "placement", b"placement", "preemptible", b"preemptible", "preemption_policy", b"preemption_policy", "replica_requirements", b"replica_requirements", "replicas", b"replicas", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "scheduler_name", b"scheduler_name", "suspension", b"suspension"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds", "_min_available", b"_min_available", "_preemptible", b"_preemptible", "certificate", b"certificate", "clusters", b"clusters", "components", b"components", "gang", b"gang", "graceful_eviction_tasks", b"graceful_eviction_tasks", "lease_seconds", b"lease_seconds", "min_available", b"min_available", "on_cluster_loss", b"on_cluster_loss", "on_cluster_return", b"on_cluster_return", "placement", b"placement", "preemptible", b"preemptible", "preemption_policy", b"preemption_policy", "replica_requirements", b"replica_requirements", "replicas", b"replicas", "reschedule_triggered_at", b"reschedule_triggered_at", "resource", b"resource", "schedule_priority", b"schedule_priority", "scheduler_name", b"scheduler_name", "suspension", b"suspension"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lease_seconds: _TypeAlias = _typing.Literal["lease_seconds"]  # noqa: Y015
     _WhichOneofArgType__lease_seconds: _TypeAlias = _typing.Literal["_lease_seconds", b"_lease_seconds"]  # noqa: Y015
@@ -1106,6 +1112,37 @@ class ResourceBindingSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__preemptible) -> _WhichOneofReturnType__preemptible | None: ...
 
 Global___ResourceBindingSpec: _TypeAlias = ResourceBindingSpec  # noqa: Y015
+
+@_typing.final
+class Gang(_message.Message):
+    """Bindings of one namespace that name one gang wait until all are there, and are decided together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    size: _builtins.int
+    """How many bindings belong to it."""
+    timeout_seconds: _builtins.int
+    """After so long it is told what is missing still. Absent: never."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        size: _builtins.int = ...,
+        timeout_seconds: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_timeout_seconds", b"_timeout_seconds", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timeout_seconds", b"_timeout_seconds", "name", b"name", "size", b"size", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__timeout_seconds: _TypeAlias = _typing.Literal["timeout_seconds"]  # noqa: Y015
+    _WhichOneofArgType__timeout_seconds: _TypeAlias = _typing.Literal["_timeout_seconds", b"_timeout_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timeout_seconds) -> _WhichOneofReturnType__timeout_seconds | None: ...
+
+Global___Gang: _TypeAlias = Gang  # noqa: Y015
 
 @_typing.final
 class ResourceBindingStatus(_message.Message):

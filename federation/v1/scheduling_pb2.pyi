@@ -764,6 +764,9 @@ class Wait(_message.Message):
     GATE_FIELD_NUMBER: _builtins.int
     REMAINDER_FIELD_NUMBER: _builtins.int
     EARMARKED_SINCE_FIELD_NUMBER: _builtins.int
+    GANG_FIELD_NUMBER: _builtins.int
+    TIMES_OUT_FIELD_NUMBER: _builtins.int
+    TIMED_OUT_FIELD_NUMBER: _builtins.int
     state: Global___WaitState.ValueType
     attempts: _builtins.int
     """How often it was tried."""
@@ -779,6 +782,10 @@ class Wait(_message.Message):
     """GATED only: what it waits for."""
     remainder: _builtins.int
     """Replicas that have no place."""
+    gang: _builtins.str
+    """The gang that it waits with, at one position: of none when empty."""
+    timed_out: _builtins.bool
+    """That is in the past: short_of says what is missing still."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """When it began to wait."""
@@ -795,6 +802,10 @@ class Wait(_message.Message):
     def earmarked_since(self) -> _timestamp_pb2.Timestamp:
         """Since when room is kept for it; absent: none is."""
 
+    @_builtins.property
+    def times_out(self) -> _timestamp_pb2.Timestamp:
+        """When the time of the gang is over; absent: never."""
+
     def __init__(
         self,
         *,
@@ -809,10 +820,13 @@ class Wait(_message.Message):
         gate: _builtins.str = ...,
         remainder: _builtins.int = ...,
         earmarked_since: _timestamp_pb2.Timestamp | None = ...,
+        gang: _builtins.str = ...,
+        times_out: _timestamp_pb2.Timestamp | None = ...,
+        timed_out: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["earmarked_since", b"earmarked_since", "next_try", b"next_try", "overtaken_since", b"overtaken_since", "since", b"since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["earmarked_since", b"earmarked_since", "next_try", b"next_try", "overtaken_since", b"overtaken_since", "since", b"since", "times_out", b"times_out"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "earmarked_since", b"earmarked_since", "gate", b"gate", "next_try", b"next_try", "overtaken_by", b"overtaken_by", "overtaken_since", b"overtaken_since", "position", b"position", "remainder", b"remainder", "short_of", b"short_of", "since", b"since", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "earmarked_since", b"earmarked_since", "gang", b"gang", "gate", b"gate", "next_try", b"next_try", "overtaken_by", b"overtaken_by", "overtaken_since", b"overtaken_since", "position", b"position", "remainder", b"remainder", "short_of", b"short_of", "since", b"since", "state", b"state", "timed_out", b"timed_out", "times_out", b"times_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -57,7 +57,7 @@ class Waiter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What there is for a want: how much more of it each cluster could take, where it is any, and
-    in which clusters its filters let it.
+    in which clusters its filters let it. Of a gang: whether there is room for all, under "".
     """
 
     room: Mapping[str, int] = field(default_factory=dict)
@@ -130,6 +130,11 @@ class WaitingQueue:
         """Since when it waits, None where it does not."""
         waiter = self._waiters.get(key)
         return waiter.since if waiter else None
+
+    def want_of(self, key: BindingName) -> Hashable | None:
+        """What it asks for, None where it does not wait."""
+        waiter = self._waiters.get(key)
+        return waiter.want if waiter else None
 
     def put(self, waiter: Waiter) -> None:
         """It waits from now on, or waits as this says. A want that is new is tried."""

@@ -5,6 +5,7 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 - ``pipeline``: queue, decide, commit, answer: one batch after the other
 - ``queue``: attempts at decisions: who waits for one, and who is decided together
 - ``decide``: the binding as it is to be decided, the cycle over it, and the room it takes
+- ``together``: one attempt after the other, and those that are placed together or not at all
 - ``working_copy``: what one decision after the other takes of the fleet's rooms
 - ``commit``: what was decided is looked at again under locks, written, and taken over
 - ``answer``: answers to what was decided, to what needs no decision, and again under a key
@@ -14,6 +15,7 @@ Beside it:
 - ``bindings``: bindings and the decisions about them, as callers ask for them
 - ``batches``: batches of bindings: each item decided by itself, or all of them placed or none
 - ``previews``: a decision shown first, and committed exactly as it was shown
+- ``gangs``: who is decided with whom, and how those wait that have no place yet
 - ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
 - ``preempting``: who loses replicas so that a binding of higher priority has room
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,

@@ -18,7 +18,7 @@ from federation.model.errors import (
 )
 from federation.model.placement import Binding
 from federation.services.scheduling.bindings import Scheduling
-from federation.services.scheduling.decide import not_placed_together
+from federation.services.scheduling.together import not_placed_together
 from federation.services.values import Once, Scheduled
 
 _Answer: TypeAlias = "asyncio.Future[Scheduled]"
@@ -122,6 +122,10 @@ def _checked(
     if isinstance(item, InvalidRequest):
         raise item
     scheduling.check(item.binding)
+    if item.binding.gang is not None:
+        raise InvalidRequest.of(
+            "spec.gang", "cannot be used in an atomic batch: nobody waits there"
+        )
     same = known.setdefault(item.binding.key, position)
     if same != position:
         rule = f"is that of items[{same}]: an atomic batch names each binding once"

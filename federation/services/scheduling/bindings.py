@@ -79,6 +79,8 @@ class Scheduling:
         Raises InvalidRequest, PreconditionFailed (suspended) and LimitExceeded at once.
         """
         self.check(binding)
+        if binding.gang and not wait:
+            raise InvalidRequest.of("wait", "must be true with spec.gang: members wait for others")
         return self._pipeline.submit(binding, adopt=adopt, wait=wait, once=once, place=place)
 
     def submit_together(
@@ -188,6 +190,7 @@ async def _position(read: Transaction, stored: StoredBinding) -> int:
     binding, wait = stored.binding, stored.wait
     if wait is None or not wait.is_tried:
         return 0
+    priority = wait.priority if wait.gang else binding.priority
     return await read.waiting.position(
-        QueuePlace(binding.priority, wait.since, binding.namespace, binding.name)
+        QueuePlace(priority, wait.since, binding.namespace, binding.name, wait.entry)
     )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.model.estimate import Estimates
-from federation.model.placement import Certificate
+from federation.model.placement import Binding, Certificate
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import Surroundings
 from federation.scheduler.waiting.queue import Seen
@@ -58,9 +58,15 @@ def beside_claims(
 
 def _is_before(stored: StoredBinding, attempt: Attempt) -> bool:
     """Whether it is another one, of equal or higher priority."""
-    binding = stored.binding
-    is_itself = (binding.namespace, binding.name) == attempt.key
-    return not is_itself and binding.priority >= attempt.candidate.priority
+    is_higher = stored.binding.priority >= attempt.candidate.priority
+    return is_higher and not _goes_with(stored.binding, attempt.candidate)
+
+
+def _goes_with(one: Binding, other: Binding) -> bool:
+    """Whether they are the same, or of one gang."""
+    gang = other.gang.name if other.gang else ""
+    is_of_gang = bool(gang) and one.gang is not None and one.gang.name == gang
+    return one.namespace == other.namespace and (one.name == other.name or is_of_gang)
 
 
 def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
@@ -69,7 +75,8 @@ def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
     since = known.wait.since if known and known.wait else math.inf
     own = -attempt.candidate.priority, since, attempt.key
     key = binding.namespace, binding.name
-    return wait is not None and (-binding.priority, wait.since, key) < own
+    is_before = wait is not None and (-binding.priority, wait.since, key) < own
+    return is_before and not _goes_with(binding, attempt.candidate)
 
 
 def _beside(

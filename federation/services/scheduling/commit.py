@@ -7,7 +7,8 @@ What others changed meanwhile is left out, for the caller to decide again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from federation.model.errors import Conflict
 from federation.model.placement import Binding, is_grouped
@@ -32,10 +33,12 @@ from federation.services.ports import (
     Transaction,
 )
 from federation.services.scheduling.answer import decision_record, keep_answers
-from federation.services.scheduling.decide import decide_all, is_atomic, reserve
+from federation.services.scheduling.decide import reserve
+from federation.services.scheduling.gangs import bindings_to_lock, has_same_gang, settle_gangs
 from federation.services.scheduling.hooks import tell_committed
 from federation.services.scheduling.preempting import Preemption, wants_preemption
 from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.together import decide_all, is_atomic
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import UNDER_LOCKS
 from federation.services.values import Scheduled
@@ -82,7 +85,7 @@ class Committer:
         traces = await packed_off_loop([attempt.verdict for attempt in attempts])
         with self._following.appending() as own:
             async with self._store.transaction() as tx:
-                await lock_groups(tx, [attempt.candidate for attempt in attempts])
+                await lock_groups(tx, bindings_to_lock(attempts))
                 moved = await lock_clusters(tx, self._fleet, self._following, touched)
                 self.has_rivals = bool(moved)
                 moved |= working.moved_since(self._fleet.snapshot, touched)
@@ -108,6 +111,7 @@ class Committer:
         """
         with self._following.appending() as own:
             async with self._store.transaction() as tx:
+                await lock_groups(tx, bindings_to_lock(attempts))
                 await lock_clusters(tx, self._fleet, self._following, self._fleet.snapshot.names)
                 working, now = self._working(), self._clock.now()
                 await UNDER_LOCKS.run(decide_all, working, attempts, now)
@@ -140,12 +144,13 @@ class Committer:
             telling.add_done_callback(self._telling.discard)
 
 
-async def lock_groups(tx: Transaction, bindings: Sequence[Binding]) -> None:
-    """Until the transaction ends nobody else commits bindings of their workload affinity groups.
+async def lock_groups(tx: Transaction, bindings: Iterable[Binding]) -> None:
+    """Until the transaction ends nobody else commits bindings of their workload affinity groups,
+    nor of their gangs.
 
     To be called before anything else is locked.
     """
-    grouped = [binding for binding in bindings if is_grouped(binding)]
+    grouped = [binding for binding in bindings if is_grouped(binding) or binding.gang]
     if grouped:
         await tx.bindings.lock_groups(grouped)
 
@@ -188,6 +193,7 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
     changes = list(map(_change, attempts))
     await _write_reservations(tx, attempts, nonces_by_cluster(changes))
     await _write_waits(tx, attempts, settled)
+    changes += await settle_gangs(tx, attempts)
     await _count_losses(tx, attempts)
     entries = await tx.journal.append(changes)
     for attempt in attempts:
@@ -196,12 +202,16 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
             binding=settled.bindings[attempt.key].binding,
             queued=attempt.leaves_waiting,
         )
+    for attempt in attempts:
+        if attempt.companions:
+            others = tuple(each.scheduled for each in attempt.companions if each in attempts)
+            attempt.scheduled = replace(attempt.scheduled, others=others)
     await keep_answers(tx, attempts)
     return entries, changes
 
 
 async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Those whose bindings, and whose groups, are as they were read; held until the end of the
+    """Those whose bindings, groups and gangs are as they were read; held until the end of the
     transaction.
     """
     keys = [attempt.key for attempt in attempts if attempt.known is not None]
@@ -214,6 +224,7 @@ async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attem
             not is_grouped(attempt.candidate)
             or await tx.bindings.peers(attempt.candidate) == attempt.peers
         )
+        and await has_same_gang(tx, attempt)
     ]
 
 

@@ -6,17 +6,16 @@ working copy. Must not read or write the store.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 from federation.capacity.reserve import Refused
 from federation.failover.moves import eviction_tasks
-from federation.model.errors import FederationError, NotFound, NotPlacedTogether, PreconditionFailed
+from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
-from federation.model.placement import Binding, Certificate, EvictionTask, binding_key, groups_of
-from federation.scheduler.decision import Decision, Outcome
+from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
+from federation.scheduler.decision import Decision
 from federation.scheduler.promisable import stuck_notes, without_room
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.scarcity import with_scarcity
@@ -61,7 +60,8 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
 
 
 def asked_binding(attempt: Attempt, known: StoredBinding | None) -> Binding:
-    """The binding as it is asked for: as it is stored, where only another decision is.
+    """The binding as it is asked for: as it is stored, where only another decision is, or where it
+    is decided with another one of its gang.
 
     Raises NotFound when that is not there, or does not wait any more, and PreconditionFailed for
     another uid, or when it was suspended.
@@ -76,7 +76,7 @@ def asked_binding(attempt: Attempt, known: StoredBinding | None) -> Binding:
         raise PreconditionFailed(
             f"Binding {binding.key!r} was suspended: resume it first.", reason="SUSPENDED"
         )
-    if attempt.rescheduled_at is None and not attempt.is_moved:
+    if attempt.rescheduled_at is None and not (attempt.is_moved or attempt.is_companion):
         return binding
     if known is None:
         raise no_binding(binding.namespace, binding.name)
@@ -106,66 +106,6 @@ def other_uid(known: Binding, uid: str) -> PreconditionFailed:
     )
 
 
-def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> None:
-    """Each on what the ones before it left; what is wrong with one is its own ``error``.
-
-    Where one of an atomic batch is not placed, none is, and nothing may come of the working copy.
-    """
-    for position, attempt in enumerate(attempts):
-        attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
-        attempt.losses, attempt.unseen_in = {}, ()
-        let_go([attempt])
-        try:
-            before = attempts[:position] if attempt.atomic else ()
-            _decide(working, attempt, now, _peers(attempt, before))
-        except FederationError as error:
-            attempt.error = error
-    if is_atomic(attempts):
-        place_all_or_none(attempts, [each for each in attempts if each.error or not each.is_placed])
-
-
-def decide_again(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> None:
-    """The same where they were decided on a fleet that never came to be.
-
-    Shares of whole workloads stay if there is room for them all the same.
-    """
-    if is_atomic(attempts):
-        decide_all(working, attempts, now)
-        return
-    for attempt in attempts:
-        is_whole = attempt.reserved and attempt.verdict.decision.outcome is Outcome.SCHEDULED
-        if not is_whole or reserve(working, attempt) is not None:
-            decide_all(working, [attempt], now)
-
-
-def is_atomic(attempts: Sequence[Attempt]) -> bool:
-    """Whether all of them are written, or none: an atomic batch, or who makes room with whom."""
-    return bool(attempts and (attempts[0].atomic or attempts[0].is_victim))
-
-
-def place_all_or_none(attempts: Iterable[Attempt], missed: Sequence[Attempt]) -> None:
-    """Where some of an atomic batch are not placed, nothing comes of the others, and they are told
-    because of whom.
-    """
-    if not missed:
-        return
-    first, unplaced = min(missed, key=lambda each: each.place), frozenset(missed)
-    for attempt in attempts:
-        attempt.requested = attempt.reserved = attempt.standing = None
-        let_go([attempt])
-        if attempt not in unplaced:
-            attempt.error = not_placed_together(first.place, first.binding.key, len(missed) - 1)
-
-
-def not_placed_together(place: int, key: str, more: int) -> NotPlacedTogether:
-    """What an item is told that was not placed because of the one at that place, from 1."""
-    named = f"items[{place - 1}] ({key})" if key else f"items[{place - 1}]"
-    others = f", nor {'was' if more == 1 else 'were'} {more} more" if more else ""
-    return NotPlacedTogether(
-        f"Not placed, because {named} of the same atomic batch was not placed{others}."
-    )
-
-
 def reserve(working: WorkingCopy, attempt: Attempt) -> Refused | None:
     """Take the room that was requested, for all shares or for none; None where it was taken."""
     if attempt.requested is None:
@@ -178,24 +118,12 @@ def reserve(working: WorkingCopy, attempt: Attempt) -> Refused | None:
     return None
 
 
-def is_placeable(working: WorkingCopy, attempt: Attempt, now: float) -> bool:
-    """Whether it would be placed and finds room; only the working copy is changed."""
-    trial = copy(attempt)
-    asked = trial.candidate.certificate or trial.profile.certificate
-    available = working.availability(trial.candidate, asked)
-    trial.verdict = _verdict(trial, working.snapshot, available, now, trial.peers)
-    if not trial.is_placed:
-        return False
-    request_room(working, trial, asked)
-    return reserve(working, trial) is None
-
-
 def tell(attempt: Attempt, why: str) -> None:
     """Add to the reason of its decision."""
     decision = attempt.verdict.decision
     decision = replace(decision, reason=f"{decision.reason}; {why}")
     attempt.verdict = replace(attempt.verdict, decision=decision)
-    attempt.standing = _standing(attempt)
+    attempt.standing = standing_of(attempt)
 
 
 def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | None) -> None:
@@ -210,11 +138,12 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
     )
 
 
-def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
+def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
+    """Decide, and take room where there is some. Raises FederationError."""
     asked = attempt.candidate.certificate or attempt.profile.certificate
     available = working.availability(attempt.candidate, asked)
     available, kept_for = beside_claims(working, attempt, available, now)
-    attempt.verdict = _verdict(attempt, working.snapshot, available, now, peers)
+    attempt.verdict = verdict_of(attempt, working.snapshot, available, now, peers)
     if not attempt.is_placed:
         _tell_scarcity(working, attempt, asked, ())
         if kept_for:
@@ -222,7 +151,7 @@ def _decide(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) ->
         _look_back(working, attempt, now)
         return
     request_room(working, attempt, asked)
-    attempt.standing = _standing(attempt)
+    attempt.standing = standing_of(attempt)
     if attempt.standing is None:
         _take_room(working, attempt, asked, now)
     _look_back(working, attempt, now)
@@ -235,15 +164,16 @@ def _take_room(
     is taken, and the reason says why.
     """
     if objection := keep(working, attempt, now):
-        _refuse(attempt, {"": objection})
-        attempt.standing = _standing(attempt)
+        refuse(attempt, {"": objection})
+        attempt.standing = standing_of(attempt)
     elif refused := reserve(working, attempt):
         let_go([attempt])
-        _refuse(attempt, refused.reasons)
+        refuse(attempt, refused.reasons)
         _tell_scarcity(working, attempt, asked, refused.reasons)
 
 
-def _refuse(attempt: Attempt, reasons: Mapping[str, str]) -> None:
+def refuse(attempt: Attempt, reasons: Mapping[str, str]) -> None:
+    """Nothing of it is placed; why not, as ``without_room`` takes it."""
     attempt.requested = None
     decision = without_room(attempt.verdict.decision, reasons)
     attempt.verdict = replace(attempt.verdict, decision=decision, refused=reasons)
@@ -261,23 +191,7 @@ def _look_back(working: WorkingCopy, attempt: Attempt, now: float) -> None:
         )
 
 
-def _peers(attempt: Attempt, before: Sequence[Attempt]) -> Peers:
-    """Its peers as they were read, and those of its atomic batch that were placed before it."""
-    group, anti_group = groups_of(attempt.candidate)
-    if not (attempt.atomic and (group or anti_group)):
-        return attempt.peers
-    together, apart = [*attempt.peers.affinity], [*attempt.peers.anti_affinity]
-    for each in before:
-        if each.error or not each.is_placed or each.binding.namespace != attempt.binding.namespace:
-            continue
-        names = frozenset(target.name for target in each.verdict.decision.clusters)
-        its_group, its_anti_group = groups_of(each.candidate)
-        together += [names] if group and its_group == group else []
-        apart += [names] if anti_group and its_anti_group == anti_group else []
-    return Peers(affinity=tuple(together), anti_affinity=tuple(apart))
-
-
-def _verdict(
+def verdict_of(
     attempt: Attempt, snapshot: FleetSnapshot, available: Estimates, now: float, peers: Peers
 ) -> Verdict:
     """The decision on one snapshot, with why it was made and the reports it was made on; and the
@@ -323,10 +237,10 @@ def _tell_scarcity(
         stuck=stuck_notes(decision.trace.inputs.estimate_reasons, working.snapshot.names),
     )
     attempt.verdict = replace(attempt.verdict, decision=decision)
-    attempt.standing = _standing(attempt)
+    attempt.standing = standing_of(attempt)
 
 
-def _standing(attempt: Attempt) -> DecisionRecord | None:
+def standing_of(attempt: Attempt) -> DecisionRecord | None:
     """The newest decision where it still stands: nothing changed, this one says the same, what was
     reserved is held still, and what waited does.
 

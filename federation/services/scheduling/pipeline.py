@@ -15,8 +15,14 @@ from uuid import uuid4
 
 from federation.failover.evictions import taken_back
 from federation.model.errors import Conflict, FederationError, Unavailable
-from federation.model.placement import Binding, BindingName, Certificate, EvictionTask, is_grouped
-from federation.scheduler.decision import not_preempting
+from federation.model.placement import (
+    Binding,
+    BindingName,
+    Certificate,
+    EvictionTask,
+    is_grouped,
+)
+from federation.scheduler.decision import by_itself, not_preempting
 from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -33,15 +39,9 @@ from federation.services.ports import (
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
 from federation.services.scheduling.claims import MOST_EARMARKS
 from federation.services.scheduling.commit import Committer
-from federation.services.scheduling.decide import (
-    asked_binding,
-    candidate_of,
-    decide_again,
-    decide_all,
-    is_atomic,
-    place_all_or_none,
-)
+from federation.services.scheduling.decide import asked_binding, candidate_of
 from federation.services.scheduling.fresh_reports import FreshReports
+from federation.services.scheduling.gangs import companions_of, joined_by, joins_gang
 from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.preempting import (
     DEFAULT_LIMITS,
@@ -49,6 +49,12 @@ from federation.services.scheduling.preempting import (
     wants_preemption,
 )
 from federation.services.scheduling.queue import Attempt, DecisionQueue, RoomClaims, marks_of
+from federation.services.scheduling.together import (
+    decide_again,
+    decide_all,
+    is_atomic,
+    place_all_or_none,
+)
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import PREVIEWING, Threads
 from federation.services.values import Once, Scheduled
@@ -174,6 +180,7 @@ class DecisionPipeline:
         if attempt.error is not None:
             raise attempt.error
         decision = not_preempting(attempt.verdict.decision, attempt.binding)
+        decision = by_itself(decision, attempt.candidate)
         attempt.verdict = replace(attempt.verdict, decision=decision)
         return attempt
 
@@ -234,10 +241,13 @@ class DecisionPipeline:
 
     async def _start(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
         """Decide a batch and let it be committed; the one before it is, then."""
+        if batch[0].is_joining:
+            return await self._join(batch[0], before)
         if batch[0].is_preempting and not batch[0].is_hindered:
             return await self._preempt(batch[0], before)
         try:
-            attempts = await self._read_batch(batch)
+            attempts = self._without_joining(await self._read_batch(batch))
+            batch = [attempt for attempt in batch if not attempt.is_joining]
             if any(attempt.is_hindered for attempt in batch):
                 await _ended(before)
                 await self._committer.decide_and_commit(attempts)
@@ -269,6 +279,47 @@ class DecisionPipeline:
             attempt.is_preempting = True
         self._queue.put_first(preempting)
         return [attempt for attempt in attempts if not attempt.is_preempting]
+
+    def _without_joining(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Those that are placed by themselves; who goes with a gang is decided with it, next."""
+        joining = [attempt for attempt in attempts if joins_gang(attempt)]
+        for attempt in joining:
+            attempt.is_joining = True
+        self._queue.put_first(joining)
+        return [attempt for attempt in attempts if not attempt.is_joining]
+
+    async def _join(self, attempt: Attempt, before: _Commit | None) -> _Commit | None:
+        """Decide it with all of its gang that have no place yet, and let them be committed."""
+        try:
+            await _ended(before)
+            attempts = await self._read_batch([attempt])
+            if attempts:
+                attempts += await self._read_companions(attempt)
+            if attempt.is_hindered:
+                await self._committer.decide_and_commit(attempts)
+                await self._answer_unwritten(attempts[:1])
+                return None
+            working = self.working()
+            await self._decide(working, attempts)
+            if not self._reports.without_hopeful(attempts[:1]):
+                return None
+            to_write = [each for each in attempts if each.is_to_write]
+            if not to_write:
+                await self._answer_unwritten(attempts[:1])
+        except Exception as error:  # noqa: BLE001 - the caller gets it
+            await self._failed([attempt], error)
+            return None
+        if not to_write:
+            return None
+        task = asyncio.create_task(self._commit([attempt], to_write, working))
+        return _Commit(batch=attempts, working=working, task=task)
+
+    async def _read_companions(self, attempt: Attempt) -> Sequence[Attempt]:
+        async with self._store.reading() as read:
+            companions = await companions_of(read, attempt)
+            if companions:
+                await self._read(read, companions)
+        return joined_by(attempt, companions)
 
     async def _preempt(self, attempt: Attempt, before: _Commit | None) -> _Commit | None:
         """Decide once more, with room made where there is none, and let it be committed with what

@@ -28,14 +28,9 @@ from federation.scheduler.preemption import Candidate, Losses, least_loss
 from federation.scheduler.trace import undivided_trace
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Peers, StoredBinding, Transaction
-from federation.services.scheduling.decide import (
-    decide_all,
-    is_placeable,
-    request_room,
-    reserve,
-    tell,
-)
+from federation.services.scheduling.decide import request_room, reserve, tell
 from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.together import decide_all, is_placeable
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import Threads
 from federation.services.values import Scheduled, Verdict

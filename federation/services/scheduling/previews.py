@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from federation.model.errors import PreconditionFailed
-from federation.model.placement import Binding, is_grouped
+from federation.model.placement import Binding, gang_to_join, is_grouped
 from federation.scheduler.decision import Outcome
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -62,7 +62,8 @@ class Previews:
         """What ``Scheduling.schedule`` would decide now, and a token that commits it.
 
         Without a token where there is nothing to commit: where the decision would not be stored,
-        where no cluster fits, and where plugins keep something for decisions or hear of them.
+        where no cluster fits, where plugins keep something for decisions or hear of them, and for
+        who is placed with a gang.
         Raises what ``Scheduling.consider`` raises.
         """
         attempt = await self._scheduling.consider(binding, adopt=adopt, wait=wait)
@@ -71,6 +72,9 @@ class Previews:
             return Previewed(record=record)
         if self._pipeline.profile_of(binding).keeps_or_hears:
             # What plugins would keep for it is known once it is decided for good.
+            return Previewed(record=record)
+        if gang_to_join(attempt.candidate) is not None:
+            # Where it would go by itself; it is placed with others, or not at all.
             return Previewed(record=record)
         made = make_secret()
         preview = NewPreview(

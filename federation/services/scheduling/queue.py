@@ -20,6 +20,7 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Reserve
 from federation.scheduler.state import CycleState
+from federation.scheduler.waiting.gangs import Member
 from federation.scheduler.waiting.queue import NOTHING, Seen
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import PackedDecision, Peers, StoredBinding
@@ -85,6 +86,9 @@ class Attempt:
     is_victim: bool = False
     # Whether it was to be refused, and waited for fresh reports first.
     has_waited_for_reports: bool = False
+    # Whether it is decided with its gang, or is one of those that are decided with it.
+    is_joining: bool = False
+    is_companion: bool = False
     # The same of one that has to leave clusters; with an eviction to take back: that is to be where
     # it was before. Where it cannot be, nothing is stored.
     is_moved: bool = False
@@ -104,6 +108,10 @@ class Attempt:
     known: StoredBinding | None = None
     holding: Holding = field(default_factory=Holding)
     peers: Peers = field(default_factory=Peers)
+    # Who else is of the gang that it joins, and what that waits for; then who is placed with it.
+    roster: tuple[Member, ...] | None = None
+    gate: str = ""
+    companions: tuple[Attempt, ...] = ()
     newest: PackedDecision | None = None
     claims: RoomClaims = field(default_factory=RoomClaims)
     # Decided: ``evictions`` are the binding's where the decision places it; ``standing`` is the
@@ -137,12 +145,14 @@ class Attempt:
     @cached_property
     def marks(self) -> frozenset[Mark]:
         """Attempts that share one must see what came of each other: the binding, the idempotency
-        key, a group of workloads that go together or apart.
+        key, a gang, a group of workloads that go together or apart.
         """
         binding, placement = self.binding, self.binding.placement
         marks: set[Mark] = {("binding", *self.key)}
         if self.once is not None:
             marks.add(("once", self.once.caller, self.once.key))
+        if binding.gang is not None:
+            marks.add(("gang", binding.namespace, binding.gang.name))
         for label in (placement.workload_affinity_key, placement.workload_anti_affinity_key):
             if label and label in binding.labels:
                 marks.add(("group", binding.namespace, label, binding.labels[label]))
@@ -245,7 +255,7 @@ def _is_apart(attempt: Attempt, first: Attempt, *, is_shared: bool) -> bool:
 
     One that is alone does not wait until part of something large is decided with it.
     """
-    if any(each.atomic or each.is_preempting for each in (attempt, first)):
+    if any(each.atomic or each.is_preempting or each.is_joining for each in (attempt, first)):
         return True
     return is_shared and bool(first.place) != bool(attempt.place)
 
@@ -333,8 +343,8 @@ class DecisionQueue:
         being committed. While nothing is, half of them, unless ``every``: the other half is decided
         while this one is committed.
 
-        One that others kept winning against goes alone, and so does one that preempts, and an
-        atomic batch as a whole.
+        One that others kept winning against goes alone, and so does one that preempts or is decided
+        with its gang, and an atomic batch as a whole.
         """
         waited_for = on_their_way | marks_of(self._aside)
         unit = self._hindered(waited_for) if self._may_be_hindered else []

@@ -6,9 +6,9 @@ Must not promise anything: whatever is done here leaves at least as much room as
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from federation.capacity.ledger import ClusterLedger
 from federation.model.errors import (
@@ -19,7 +19,7 @@ from federation.model.errors import (
     Violation,
 )
 from federation.model.node_plans import LostPlan, NodePlan
-from federation.model.placement import binding_key
+from federation.model.placement import Binding, binding_key
 from federation.model.reservations import PromiseCertificate, Share
 from federation.services.duties import Begin
 from federation.services.fleet.journal_reader import Following
@@ -32,8 +32,9 @@ from federation.services.journal import (
     owner_of,
 )
 from federation.services.ports import Store, StoredBinding, Transaction
-from federation.services.scheduling.commit import lock_clusters
+from federation.services.scheduling.commit import lock_clusters, lock_groups
 from federation.services.scheduling.decide import no_binding, other_uid
+from federation.services.scheduling.gangs import settle_gang
 from federation.services.values import HeldReservation
 
 MAX_TRIES = 5
@@ -44,12 +45,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Held:
-    """A binding and what it holds, all of it locked; ``row`` is None where it holds nothing."""
+    """A binding and what it holds, all of it locked; ``row`` is None where it holds nothing. What
+    changes for ``others`` is told with what changes for it.
+    """
 
     tx: Transaction
     binding: StoredBinding
     row: StoredReservations | None
     ledgers: Mapping[str, ClusterLedger]
+    others: list[BindingChanged] = field(default_factory=list)
 
 
 class ReleaseService:
@@ -111,11 +115,16 @@ class ReleaseService:
         """The binding and what it holds; its decisions stay. Raises as ``release`` does."""
 
         async def forget(held: _Held) -> Mapping[str, ClusterLedger]:
+            binding = held.binding.binding
             await held.tx.bindings.delete(held.binding.id)
-            key = held.binding.binding.key
-            return {name: ledger.released(key) for name, ledger in held.ledgers.items()}
+            if binding.gang is not None:
+                held.others += await settle_gang(held.tx, (namespace, binding.gang.name))
+            return {name: ledger.released(binding.key) for name, ledger in held.ledgers.items()}
 
-        await self._amend(namespace, name, uid, forget, deletes=True)
+        async with self._store.reading() as read:
+            known = await read.bindings.get(namespace, name)
+        grouped = [known.binding] if known and known.binding.gang else []
+        await self._amend(namespace, name, uid, forget, deletes=True, grouped=grouped)
 
     async def lose_plans(self, cluster: str, lost: Iterable[LostPlan]) -> None:
         """Plans that the cluster's agent cannot keep any more, by what it was told last."""
@@ -194,6 +203,7 @@ class ReleaseService:
         change: Callable[[_Held], Awaitable[Mapping[str, ClusterLedger]]],
         *,
         deletes: bool = False,
+        grouped: Sequence[Binding] = (),
     ) -> bool:
         """Change what a binding holds, under the locks of all clusters where it holds something.
 
@@ -202,6 +212,7 @@ class ReleaseService:
         clusters = frozenset(self._fleet.holdings(binding_key(namespace, name)))
         for _ in range(MAX_TRIES):
             async with self._store.transaction() as tx:
+                await lock_groups(tx, grouped)
                 held = await self._hold(tx, namespace, name, uid, clusters)
                 if isinstance(held, frozenset):
                     clusters = held
@@ -211,8 +222,9 @@ class ReleaseService:
                 if not (ledgers or deletes):
                     return False
                 await _write(tx, held, ledgers, amended)
-                await tx.journal.append([amended])
-            self._fleet.apply(amended)
+                await tx.journal.append([amended, *held.others])
+            for each in (amended, *held.others):
+                self._fleet.apply(each)
             return True
         raise Conflict(f"Binding {name!r} was changed by others meanwhile: try again.")
 

@@ -102,6 +102,11 @@ class WorkingCopy:
         """A working copy of the same snapshot, with nothing promised since."""
         return WorkingCopy(self.snapshot, allow_unproven=self._allow_unproven)
 
+    def forget(self) -> None:
+        """Nothing comes of what was promised since the snapshot."""
+        self.rooms, self._ledgers = self.snapshot.rooms, {}
+        self._available_in = None
+
     def ahead(self) -> WorkingCopy:
         """A working copy for what is decided before all that was promised is committed."""
         return WorkingCopy(self.after, allow_unproven=self._allow_unproven)

@@ -1,6 +1,7 @@
 """Bindings that wait for room: the queue as callers see it, and the duty of trying who waits.
 
 - ``keeper``: the duty of the queue: one control plane tries what waits, as soon as it may have room
+- ``looking``: what there is for wants that sleep
 - ``steering``: what callers ask of the queue
 - ``wants``: which waiting bindings ask for just the same, so that one is refused where the other is
 """

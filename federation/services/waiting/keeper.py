@@ -11,25 +11,17 @@ import logging
 import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Final
 
-from federation.model.errors import FederationError, LimitExceeded, NotFound
-from federation.model.placement import (
-    Binding,
-    BindingName,
-    PreemptionPolicy,
-    binding_key,
-    is_grouped,
-)
+from federation.model.errors import LimitExceeded, NotFound
+from federation.model.placement import BindingName, PreemptionPolicy, binding_key
 from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.scarcity import short_of
-from federation.scheduler.state import ALONE, Surroundings
-from federation.scheduler.waiting.queue import Seen, TryOrder, Waiter, WaitingQueue
+from federation.scheduler.waiting.queue import TryOrder, Waiter, WaitingQueue
 from federation.services.duties import LEASE_SECONDS, Begin
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
@@ -38,11 +30,10 @@ from federation.services.scheduling.claims import MOST_EARMARKS
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.preempting import SPENT
 from federation.services.scheduling.queue import Attempt
-from federation.services.scheduling.seeing import seen_by, surroundings_of
-from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import Threads
 from federation.services.troubles import Trouble
 from federation.services.values import Scheduled
+from federation.services.waiting.looking import Sample, look_for
 from federation.services.waiting.wants import waiting_of
 
 # So many are read in less than 5 ms; then it is others' turn on the event loop.
@@ -52,8 +43,6 @@ SWEEP_SECONDS: Final = 300.0
 REST: Final = 3.0
 LONGEST_REST_SECONDS: Final = 0.05
 TROUBLE_SECONDS: Final = 1.0
-
-_Sample: TypeAlias = tuple[Binding, Surroundings]
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +81,7 @@ class QueueKeeper:
         self._queue = WaitingQueue()
         self._is_loaded = False
         # Of every want one that asks for it, as it was decided last.
-        self._samples: dict[Hashable, _Sample] = {}
+        self._samples: dict[Hashable, Sample] = {}
         self._grouped: dict[Hashable, str] = {}
         self._preempting: dict[Hashable, int] = {}
         self._news: set[BindingName] = set()
@@ -104,6 +93,10 @@ class QueueKeeper:
         self._swept: set[Hashable] = set()
         self._sweep_at = math.inf
         self._ids: dict[BindingName, int] = {}
+        # By who stands for their gang; and those of whose gangs something changed since the last
+        # try began.
+        self._companions: dict[BindingName, set[int]] = {}
+        self._changed_gangs: set[BindingName] = set()
         self._refused: dict[int, str] = {}
         self._failed: dict[int, float] = {}
         self._overtaken: dict[int, str] = {}
@@ -228,7 +221,7 @@ class QueueKeeper:
     def _mark_overtaken(self) -> None:
         placed, self._last_placed = self._last_placed, {}
         for waiter, by in self._queue.overtaken(placed) if placed else ():
-            self._overtaken[self._ids[waiter.key]] = binding_key(*by)
+            self._overtaken |= dict.fromkeys(self._ids_of(waiter.key), binding_key(*by))
             self._note_starving(waiter, self._clock.now())
 
     async def _load(self) -> None:
@@ -269,13 +262,27 @@ class QueueKeeper:
             waiter = waiting_of(stored, self._profiles, self._clock.now())
             if waiter is None:
                 self._remove((stored.binding.namespace, stored.binding.name))
+                self._note_companion(stored)
                 continue
             self._queue.put(waiter)
             self._ids[waiter.key] = stored.id
-            self._samples.setdefault(waiter.want, (stored.binding, ALONE))
+            self._samples.setdefault(waiter.want, Sample(binding=stored.binding))
             self._note_wait(waiter, stored.wait)
             if stored.binding.preemption_policy is not PreemptionPolicy.NEVER:
                 self._preempting[waiter.want] = waiter.priority
+
+    def _note_companion(self, stored: StoredBinding) -> None:
+        """Another of its gang stands for it: what that asks for may be something else now."""
+        if stored.wait is None or not stored.wait.is_tried:
+            return
+        first = stored.binding.namespace, stored.wait.entry
+        self._companions.setdefault(first, set()).add(stored.id)
+        self._changed_gangs.add(first)
+        self._queue.wake([self._queue.want_of(first)])
+
+    def _ids_of(self, key: BindingName) -> list[int]:
+        """Of the rows that it stands for."""
+        return [self._ids[key], *self._companions.get(key, ())]
 
     def _note_wait(self, waiter: Waiter, wait: Wait | None) -> None:
         """Whether room is kept for it, by its row, or is to be."""
@@ -291,7 +298,7 @@ class QueueKeeper:
             self._note_starving(waiter, min(overtaken_since, self._clock.now()))
 
     def _note_starving(self, waiter: Waiter, since: float) -> None:
-        binding, _ = self._samples[waiter.want]
+        binding = self._samples[waiter.want].binding
         if not self._profiles.violations_of(binding):
             seconds = self._profiles.profile_of(binding).starvation_seconds
             self._starving[waiter.key] = since + seconds
@@ -312,7 +319,7 @@ class QueueKeeper:
             del self._starving[key]
             if key in self._queue:
                 self._earmarked.add(key)
-                ids.append(self._ids[key])
+                ids += self._ids_of(key)
         return ids
 
     def _remove(self, key: BindingName) -> None:
@@ -321,6 +328,7 @@ class QueueKeeper:
             self._give_up_room(key)
         self._queue.remove(key)
         self._ids.pop(key, None)
+        self._companions.pop(key, None)
         self._starving.pop(key, None)
 
     def _give_up_room(self, key: BindingName) -> None:
@@ -354,7 +362,7 @@ class QueueKeeper:
         if not wants:
             return 0.0
         samples = {want: self._samples[want] for want in wants}
-        looking = partial(_look_for, self._profiles, samples, self._clock.now())
+        looking = partial(look_for, self._profiles, samples, self._clock.now())
         seen, seconds = await self._thread.run(looking, self._pipeline.working())
         for want, there in seen.items():
             if self._queue.look(want, there):
@@ -387,15 +395,13 @@ class QueueKeeper:
             self._note_failure(waiter.key)
             return
         self.tried += 1
-        attempt.answer.add_done_callback(
-            partial(self._answered, self._queue, waiter, stored, attempt)
-        )
+        self._changed_gangs.discard(waiter.key)
+        attempt.answer.add_done_callback(partial(self._answered, self._queue, waiter, attempt))
 
     def _answered(
         self,
         queue: WaitingQueue,
         waiter: Waiter,
-        stored: StoredBinding,
         attempt: Attempt,
         answer: asyncio.Future[Scheduled],
     ) -> None:
@@ -410,17 +416,20 @@ class QueueKeeper:
         elif attempt.has_progressed:
             self._note_placed(waiter, answer.result())
         else:
-            self._note_refused(waiter, stored, attempt)
+            self._note_refused(waiter, attempt)
 
-    def _note_refused(self, waiter: Waiter, stored: StoredBinding, attempt: Attempt) -> None:
+    def _note_refused(self, waiter: Waiter, attempt: Attempt) -> None:
         self._queue.refused(waiter.key, attempt.seen)
         self._swept.discard(waiter.want)
         self._look_again.add(waiter.want)
-        self._samples[waiter.want] = attempt.candidate, surroundings_of(attempt, attempt.peers)
-        if is_grouped(attempt.candidate):
+        sample = self._samples[waiter.want] = Sample.of(attempt)
+        if sample.is_grouped:
             self._grouped[waiter.want] = waiter.key[0]
-        if attempt.standing is not None:
-            self._refused[stored.id] = short_of(attempt.verdict.decision)
+        if waiter.key in self._changed_gangs:
+            self._queue.wake([waiter.want])
+        for each in (attempt, *attempt.companions):
+            if each.standing is not None and each.known is not None:
+                self._refused[each.known.id] = short_of(each.verdict.decision)
 
     def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
         self._give_up_room(waiter.key)
@@ -459,20 +468,3 @@ class LostNews:
 
     def lost(self) -> None:
         self._keeper.lost()
-
-
-def _look_for(
-    profiles: Profiles,
-    samples: dict[Hashable, _Sample],
-    now: float,
-    working: WorkingCopy,
-) -> tuple[dict[Hashable, Seen], float]:
-    """What there is for each want, and the CPU seconds that it took to look."""
-    started = time.thread_time()
-    seen = {}
-    for want, (binding, surroundings) in samples.items():
-        # What is wrong with it is told where it is tried.
-        with suppress(FederationError):
-            profile = profiles.profile_of(binding)
-            seen[want] = seen_by(working, binding, profile, surroundings, now)
-    return seen, time.thread_time() - started

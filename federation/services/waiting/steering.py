@@ -13,6 +13,8 @@ from federation.model.waiting import SUSPENDED, Wait, WaitState
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Position
 from federation.services.ports import Store, StoredBinding, Transaction
+from federation.services.scheduling.commit import lock_groups
+from federation.services.scheduling.gangs import settle_gang
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import locked_binding
 from federation.services.values import Scheduled
@@ -63,12 +65,12 @@ class Queueing:
         Raises NotFound, and PreconditionFailed for another uid.
         """
         async with self._store.transaction() as tx:
-            stored = await locked_binding(tx, namespace, name, uid)
+            stored = await _locked(tx, namespace, name, uid)
             if stored.wait is not None and stored.wait.is_suspended:
                 return stored.wait
             await tx.waiting.gate(_suspended(stored))
-            wait, change = await _settled(tx, stored)
-        self._fleet.apply(change)
+            wait, changes = await _settled(tx, stored)
+        self._apply(changes)
         if wait is None:
             raise LookupError("what was just suspended does not wait")
         return wait
@@ -79,7 +81,7 @@ class Queueing:
         Raises NotFound, and PreconditionFailed for another uid, or when it was not suspended.
         """
         async with self._store.transaction() as tx:
-            stored = await locked_binding(tx, namespace, name, uid)
+            stored = await _locked(tx, namespace, name, uid)
             if stored.wait is None or not stored.wait.is_suspended:
                 raise PreconditionFailed(
                     f"Binding {stored.binding.key!r} is not suspended.", reason="NOT_SUSPENDED"
@@ -89,9 +91,13 @@ class Queueing:
             else:
                 # It was placed when it was suspended.
                 await tx.waiting.remove([stored.id])
-            wait, change = await _settled(tx, stored)
-        self._fleet.apply(change)
+            wait, changes = await _settled(tx, stored)
+        self._apply(changes)
         return wait
+
+    def _apply(self, changes: Sequence[BindingChanged]) -> None:
+        for change in changes:
+            self._fleet.apply(change)
 
     async def reschedule(self, namespace: str, name: str, uid: str = "") -> Scheduled:
         """Divides all replicas of a binding anew, as ``DecisionPipeline.reschedule`` does."""
@@ -112,12 +118,25 @@ def _suspended(stored: StoredBinding) -> NewWait:
     )
 
 
-async def _settled(tx: Transaction, stored: StoredBinding) -> tuple[Wait | None, BindingChanged]:
-    """How a binding waits now, and what everybody is told of that."""
-    binding = stored.binding
+async def _locked(tx: Transaction, namespace: str, name: str, uid: str) -> StoredBinding:
+    """``locked_binding``, with its gang."""
+    known = await tx.bindings.get(namespace, name)
+    await lock_groups(tx, [known.binding] if known else [])
+    return await locked_binding(tx, namespace, name, uid)
+
+
+async def _settled(
+    tx: Transaction, stored: StoredBinding
+) -> tuple[Wait | None, Sequence[BindingChanged]]:
+    """How a binding waits now, and what everybody is told of that, and of others of its gang."""
+    binding, others = stored.binding, list[BindingChanged]()
+    key = binding.namespace, binding.name
     await tx.bindings.touch(stored.id)
-    found = await tx.bindings.get(binding.namespace, binding.name)
+    if binding.gang is not None:
+        others = await settle_gang(tx, (binding.namespace, binding.gang.name), besides=[key])
+    found = await tx.bindings.get(*key)
     wait = found.wait if found else None
-    change = BindingChanged.of(binding, decision=stored.decision_id, waits=wait is not None)
-    await tx.journal.append([change])
-    return wait, change
+    own = BindingChanged.of(binding, decision=stored.decision_id, waits=wait is not None)
+    changes = [own, *others]
+    await tx.journal.append(changes)
+    return wait, changes

@@ -22,15 +22,15 @@ DIGEST_BYTES = 16
 
 
 def waiting_of(stored: StoredBinding, profiles: Profiles, now: float) -> Waiter | None:
-    """None where it does not wait, or must not be tried."""
+    """None where it does not wait, must not be tried, or another of its gang stands for it."""
     binding, wait = stored.binding, stored.wait
-    if wait is None or not wait.is_tried:
+    if wait is None or not wait.is_tried or wait.entry not in ("", binding.name):
         return None
     # By whatever clock the next try was set.
     later = min(wait.next_try, now + LONGEST_BACKOFF_SECONDS) if wait.next_try else 0.0
     return Waiter(
         key=(binding.namespace, binding.name),
-        priority=binding.priority,
+        priority=wait.priority if wait.gang else binding.priority,
         since=wait.since,
         want=want_of(stored, profiles),
         units=max(Demand.of(binding).units, 1),
@@ -43,7 +43,8 @@ def want_of(stored: StoredBinding, profiles: Profiles) -> bytes:
     """Equal for bindings of which none can be placed where another is refused."""
     binding = stored.binding
     # Whoever goes on from where it is, or looks at others, is like nobody else.
-    is_alone = bool(binding.clusters or binding.eviction_tasks) or is_grouped(binding)
+    is_alone = bool(binding.clusters or binding.eviction_tasks or binding.gang)
+    is_alone = is_alone or is_grouped(binding)
     # What others of lower priority would lose for it differs, too.
     is_alone = is_alone or binding.preemption_policy is not PreemptionPolicy.NEVER
     is_alone = is_alone or not _is_plain(profiles.by_name.get(binding.scheduler_name))

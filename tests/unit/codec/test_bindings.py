@@ -266,6 +266,7 @@ FULL = {
     "suspension": {"scheduling": True}, "certificate": "strict", "leaseSeconds": 60,
     "preemptionPolicy": "PreemptLowerPriority", "minAvailable": 2,
     "preemptible": False,
+    "gang": {"name": "train", "size": 4, "timeoutSeconds": 600},
 }  # fmt: skip
 
 

@@ -50,6 +50,7 @@ NEEDED = {
     "min",
     "name",
     "operator",
+    "size",
     "values",
 }
 # Kept by Kubernetes about the object, or only answered here: they ask for nothing.

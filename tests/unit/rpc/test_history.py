@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.rpc import pages
+from federation.v1.resource_pb2 import Gang
 from federation.v1.scheduling_pb2 import (
     OUTCOME_INVALID,
     OUTCOME_SCHEDULED,
@@ -130,8 +131,16 @@ async def test_every_decision_replays_equal_and_shares_what_it_was_made_on(
         elsewhere = binding("d")
         elsewhere.spec.placement.cluster_affinity.cluster_names.append("gone")
         await scheduled(running, elsewhere)
+        # One of a gang waits for the other, and then is not placed because that one is not.
+        for name, replicas in (("one", 1), ("two", 1000)):
+            gang = Gang(name="pair", size=2)
+            await scheduled(running, binding(name, replicas=replicas, gang=gang))
     decisions = await listed(running)
-    assert len(decisions) == 7
+    assert len(decisions) == 10
+    assert [each.reason.split(";")[0] for each in decisions if each.name == "one"] == [
+        "two of gang pair was not placed",
+        "1 of 2 members of gang pair is here",
+    ]
     assert any("there is no room for the shares" in each.reason for each in decisions)
     for decision in decisions:
         replay = await replayed(running, decision.id)

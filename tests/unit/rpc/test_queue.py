@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from federation.v1.resource_pb2 import SchedulePriority
+from federation.v1.resource_pb2 import Gang, SchedulePriority
 from federation.v1.scheduling_pb2 import (
     OUTCOME_UNSCHEDULABLE,
     WAIT_STATE_GATED,
@@ -205,3 +205,37 @@ async def test_what_waits_is_placed_as_soon_as_a_report_shows_room(
         ]
         assert found.decision.id == order.decision_id
         assert not (await listed(running)).bindings
+
+
+async def test_a_gang_waits_at_one_place_and_wrong_ones_are_refused(
+    running: RunningControlPlane,
+) -> None:
+    gang = Gang(name="train", size=2, timeout_seconds=3600)
+    first = await scheduled(running, binding("one", replicas=1, gang=gang))
+    assert first.queued
+    (row,) = (await listed(running)).bindings
+    assert (row.wait.gang, row.wait.gate) == ("train", "1 of 2 members of gang train is here")
+    assert row.wait.times_out.seconds == row.wait.since.seconds + 3600
+    assert not row.wait.timed_out
+    for wrong, field in (
+        (Gang(name="train", size=0), "spec.gang.size"),
+        (Gang(name="train", size=3), "spec.gang.size"),
+        (Gang(size=2), "spec.gang.name"),
+        (Gang(name="train", size=2, timeout_seconds=0), "spec.gang.timeoutSeconds"),
+    ):
+        refusal = await refused(scheduled(running, binding("two", gang=wrong)))
+        assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert list(refusal.violations) == [field]
+    assert len((await listed(running)).bindings) == 1
+    await scheduled(running, binding("two", replicas=1000, gang=gang))
+    page = await listed(running, page_size=1)
+    rest = await listed(running, page_token=page.next_page_token)
+    rows = [*page.bindings, *rest.bindings]
+    assert [(each.name, each.wait.position) for each in rows] == [("one", 1), ("two", 1)]
+    request = GetBindingRequest(namespace="shop", name="two")
+    view = await running.admin.call(running.admin.scheduling.GetBinding, request)
+    assert (view.wait.position, view.binding.spec.gang) == (1, gang)
+    # Room for one, which is what the other one needs less of.
+    answer = await scheduled(running, binding("two", replicas=1, gang=gang))
+    assert not answer.queued
+    assert not (await listed(running)).bindings

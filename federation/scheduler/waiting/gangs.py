@@ -1,0 +1,84 @@
+"""Gangs: who of one is here, what it waits for, and who cannot join it.
+
+Pure. Must not know how members are stored, nor decide about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from federation.model.errors import Violation
+from federation.model.placement import Binding, Gang
+from federation.model.waiting import Wait
+
+_MOST_NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A binding of a gang of ``size``, as it is stored. Who ``waits`` for its place has none yet;
+    who was suspended before it had one is not here.
+    """
+
+    name: str
+    size: int
+    waits: bool
+    is_here: bool = True
+
+    @classmethod
+    def of(cls, binding: Binding, wait: Wait | None) -> Member:
+        is_suspended = wait is not None and wait.is_suspended
+        return cls(
+            name=binding.name,
+            size=binding.gang.size if binding.gang else 0,
+            waits=not binding.clusters,
+            is_here=bool(binding.clusters) or not is_suspended,
+        )
+
+
+def gate_of(gang: Gang, members: Sequence[Member]) -> str:
+    """What all members wait for, "" where the gang is complete."""
+    here = sum(each.is_here for each in members)
+    if here >= gang.size:
+        return ""
+    are = "is" if here == 1 else "are"
+    return f"{here} of {gang.size} members of gang {gang.name} {are} here"
+
+
+def missing(gang: Gang, members: Sequence[Member]) -> str:
+    """Who an incomplete gang lacks, beside whom."""
+    here = [each.name for each in members if each.is_here]
+    suspended = [each.name for each in members if not each.is_here]
+    lacking = gang.size - len(here)
+    text = f"{lacking} member{'s' if lacking > 1 else ''} of gang {gang.name}"
+    notes = [f"here: {_named(here)}"] if here else []
+    notes += [f"suspended: {_named(suspended)}"] if suspended else []
+    return f"{text} ({', '.join(notes)})" if notes else text
+
+
+def refusal_of(gang: Gang, others: Sequence[Member]) -> Violation | None:
+    """Why a binding that has no place yet cannot join these."""
+    odd = next((each for each in others if each.size != gang.size), None)
+    if odd is not None:
+        rule = f"is {gang.size}, and {odd.size} in binding {odd.name} of the same gang"
+        return Violation(field="spec.gang.size", rule=rule)
+    if len(others) >= gang.size:
+        names = _named([each.name for each in others])
+        rule = f"has its {gang.size} members already: {names}"
+        return Violation(field="spec.gang.name", rule=rule)
+    return None
+
+
+def unplaced_text(gang: Gang, name: str, why: str, more: int) -> str:
+    """What members are told that would have had room, because of another one."""
+    nor = f", nor {'was' if more == 1 else 'were'} {more} more" if more else ""
+    first = why.split("; ", 1)[0]
+    return f"{name} of gang {gang.name} was not placed{nor}; short of room for {name}: {first}"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    shown = ", ".join(names[:_MOST_NAMED])
+    return f"{shown} and {more} more" if more > 0 else shown

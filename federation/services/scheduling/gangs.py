@@ -1,0 +1,169 @@
+"""Gangs: who is decided together, and how those wait that have no place yet.
+
+Must not decide: ``together`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from federation.model.errors import InvalidRequest
+from federation.model.placement import Binding, BindingName, gang_to_join
+from federation.scheduler.waiting.gangs import Member, gate_of, missing, refusal_of
+from federation.services.journal import BindingChanged
+from federation.services.ports import StoredBinding, Transaction
+from federation.services.scheduling.queue import Attempt
+from federation.services.values import Scheduled
+from federation.services.waiting_ports import GangWait
+
+# Namespace and gang.
+GangName: TypeAlias = tuple[str, str]
+
+
+async def companions_of(read: Transaction, attempt: Attempt) -> list[Attempt]:
+    """Those that are placed with it, or not at all; none where its gang is not complete, which its
+    ``gate`` says then.
+
+    Raises InvalidRequest where it cannot join the gang.
+    """
+    binding = attempt.candidate
+    gang = gang_to_join(binding)
+    attempt.roster, attempt.gate = None, ""
+    if gang is None:
+        return []
+    others = await _others(read, binding)
+    attempt.roster = _members(others)
+    refusal = refusal_of(gang, attempt.roster)
+    if refusal is not None:
+        raise InvalidRequest([refusal])
+    attempt.gate = gate_of(gang, (*attempt.roster, Member.of(binding, None)))
+    if attempt.gate:
+        return []
+    return [
+        Attempt(
+            binding=each.binding,
+            # Who was gated is decided for the first time.
+            again=each.wait is not None and each.wait.is_tried,
+            is_companion=True,
+            answer=_nobody(),
+        )
+        for each in others
+        if gang_to_join(each.binding)
+    ]
+
+
+def joins_gang(attempt: Attempt) -> bool:
+    """Whether it is placed with others of its gang, or not at all."""
+    return not attempt.atomic and gang_to_join(attempt.candidate) is not None
+
+
+def joined_by(attempt: Attempt, companions: Sequence[Attempt]) -> Sequence[Attempt]:
+    """The companions of an attempt as they were read; none where one cannot be decided."""
+    wrong = next((each for each in companions if each.error is not None), None)
+    if wrong is not None:
+        attempt.gate = f"{wrong.binding.name} of the same gang: {wrong.error}"
+        companions = ()
+    attempt.is_joining = attempt.roster is not None
+    attempt.companions = tuple(companions)
+    return companions
+
+
+async def has_same_gang(tx: Transaction, attempt: Attempt) -> bool:
+    """Whether the others of its gang are who they were when it was read."""
+    if attempt.roster is None:
+        return True
+    return _members(await _others(tx, attempt.candidate)) == attempt.roster
+
+
+def bindings_to_lock(attempts: Iterable[Attempt]) -> Iterator[Binding]:
+    """Bindings of all groups and gangs that the attempts change."""
+    for attempt in attempts:
+        yield attempt.candidate
+        if attempt.known and attempt.known.binding.gang != attempt.candidate.gang:
+            yield attempt.known.binding
+
+
+async def settle_gangs(tx: Transaction, attempts: Sequence[Attempt]) -> list[BindingChanged]:
+    """After these were written: how the gangs that they change wait, and what others are told."""
+    gangs = {name for attempt in attempts for name in _changed_by(attempt)}
+    written = frozenset(attempt.key for attempt in attempts)
+    changes = []
+    for name in sorted(gangs):
+        changes += await settle_gang(tx, name, besides=written)
+    return changes
+
+
+async def settle_gang(
+    tx: Transaction, name: GangName, besides: Collection[BindingName] = ()
+) -> list[BindingChanged]:
+    """See to it that those of a gang that have no place yet wait together, as who is here says.
+
+    What everybody is told of those that may be tried now and might not before, or the other way
+    round, ``besides`` some.
+    """
+    every = await tx.bindings.of_gang(*name)
+    members = _members(every)
+    waiting = [each for each in every if _waits_together(each)]
+    if not waiting:
+        return []
+    first = waiting[0].binding
+    gangs = [each.binding.gang for each in waiting if each.binding.gang]
+    gate = gate_of(gangs[0], members)
+    timeouts = [each.timeout_seconds for each in gangs if each.timeout_seconds is not None]
+    await tx.waiting.put_together(
+        GangWait(
+            binding_ids=[each.id for each in waiting],
+            gang=name[1],
+            entry=first.name,
+            priority=max(each.binding.priority for each in waiting),
+            gate=gate,
+            short_of=missing(gangs[0], members) if gate else "",
+            timeout_seconds=min(timeouts, default=None),
+        )
+    )
+    return [
+        BindingChanged.of(each.binding, decision=each.decision_id, waits=True)
+        for each in waiting
+        if each.wait and each.wait.is_tried is bool(gate) and _key(each) not in besides
+    ]
+
+
+def _changed_by(attempt: Attempt) -> Iterator[GangName]:
+    """The gangs of which others may have to wait otherwise, or it has to wait with others."""
+    before = attempt.known.binding if attempt.known else None
+    after = attempt.candidate
+    is_as_before = before is not None and before.gang == after.gang and before.clusters
+    if is_as_before and attempt.is_placed:
+        return
+    for binding in (before, after):
+        if binding is not None and binding.gang is not None:
+            yield binding.namespace, binding.gang.name
+
+
+async def _others(read: Transaction, binding: Binding) -> list[StoredBinding]:
+    if binding.gang is None:
+        return []
+    found = await read.bindings.of_gang(binding.namespace, binding.gang.name)
+    return [each for each in found if each.binding.name != binding.name]
+
+
+def _members(every: Iterable[StoredBinding]) -> tuple[Member, ...]:
+    return tuple(Member.of(each.binding, each.wait) for each in every)
+
+
+def _waits_together(stored: StoredBinding) -> bool:
+    wait = stored.wait
+    return wait is not None and not wait.is_suspended and gang_to_join(stored.binding) is not None
+
+
+def _key(stored: StoredBinding) -> BindingName:
+    return stored.binding.namespace, stored.binding.name
+
+
+def _nobody() -> asyncio.Future[Scheduled]:
+    """Who waits for an answer that nobody has asked for."""
+    nobody: asyncio.Future[Scheduled] = asyncio.get_running_loop().create_future()
+    nobody.cancel()
+    return nobody
