@@ -21,9 +21,10 @@ from federation.model.errors import (
 from federation.rpc.bindings import once_of, read_binding, read_off_loop, warn_of_unread
 from federation.rpc.interceptors import caller
 from federation.rpc.placing import NodePlacing
-from federation.rpc.status import log_plugin_failure, shortened
+from federation.rpc.status import shortened
 from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.scheduling.bindings import Scheduling
+from federation.services.troubles import tell_plugin_failure
 from federation.services.values import Scheduled
 from federation.v1 import scheduling_pb2 as messages
 
@@ -99,7 +100,7 @@ def _put_undecided(
     result: messages.ScheduleBatchResult,
 ) -> None:
     if isinstance(error, PluginFailed):
-        log_plugin_failure(error)
+        tell_plugin_failure(error)
     decision = result.decision
     decision.namespace = shortened(item.binding.metadata.namespace, VIOLATION_BYTES)
     decision.name = shortened(item.binding.metadata.name, VIOLATION_BYTES)

@@ -44,9 +44,10 @@ from federation.model.errors import (
 from federation.rpc.decoding import decoded, deserializer_of
 from federation.rpc.large_requests import LargeRequests, Undecoded
 from federation.rpc.permissions import Audience, check_scope, methods_for, permit
-from federation.rpc.status import log_plugin_failure, status_of
+from federation.rpc.status import status_of
 from federation.rpc.strangers import Strangers, host_of
 from federation.services.members.identity import Identity
+from federation.services.troubles import tell_plugin_failure
 from federation.services.values import Principal, PrincipalKind
 
 AUTHORIZATION = "authorization"
@@ -373,7 +374,7 @@ async def relay(behaviour: Any, request: Any, context: Context) -> None:
 def answer_to(error: Exception, method: str) -> Any:
     """The status that a call ends with for an error; what nobody expected is logged, not told."""
     if isinstance(error, PluginFailed):
-        log_plugin_failure(error)
+        tell_plugin_failure(error)
     if isinstance(error, FederationError) and type(error) is not FederationError:
         return status_of(error)
     error_id = secrets.token_hex(6)

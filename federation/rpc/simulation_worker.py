@@ -24,12 +24,13 @@ from federation.codec.simulations import check_price, simulation_from_message
 from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import warn_of_unread
 from federation.rpc.decoding import decoded, deserialized
-from federation.rpc.status import log_plugin_failure, wire_status_of
+from federation.rpc.status import wire_status_of
 from federation.runtime.logs import configure_logging
 from federation.runtime.settings import LogFormat, LogLevel
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.simulation import Simulation, check_bindings
 from federation.services.packed_traces import Recorded
+from federation.services.troubles import tell_plugin_failure
 from federation.services.values import DecisionRecord
 from federation.services.workers import HEADER, LENGTH, OUT_OF_MEMORY_CODE, READY, TAKEN, AnswerKind
 from federation.v1.simulation_pb2 import SimulateRequest, SimulateResponse
@@ -102,7 +103,7 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
             body = _simulated(asked, setup, now).SerializeToString()
     except FederationError as error:
         if isinstance(error, PluginFailed):
-            log_plugin_failure(error)
+            tell_plugin_failure(error)
         if isinstance(error.__cause__, MemoryError):
             # It met a plugin, and is not the plugin's fault.
             raise error.__cause__ from error

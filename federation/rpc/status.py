@@ -5,7 +5,6 @@ Must not put anything of an unexpected error on the wire; those get a logged id 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import grpc
@@ -23,7 +22,6 @@ from federation.model.errors import (
     LimitExceeded,
     NotFound,
     PermissionRefused,
-    PluginFailed,
     PreconditionFailed,
     Unauthenticated,
     Unavailable,
@@ -49,8 +47,6 @@ CODES: Mapping[type[FederationError], grpc.StatusCode] = {
 MESSAGE_BYTES = 800
 VIOLATIONS_BYTES = 3_000
 
-logger = logging.getLogger(__name__)
-
 
 def code_of(error: FederationError) -> grpc.StatusCode:
     """The code of an error; a class without a row of its own has its nearest ancestor's."""
@@ -72,12 +68,6 @@ def wire_status_of(error: FederationError) -> status_pb2.Status:
         message=shortened(error.message, MESSAGE_BYTES),
         details=[_packed(detail) for detail in details],
     )
-
-
-def log_plugin_failure(error: PluginFailed) -> None:
-    """With what the plugin raised, if it did: who wrote it needs to see where."""
-    fields = {"reason": error.message}
-    logger.warning("scheduler plugin failed", exc_info=error.__cause__, extra={"fields": fields})
 
 
 def _bad_request(violations: Sequence[Violation]) -> error_details_pb2.BadRequest:

@@ -9,9 +9,10 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from logging import Logger
+from logging import WARNING, Logger, getLogger
+from typing import Final
 
-from federation.model.errors import FederationError
+from federation.model.errors import FederationError, PluginFailed
 
 # Causes remembered.
 MAX_CAUSES = 100
@@ -28,7 +29,7 @@ class _Told:
 
 
 class Trouble:
-    """Of one kind of work; ``message`` says what does not get done.
+    """Of one kind of work; ``message`` says what does not get done, at ``level`` if expected.
 
     The same cause is told again after ``again_seconds``, or when it was over in between; what
     comes meanwhile is counted.
@@ -39,19 +40,27 @@ class Trouble:
         logger: Logger,
         message: str,
         *,
+        level: int = WARNING,
         again_seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._logger = logger
         self._message = message
+        self._level = level
         self._again_seconds = again_seconds
         self._clock = clock
         self._told: dict[str, _Told] = {}
 
-    def met(self, error: Exception, **fields: object) -> None:
-        """It happened, perhaps again; what nobody expected is told with its stack."""
+    def met(
+        self, error: Exception, *, stack_of: BaseException | None = None, **fields: object
+    ) -> None:
+        """It happened, perhaps again; what nobody expected is told with its stack.
+
+        Of an expected error, that of ``stack_of`` is told, which it was made of.
+        """
         is_expected = isinstance(error, FederationError)
-        cause = str(error) if is_expected else _place_of(error)
+        raised = stack_of if is_expected else error
+        cause = str(error) if raised is None else _place_of(raised)
         now = self._clock()
         told = self._told.get(cause)
         if told is not None and now - told.at < self._again_seconds:
@@ -62,7 +71,7 @@ class Trouble:
         self._told[cause] = _Told(now)
         extra = {"fields": {**fields, "why": str(error), **_counted(told.again if told else 0)}}
         if is_expected:
-            self._logger.warning(self._message, extra=extra)
+            self._logger.log(self._level, self._message, exc_info=stack_of, extra=extra)
         else:
             self._logger.error(self._message, exc_info=error, extra=extra)
 
@@ -74,11 +83,21 @@ class Trouble:
             self._logger.info("over: %s", self._message, extra={"fields": _counted(again)})
 
 
+PLUGIN_FAILURES: Final = Trouble(
+    getLogger(__name__), "scheduler plugin failed", again_seconds=TOLD_AGAIN_SECONDS
+)
+
+
+def tell_plugin_failure(error: PluginFailed) -> None:
+    """With what the plugin raised, if it did: who wrote it needs to see where."""
+    PLUGIN_FAILURES.met(error, stack_of=error.__cause__)
+
+
 def _counted(again: int) -> dict[str, int]:
     return {"again": again} if again else {}
 
 
-def _place_of(error: Exception) -> str:
+def _place_of(error: BaseException) -> str:
     """The kind of an error and where it was raised: what it says may differ each time."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:

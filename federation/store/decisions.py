@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -48,6 +48,7 @@ from federation.services.ports import (
     StoredBinding,
     StoredPreview,
 )
+from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, targets_of
 from federation.store.decision_inputs import SharedBodyStatements
@@ -137,7 +138,12 @@ PUT_PLANS = text("""
 
 UNREAD = "the trace and the promises of the decision were written by a newer release: run that"
 
-logger = logging.getLogger(__name__)
+SKIPPED: Final = Trouble(
+    logging.getLogger(__name__),
+    "a body of a newer release is passed over",
+    level=logging.ERROR,
+    again_seconds=TOLD_AGAIN_SECONDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +171,7 @@ class StoredDecision:
         try:
             trace, evidence, promises = unpacked_trace(row.trace)
         except NewerBody as error:
-            _tell_of_skipped(error)
+            SKIPPED.met(error)
             trace, evidence, promises = unread_trace(UNREAD), ReportEvidence(), ()
         return DecisionRecord(
             id=self.id,
@@ -313,7 +319,7 @@ class PreviewStatements:
             return None if row is None else _preview_of(row)
         except NewerBody as error:
             # As one that has expired: who asked for it asks again.
-            _tell_of_skipped(error)
+            SKIPPED.met(error)
             return None
 
     async def settle(self, preview_id: str, decision_id: str) -> None:
@@ -391,10 +397,6 @@ def _preview_of(row: Row[Any]) -> StoredPreview:
 
 def _node_plan_of(body: Any) -> NodePlan:
     return msgspec.convert(body, NodePlan)
-
-
-def _tell_of_skipped(error: NewerBody) -> None:
-    logger.error("a body of a newer release is passed over", extra={"fields": {"why": str(error)}})
 
 
 def _json_text(value: object) -> str:

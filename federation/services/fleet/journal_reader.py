@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from federation.model.errors import Unavailable
+from federation.model.errors import FederationError, Unavailable
 from federation.runtime.backoff import Backoff
 from federation.services.bodies import NewerBody
 from federation.services.fleet.histories import WENT_BACK, Continuity
@@ -32,7 +32,7 @@ from federation.services.journal import (
 from federation.services.journal_ports import ChangeSignal
 from federation.services.ports import Store, Transaction
 from federation.services.telling import tell
-from federation.services.troubles import Trouble
+from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 
 # Who is not woken up, as the connection that wakes is away, looks by itself.
 POLL_SECONDS = 1.0
@@ -74,6 +74,13 @@ class Following:
         self._continuity = Continuity(store)
         self._tell_anew: list[Callable[[], None]] = []
         self._why_unread: str | None = None
+        self._unknown = Trouble(
+            logger,
+            "changes of an unknown kind or version are passed over: "
+            "is another control plane newer?",
+            level=logging.ERROR,
+            again_seconds=TOLD_AGAIN_SECONDS,
+        )
 
     @property
     def position(self) -> Position:
@@ -193,7 +200,7 @@ class Following:
         before = self._fleet.position
         async with self._store.reading() as read:
             entries = await read.journal.read(before, ENTRIES_AT_ONCE, self._own.changes)
-            is_readable = _is_readable(entries)
+            is_readable = self._is_readable(entries)
             await self.check(read)
             if self._was_away() and await read.journal.oldest() > before:
                 logger.warning("what was to be read of the journal is gone: reading everything")
@@ -283,6 +290,18 @@ class Following:
             self._fleet.put_facts(name, stored.facts)
             await self._read_again(tx, await tx.journal.lock([name]))
 
+    def _is_readable(self, entries: Sequence[Entry]) -> bool:
+        """False where a change of a known kind is of a newer version.
+
+        What it says is in the tables. Kinds that are unknown are passed over; what they make of
+        ledgers is read again when it is missed.
+        """
+        unknown = [each.change for each in entries if isinstance(each.change, UnknownChange)]
+        for change in unknown:
+            version = f" of version {change.version}" if change.version else ""
+            self._unknown.met(FederationError(f"kind {change.kind}{version}"))
+        return not any(change.version for change in unknown)
+
     async def _read_again(self, tx: Transaction, versions: Mapping[str, LedgerVersion]) -> None:
         """Promises and reports of clusters, in place of what was known. The ledgers are locked."""
         rows = await tx.reservations.in_clusters(versions.keys())
@@ -291,22 +310,6 @@ class Following:
         for name, at in versions.items():
             fields = {"cluster": name, "version": at.version}
             logger.info("ledger read again", extra={"fields": fields})
-
-
-def _is_readable(entries: Sequence[Entry]) -> bool:
-    """False where a change of a known kind is of a newer version: what it says is in the tables.
-
-    Kinds that are unknown are passed over; what they make of ledgers is read again when it is
-    missed.
-    """
-    unknown = [each.change for each in entries if isinstance(each.change, UnknownChange)]
-    for kind, version in sorted({(each.kind, each.version) for each in unknown}):
-        logger.error(
-            "changes of an unknown kind or version are passed over: "
-            "is another control plane newer?",
-            extra={"fields": {"kind": kind, "version": version}},
-        )
-    return not any(each.version for each in unknown)
 
 
 def _makes_versions(change: Change) -> bool:

@@ -18,6 +18,7 @@ from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import TELLING_PLUGINS
+from federation.services.troubles import tell_plugin_failure
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def let_go(attempts: Iterable[Attempt]) -> None:
             try:
                 undo_by(plugin, *attempt.shown)
             except PluginFailed as error:
-                _log(error)
+                tell_plugin_failure(error)
 
 
 async def give_back(attempts: Iterable[Attempt]) -> None:
@@ -82,7 +83,7 @@ def _tell(attempts: Iterable[Attempt]) -> None:
             try:
                 hear_by(plugin, *attempt.shown)
             except PluginFailed as error:
-                _log(error)
+                tell_plugin_failure(error)
 
 
 def _shown(working: WorkingCopy, attempt: Attempt, now: float) -> tuple[CycleState, IntArray]:
@@ -104,8 +105,3 @@ def _shown(working: WorkingCopy, attempt: Attempt, now: float) -> tuple[CycleSta
         now=now,
     )
     return state, read_only(replicas_c)
-
-
-def _log(error: PluginFailed) -> None:
-    fields = {"reason": error.message}
-    logger.warning("scheduler plugin failed", exc_info=error.__cause__, extra={"fields": fields})

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from federation.model.errors import Unavailable
-from federation.services.troubles import Trouble
+from federation.model.errors import PluginFailed, Unavailable
+from federation.services.troubles import PLUGIN_FAILURES, Trouble, tell_plugin_failure
 
 
 def test_trouble_is_told_when_it_begins_changes_and_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -70,6 +70,32 @@ def test_what_is_not_told_again_is_counted(caplog: pytest.LogCaptureFixture) -> 
     trouble.over()
     told = [getattr(each, "fields", {}).get("again") for each in caplog.records]
     assert told == [None, 2, 1]
+
+
+def fail_of(name: str) -> None:
+    try:
+        {}[name]
+    except KeyError as error:
+        text = f"The scheduler plugin Prices failed: it raised {error!r}."
+        raise PluginFailed(text) from error
+
+
+def test_a_plugin_that_keeps_failing_is_told_once_with_what_it_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    PLUGIN_FAILURES.over()
+    caplog.clear()
+    for name in ("web", "cart", "db"):
+        with pytest.raises(PluginFailed) as failed:
+            fail_of(name)
+        tell_plugin_failure(failed.value)
+    tell_plugin_failure(PluginFailed("The scheduler plugin Prices failed: it answered nothing."))
+    raised, answered = caplog.records
+    assert raised.exc_info is not None
+    assert raised.exc_info[0] is KeyError
+    assert "it raised KeyError('web')" in getattr(raised, "fields", {})["why"]
+    assert not answered.exc_info
+    assert raised.levelno == answered.levelno == logging.WARNING
 
 
 def test_faults_of_one_kind_in_two_places_are_two(caplog: pytest.LogCaptureFixture) -> None:

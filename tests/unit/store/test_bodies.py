@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -30,6 +32,7 @@ from federation.services.journal import (
 from federation.services.packed_previews import packed_preview, unpacked_preview
 from federation.services.packed_traces import packed_traces, unpacked_trace
 from federation.services.values import ClusterPromise, DecisionRecord, ReportEvidence, Verdict
+from federation.store.decisions import SKIPPED, StoredDecision
 from federation.store.journal import change_of, packed_change
 from federation.store.reports import ReportReader, packed_report
 from federation.store.reservations import packed_reservations, reservations_of
@@ -216,6 +219,29 @@ def test_a_newer_version_is_not_read(kind: Kind, edit: Edit) -> None:
     with pytest.raises(NewerBody, match=r"^[^\n]+ of version 2, [^\n]+$") as raised:
         kind.read(edit)
     assert raised.value.reason == "SCHEMA_AHEAD"
+
+
+def test_decisions_of_a_newer_release_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    SKIPPED.over()
+    caplog.clear()
+    row = SimpleNamespace(
+        id="d1",
+        namespace="shop",
+        name="web",
+        binding_generation=1,
+        created_at=datetime.fromtimestamp(1000.0, UTC),
+        outcome=VERDICT.decision.outcome.value,
+        clusters=[],
+        remainder=0,
+        reason="",
+        trace=zlib.compress(msgspec.msgpack.encode({"v": 2})),
+    )
+    for _ in range(3):
+        record = StoredDecision(cast(Any, row)).unpacked()
+        assert len(record.decision.trace.clusters) == 0
+    (told,) = caplog.records
+    assert told.levelno == logging.ERROR
+    assert "of version 2" in getattr(told, "fields", {})["why"]
 
 
 def test_a_body_that_nobody_can_read_is_of_no_newer_version() -> None:
