@@ -40,7 +40,7 @@ from federation.rpc.peers import PeersServicer
 from federation.rpc.placing import NodePlacing
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
-from federation.rpc.served import GRPC_OPTIONS, SERVICES
+from federation.rpc.served import SERVICES, unstarted_server
 from federation.rpc.simulation import SimulationServicer, add_simulation_to_server
 from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
@@ -156,7 +156,7 @@ class ControlPlane:
         self._fleet.observe(self._keeper.changed)
         self._readiness = Readiness(self._fleet, self._clock, self._readiness_changed)
         self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(interceptors=[Gate(self._identity)], options=GRPC_OPTIONS)
+        self._server = unstarted_server(Gate(self._identity), settings.max_connections)
         self._web: list[WebServer] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._not_ready: str | None = "starting"

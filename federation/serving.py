@@ -9,9 +9,10 @@ import asyncio
 import functools
 import gc
 import logging
+import resource
 import socket
 from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -23,6 +24,8 @@ from federation.runtime.settings import LoadedSettings
 from federation.runtime.terminal import say_lines
 from federation.scheduler.plugins.profile import Profiles
 
+# A limit of the system is raised to this, where it may be: for a connection of each agent.
+MOST_FILES = 100_000
 # Objects made before the garbage collector looks at them.
 COLLECT_AFTER = 100_000
 MOSTLY_GARBAGE = COLLECT_AFTER * 9 // 10
@@ -37,6 +40,7 @@ def serve_until_stopped(
     and KeyboardInterrupt when interrupted before it serves.
     """
     profiles = read_profiles(loaded.settings.scheduler_config)
+    raise_limit_of_files()
     with ExitStack() as stack:
         # An event loop must not be interrupted while it is made: it is told instead.
         with interruptions.allowed():
@@ -44,6 +48,16 @@ def serve_until_stopped(
             for revision in bring_up_to_date(database, loaded):
                 logger.info("migration run", extra={"fields": {"revision": revision}})
         asyncio.run(_serve(loaded, database, profiles, interruptions))
+
+
+def raise_limit_of_files() -> None:
+    """Many systems let a program have 1,024 open, and more if it asks."""
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raised = MOST_FILES if most == resource.RLIM_INFINITY else min(most, MOST_FILES)
+    if files != resource.RLIM_INFINITY and files < raised:
+        # A system may have a limit of its own that it does not tell.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, most))
 
 
 async def _serve(

@@ -29,7 +29,8 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``queueing``: the queue over the wire
 - ``scheduling``: scheduling: decide, read and delete bindings, read decisions
 - ``scoring``: scoring: nodes for a pod, as kube-scheduler or Volcano would score them
-- ``served``: what a server of the control plane serves, and how its connections behave
+- ``served``: what a server of the control plane serves, how its connections behave, and how many
+  it has
 - ``simulation``: simulation: what would be decided on clusters that come with the request
 - ``simulation_worker``: the program of the processes that simulate: requests on standard input,
   answers on the output

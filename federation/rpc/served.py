@@ -1,9 +1,13 @@
-"""What a server of the control plane serves, and how its connections behave.
+"""What a server of the control plane serves, how its connections behave, and how many it has.
 
 Must not start one.
 """
 
 from __future__ import annotations
+
+import resource
+
+import grpc
 
 from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.v1.access_pb2 import DESCRIPTOR as ACCESS
@@ -24,6 +28,9 @@ SERVICES = tuple(
     )
     for service in file.services_by_name.values()
 )
+# That the web port, the database, simulations and other control planes need.
+FILES_FOR_OTHERS = 1_000
+NO_LIMIT = 2**31 - 1
 GRPC_OPTIONS = (
     # Two servers on one port would share its calls by chance: the second is told instead.
     ("grpc.so_reuseport", 0),
@@ -34,9 +41,28 @@ GRPC_OPTIONS = (
     # A call that a busy server comes to late ends at its own deadline: gRPC would say after 30 s
     # that its caller cancelled it.
     ("grpc.server_max_unrequested_time_in_server", 3600),
+    # Without a call; who has one again dials again by itself.
+    ("grpc.max_connection_idle_ms", 600_000),
     # An agent whose network vanished is noticed although it sends nothing.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 )
+
+
+def unstarted_server(
+    interceptor: grpc.aio.ServerInterceptor, max_connections: int
+) -> grpc.aio.Server:
+    """Closes a connection too many before its handshake; those that are there go on."""
+    most = min(max_connections, connections_left())
+    options = (*GRPC_OPTIONS, ("grpc.max_allowed_incoming_connections", most))
+    return grpc.aio.server(interceptors=[interceptor], options=options)
+
+
+def connections_left() -> int:
+    """For how many there are files, beside everything else that opens some."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return NO_LIMIT
+    return files - min(FILES_FOR_OTHERS, files // 2)

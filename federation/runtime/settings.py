@@ -65,6 +65,7 @@ class Settings:
     report_seconds: float
     renew_credentials_seconds: float
     max_stream_seconds: float
+    max_connections: int
     scheduler_config: Path | None
     allow_unproven: bool
     keep_decisions_days: int
@@ -187,6 +188,12 @@ OPTIONS = OptionTable(
         parse=seconds_between(0, 2_419_200),
         default="3600",
         help="How long an agent's stream may last before it has to dial again; 0: for ever.",
+    ),
+    Option(
+        name="max_connections",
+        parse=number_between(1, 1_000_000),
+        default="20000",
+        help="How many connections the API has at once; fewer where the limit of open files is.",
     ),
     Option(
         name="scheduler_config",
