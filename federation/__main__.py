@@ -1,4 +1,4 @@
-"""The ``federation`` command: serve, migrate, admin-token, certs, demo, show-config.
+"""The ``federation`` command: serve, migrate, admin-token, certs, demo, bridge, show-config.
 
 The only place that reads the environment, the command line and signals. Must not hold any logic
 that a test would want to call without them.
@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 
 import federation.runtime.grpc_noise  # noqa: F401 - before grpc
+from bridge.__main__ import bridge
 from federation.certificates import make_certificates
 from federation.codec.document_files import document_of
 from federation.model.errors import FederationError, InvalidRequest
@@ -198,6 +199,9 @@ def demo(examples: Path) -> None:
 
     with told():
         run_demo(examples.resolve(), os.environ, interruptions, stay=sys.stdout.isatty())
+
+
+main.add_command(bridge)
 
 
 @contextmanager

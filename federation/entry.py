@@ -11,7 +11,9 @@ from importlib import import_module
 
 USAGE = 2
 INTERRUPTED = 128 + signal.SIGINT
-OURS = ("federation", "estimator")
+OURS = ("federation", "estimator", "bridge")
+# What only one verb of a program needs.
+BRIDGE = ("kubernetes", "urllib3")
 
 
 def federation() -> None:
@@ -33,7 +35,8 @@ def _start(program: str, module: str, extra: str) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in OURS:
             raise
-        sys.exit(_told(program, error.name, extra))
+        needed = "bridge" if error.name in BRIDGE and program == "federation" else extra
+        sys.exit(_told(program, error.name, needed))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

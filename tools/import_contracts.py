@@ -15,7 +15,7 @@ from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.domain import fields
 from importlinter.domain.contract import Contract, ContractCheck, InvalidContractOptions
 
-OURS = ("federation", "estimator")
+OURS = ("federation", "estimator", "bridge")
 
 
 class RoomsWithoutContract(ForbiddenContract):

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from estimator.agent import WatchedCluster
-from estimator.binder.election import RENEW_SECONDS, Election
+from estimator.binder.candidate import Candidate
+from estimator.binder.election import Election
 from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
 from estimator.binder.ports import ClusterWrites
 from estimator.binder.queue import QueueState, SchedulingQueue
@@ -27,7 +28,6 @@ SCHEDULER_NAME: Final = "fedsched-binpack"
 MAX_BINDING: Final = 32
 # Nobody says when the picture changes; it is looked at this often while pods wait for that.
 LOOK_SECONDS: Final = 0.5
-RESIGN_ATTEMPTS: Final = 3
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ class Binder:
         self._queue = SchedulingQueue()
         self._gangs = Gangs()
         self._telling = Telling(writes)
+        self._candidate = Candidate(election, writes, clock=clock, monotonic=monotonic)
         self._positions = Positions()
         self._judged_on: Snapshot | None = None
         self._known: set[str] = set()
@@ -99,12 +100,12 @@ class Binder:
         """Work until cancelled; then give the lease back."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._stand_for_election())
+                tasks.create_task(self._candidate.stand(self._woken.set))
                 tasks.create_task(self._telling.run())
                 tasks.create_task(self._work())
         finally:
             await asyncio.gather(*self._binding, return_exceptions=True)
-            await self._resign()
+            await self._candidate.resign()
 
     async def _work(self) -> None:
         while True:
@@ -238,39 +239,6 @@ class Binder:
     def _warn(self, pod: IncomingPod, message: str) -> None:
         event = PodEvent(pod=pod, is_warning=True, reason="FailedScheduling", message=message)
         self._telling.tell(event)
-
-    async def _stand_for_election(self) -> None:
-        while True:
-            try:
-                now = self._monotonic()
-                claim = self._election.claim(await self._writes.read_lease(), now, self._clock())
-                if claim is not None:
-                    await self._writes.write_lease(claim)
-                    self._election.written(now)
-                    self._woken.set()
-            except Conflict:
-                self._election.lost()
-            except FederationError as error:
-                logger.warning("the binder's lease: %s", error.message)
-            await asyncio.sleep(RENEW_SECONDS)
-
-    async def _resign(self) -> None:
-        """Let another one begin at once: otherwise it waits until the lease has run out."""
-        why_not = ""
-        for _ in range(RESIGN_ATTEMPTS):
-            try:
-                lease = self._election.resignation(await self._writes.read_lease())
-                if lease is not None:
-                    await self._writes.write_lease(lease)
-            except Conflict as error:
-                # A renewal was on its way when the binder was stopped.
-                why_not = error.message
-            except FederationError as error:
-                why_not = error.message
-                break
-            else:
-                return
-        logger.warning("the binder's lease was not given back: %s", why_not)
 
 
 def _as_waiting(pod: IncomingPod) -> Pod:

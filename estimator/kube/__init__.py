@@ -2,10 +2,13 @@
 
 - ``access``: the API server as the official client reaches it: kubeconfig or in-cluster, no
   hidden retries
+- ``calls``: calls to one API server from threads: with fresh credentials, and failures as the error
+  tree
 - ``discovery``: which APIs a cluster serves: two requests where the server aggregates, else one
   per group
 - ``dump``: a cluster from a file: what ``kubectl get nodes,pods -A -o json`` prints
 - ``incoming``: Kubernetes' pods as the extender and the binder judge them
+- ``leases``: a lease of the API server, by which one of several processes is the one that works
 - ``live``: a member cluster read from its API server: three watchers, and the loop they report to
 - ``loop``: watchers and the loop they report to: threads that are started, started anew and
   stopped

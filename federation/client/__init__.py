@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from federation.client.api import Client, EstimateTable, Target
+from federation.client.api import Client, EstimateTable, Target, channel_to
 from federation.client.blocking import BlockingClient
 from federation.client.watching import WatchMessage
 
-__all__ = ["BlockingClient", "Client", "EstimateTable", "Target", "WatchMessage"]
+__all__ = ["BlockingClient", "Client", "EstimateTable", "Target", "WatchMessage", "channel_to"]

@@ -131,7 +131,7 @@ class Client:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._channel = _channel(target)
+        self._channel = channel_to(target)
         self._metadata = (("authorization", f"Bearer {target.token}"),) if target.token else ()
         self._access = access_pb2_grpc.AccessStub(self._channel)
         self._clusters = clusters_pb2_grpc.ClustersStub(self._channel)
@@ -481,7 +481,8 @@ def _is_certificates(pem: bytes) -> bool:
     return bool(pem.strip()) and bool(context.get_ca_certs() or b"-BEGIN CERTIFICATE-" in pem)
 
 
-def _channel(target: Target) -> grpc.aio.Channel:
+def channel_to(target: Target) -> grpc.aio.Channel:
+    """A connection to the control plane, without the caller's token."""
     if target.plaintext:
         return grpc.aio.insecure_channel(target.endpoint)
     credentials = grpc.ssl_channel_credentials(root_certificates=target.ca_pem)

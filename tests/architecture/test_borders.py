@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("federation", "estimator")
+PACKAGES = ("federation", "estimator", "bridge")
 # A part of the ``__main__`` modules that has to come before they import grpc.
 BEFORE_GRPC = Path("federation", "runtime", "grpc_noise.py")
 PROCESS_ATTRIBUTES = {

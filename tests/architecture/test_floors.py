@@ -13,7 +13,7 @@ from importlinter.application.app_config import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = ROOT / ".importlinter"
-PACKAGES = ("federation", "estimator")
+PACKAGES = ("federation", "estimator", "bridge")
 REFUSED = [
     ("federation.model", "federation.scheduler"),
     ("federation.scheduler", "federation.services"),

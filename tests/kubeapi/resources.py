@@ -28,6 +28,8 @@ class Resource:
     blank: Mapping[str, Any] = field(default_factory=dict)
     subresources: frozenset[str] = frozenset()
     needs_version_to_update: bool = False
+    # Kept by a CustomResourceDefinition, or as such: every change of spec is another generation.
+    counts_generations: bool = False
 
     @property
     def api_version(self) -> str:
@@ -113,6 +115,34 @@ EVENTS: Final = Resource(
 )
 NEW_EVENTS: Final = Resource(plural="events", kind="Event", group="events.k8s.io")
 
+_STATUS: Final = frozenset({"status"})
+CLUSTERS: Final = Resource(
+    plural="clusters",
+    kind="Cluster",
+    group="cluster.karmada.io",
+    version="v1alpha1",
+    namespaced=False,
+    subresources=_STATUS,
+    counts_generations=True,
+)
+RESOURCE_BINDINGS: Final = Resource(
+    plural="resourcebindings",
+    kind="ResourceBinding",
+    group="work.karmada.io",
+    version="v1alpha2",
+    subresources=_STATUS,
+    counts_generations=True,
+)
+CLUSTER_RESOURCE_BINDINGS: Final = Resource(
+    plural="clusterresourcebindings",
+    kind="ClusterResourceBinding",
+    group="work.karmada.io",
+    version="v1alpha2",
+    namespaced=False,
+    subresources=_STATUS,
+    counts_generations=True,
+)
+
 RESOURCES: Final = (
     PODS,
     NODES,
@@ -135,6 +165,9 @@ RESOURCES: Final = (
         group="scheduling.k8s.io",
         namespaced=False,
     ),
+    CLUSTERS,
+    RESOURCE_BINDINGS,
+    CLUSTER_RESOURCE_BINDINGS,
 )
 BY_PATH: Final = {(each.api_version, each.plural): each for each in RESOURCES}
 BY_KIND: Final = {(each.api_version, each.kind): each for each in RESOURCES}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ class Writer:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        # Asked before an object itself is changed, as validating webhooks are; they raise Refused.
+        self.webhooks: list[Callable[[Resource, Document], None]] = []
 
     def create(
         self, resource: Resource, namespace: str, document: Document, *, dry_run: bool = False
@@ -56,8 +59,11 @@ class Writer:
                 raise already_exists(resource, name)
             metadata.setdefault("uid", str(uuid.uuid4()))
             metadata["creationTimestamp"] = _now()
-            if resource is PODS:
+            if resource is PODS or resource.counts_generations:
                 metadata["generation"] = 1
+            if resource.counts_generations:
+                made.pop("status", None)
+            if resource is PODS:
                 self._copy_topology(made)
             made = with_defaults(resource, made)
             made = {"kind": resource.kind, "apiVersion": resource.api_version, **made}
@@ -83,6 +89,7 @@ class Writer:
                 wanted["metadata"] = {**metadata, "uid": current["metadata"]["uid"]}
                 if "status" in resource.subresources:
                     wanted["status"] = current.get("status", {})
+            self._admit(resource, current, wanted, part)
             return self._cluster.commit(resource, namespace, name, wanted)
 
     def patch(
@@ -109,6 +116,9 @@ class Writer:
             if resource is PODS and _node(merged) != _node(current):
                 raise _only_by_binding(name)
             check(resource, merged)
+            if resource.counts_generations and merged == current:
+                return current
+            self._admit(resource, current, merged, part)
             return self._cluster.commit(resource, namespace, name, merged)
 
     def delete(
@@ -128,6 +138,11 @@ class Writer:
                 )
                 details = {"name": name, "kind": resource.kind}
                 raise conflict(details, resource.kind, why)
+            if metadata.get("finalizers") and resource is not PODS:
+                if "deletionTimestamp" not in metadata:
+                    metadata["deletionTimestamp"] = _now()
+                    metadata["generation"] = metadata.get("generation", 0) + 1
+                return self._cluster.commit(resource, namespace, name, current)
             if resource is not PODS:
                 self._cluster.commit(resource, namespace, name, None)
                 details = {**resource.details(name), "uid": metadata["uid"]}
@@ -172,6 +187,16 @@ class Writer:
         if found is None:
             raise not_found(resource, name)
         return found
+
+    def _admit(self, resource: Resource, current: Document, wanted: Document, part: str) -> None:
+        """Ask the webhooks, and count the generation of what keeps one."""
+        if part == "status":
+            return
+        for webhook in self.webhooks:
+            webhook(resource, wanted)
+        if resource.counts_generations and wanted.get("spec") != current.get("spec"):
+            metadata = wanted["metadata"]
+            metadata["generation"] = current["metadata"].get("generation", 0) + 1
 
     def _check_uid(
         self, resource: Resource, namespace: str, current: Document, metadata: Document

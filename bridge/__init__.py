@@ -1,0 +1,21 @@
+"""The bridge to Karmada: its clusters and bindings in, decisions out, as karmada-scheduler writes.
+
+A client of the control plane's public API, and of Karmada's API server. Must not decide where
+anything runs: the control plane does.
+
+- ``affected``: which bindings a change of clusters concerns
+- ``app``: puts the bridge together and runs it until it is stopped
+- ``bindings``: keeps Karmada's bindings and the control plane's in step
+- ``clusters``: Karmada's Cluster as the control plane's, and its status as a report
+- ``fleet``: keeps the control plane's clusters in step with Karmada's
+- ``karmada``: Karmada's objects as structs with only the fields that are needed
+- ``known_fields``: documents of newer Karmada versions without the fields that are not known yet
+- ``member``: one cluster that has no agent: its status told to the control plane, as an agent would
+- ``patches``: what is written to a binding: main patch, status patch, events
+- ``requests``: Karmada's binding as the control plane is asked to decide it
+- ``settings``: what the bridge is told by its caller
+- ``steps``: what is to be done about one binding, from what both sides say of it
+- ``triggers``: whether Karmada's scheduler would decide a binding again
+- ``watching``: Karmada's objects as they come and go, told to the loop
+- ``writing``: what is written to Karmada's API server
+"""

@@ -1,0 +1,105 @@
+"""``federation bridge``: its options, its variables, its signals.
+
+Must not hold any logic that a test would want to call without them, nor load what ``--help`` does
+not need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+import federation.runtime.grpc_noise  # noqa: F401 - before grpc
+from federation.model.errors import FederationError, InvalidRequest
+from federation.runtime.terminal import error_lines, say_lines
+
+REFUSED: Final = 1
+USAGE: Final = 2
+ENDPOINT: Final = "127.0.0.1:7443"
+_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.option(
+    "--karmada-kubeconfig",
+    type=_FILE,
+    envvar="BRIDGE_KARMADA_KUBECONFIG",
+    help="Of Karmada's API server; else a service account. [env: BRIDGE_KARMADA_KUBECONFIG]",
+)
+@click.option(
+    "--scheduler-name",
+    default="fedsched",
+    show_default=True,
+    help="Bindings whose schedulerName is this are decided here.",
+)
+@click.option(
+    "--as-karmada", is_flag=True, help="Answer as karmada-scheduler where fedsched differs."
+)
+@click.option(
+    "--endpoint",
+    metavar="HOST:PORT",
+    default=ENDPOINT,
+    show_default=True,
+    envvar="BRIDGE_ENDPOINT",
+    help="The control plane. [env: BRIDGE_ENDPOINT]",
+)
+@click.option(
+    "--token-file",
+    type=_FILE,
+    required=True,
+    envvar="BRIDGE_TOKEN_FILE",
+    help="File with the control plane's token. [env: BRIDGE_TOKEN_FILE]",
+)
+@click.option(
+    "--ca",
+    type=_FILE,
+    envvar="BRIDGE_CA",
+    help="Certificate authority to trust, PEM; else the system's. [env: BRIDGE_CA]",
+)
+@click.option("--insecure", is_flag=True, help="Plain text, to a control plane on this machine.")
+@click.option(
+    "--lease-name", default="fedsched-bridge", show_default=True, help="Of several, one works."
+)
+@click.option("--lease-namespace", default="karmada-system", show_default=True)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
+)
+def bridge(log_format: str, log_level: str, **options: Any) -> None:
+    """Decide Karmada's bindings in karmada-scheduler's place.
+
+    Reads Clusters and the bindings of the scheduler name from Karmada's API server, has the
+    control plane decide them, and writes what karmada-scheduler would write. Runs until SIGTERM
+    or Ctrl-C.
+
+    \b
+    Example:
+      federation bridge --karmada-kubeconfig karmada.config --token-file admin.token --ca ca.pem
+    """
+    from federation.runtime.logs import configure_logging  # noqa: PLC0415 - not for --help
+    from federation.runtime.settings import LogFormat, LogLevel  # noqa: PLC0415 - see above
+
+    configure_logging(sys.stderr, form=LogFormat(log_format), level=LogLevel(log_level))
+    for name in ("bridge", "estimator"):
+        logging.getLogger(name).setLevel(log_level.upper())
+    try:
+        asyncio.run(_run_until_stopped(options))
+    except FederationError as error:
+        say_lines("\n".join(error_lines(error)), err=True)
+        sys.exit(USAGE if isinstance(error, InvalidRequest) else REFUSED)
+
+
+async def _run_until_stopped(options: dict[str, Any]) -> None:
+    from bridge.app import run  # noqa: PLC0415 - nearly all there is
+    from bridge.settings import settings_of  # noqa: PLC0415 - see above
+
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    await run(settings_of(**options), stopping)

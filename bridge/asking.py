@@ -1,0 +1,124 @@
+"""Asks the control plane about bindings, and reads what its answers mean for Karmada.
+
+Must not write to Karmada.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from bridge.karmada import KarmadaBinding
+from bridge.patches import (
+    NO_CLUSTER_FIT,
+    SCHEDULED_TEXT,
+    SCHEDULER_ERROR,
+    SUCCESS,
+    UNSCHEDULABLE,
+    Verdict,
+)
+from bridge.requests import once_key, request_of
+from federation.client import Client
+from federation.model.errors import InvalidRequest
+from federation.v1 import resource_pb2, scheduling_pb2
+from federation.v1.scheduling_pb2 import Decision, ScheduleBatchItem, ScheduleBatchResult
+
+AFFINITY_GROUP: Final = "affinityGroup"
+_PLACED: Final = (scheduling_pb2.OUTCOME_SCHEDULED, scheduling_pb2.OUTCOME_PARTIAL)
+
+
+class Answers:
+    """``unknown`` counts fields of newer Karmada versions, by path."""
+
+    def __init__(
+        self, client: Client, *, scheduler: str, as_karmada: bool, unknown: Counter[str]
+    ) -> None:
+        self._client = client
+        self._scheduler = scheduler
+        self._as_karmada = as_karmada
+        self._unknown = unknown
+
+    async def ask(
+        self, bindings: Sequence[KarmadaBinding], deleting: Collection[str]
+    ) -> dict[str, tuple[Verdict, str]]:
+        """By binding its verdict and the decision's id. Raises what a call raises."""
+        answers: dict[str, tuple[Verdict, str]] = {}
+        asked: list[KarmadaBinding] = []
+        items: list[ScheduleBatchItem] = []
+        for binding in bindings:
+            try:
+                message = self._request(binding)
+            except InvalidRequest as error:
+                answers[binding.key] = Verdict(reason=SCHEDULER_ERROR, message=error.message), ""
+                continue
+            is_seen = binding.observed_generation == binding.generation
+            key = "" if is_seen else once_key(binding, message)
+            asked.append(binding)
+            items.append(ScheduleBatchItem(binding=message, adopt=True, idempotency_key=key))
+        results = await self._client.schedule_batch(items) if items else []
+        for binding, result in zip(asked, results, strict=True):
+            verdict = await self._verdict(binding, result, deleting)
+            answers[binding.key] = verdict, result.decision.id
+        return answers
+
+    def _request(self, binding: KarmadaBinding) -> resource_pb2.ResourceBinding:
+        return request_of(
+            binding,
+            scheduler=self._scheduler,
+            as_karmada=self._as_karmada,
+            unknown=self._unknown,
+        )
+
+    async def of_stored(
+        self, binding: KarmadaBinding, stored: scheduling_pb2.GetBindingResponse
+    ) -> Verdict | None:
+        """What the newest decision means; None where it placed nothing."""
+        if stored.decision.outcome not in _PLACED or stored.binding.metadata.uid != binding.uid:
+            return None
+        targets = {each.name: each.replicas for each in stored.binding.spec.clusters}
+        return await self._scheduled(binding, stored.decision.id, targets)
+
+    async def _verdict(
+        self, binding: KarmadaBinding, result: ScheduleBatchResult, deleting: Collection[str]
+    ) -> Verdict:
+        decision = result.decision
+        if decision.outcome in _PLACED:
+            if result.clusters_omitted:
+                decision = await self._client.get_decision(decision.id)
+            placed = {each.name: each.replicas for each in decision.clusters}
+            return await self._scheduled(binding, decision.id, placed)
+        if decision.outcome == scheduling_pb2.OUTCOME_INVALID:
+            rules = [f"{each.field}: {each.rule}" for each in result.violations]
+            message = "; ".join(rules) or decision.reason
+            is_lasting = result.error_reason == InvalidRequest.reason
+            return Verdict(reason=SCHEDULER_ERROR, message=message, is_passing=not is_lasting)
+        targets = _without(binding, deleting)
+        if decision.outcome == scheduling_pb2.OUTCOME_UNSCHEDULABLE:
+            return Verdict(reason=UNSCHEDULABLE, message=decision.reason, targets=targets)
+        if self._as_karmada and binding.targets and await self._fits_nowhere(decision):
+            targets = {}
+        return Verdict(reason=NO_CLUSTER_FIT, message=decision.reason, targets=targets)
+
+    async def _scheduled(
+        self, binding: KarmadaBinding, decision_id: str, targets: dict[str, int]
+    ) -> Verdict:
+        affinity = ""
+        if (binding.placement or {}).get("clusterAffinities"):
+            trace = (await self._client.get_decision(decision_id)).trace
+            affinity = next((e.value for e in trace.facts if e.name == AFFINITY_GROUP), "")
+        return Verdict(reason=SUCCESS, message=SCHEDULED_TEXT, targets=targets, affinity=affinity)
+
+    async def _fits_nowhere(self, decision: Decision) -> bool:
+        """Whether a filter refused every cluster; else it was the spread that found no choice."""
+        clusters = (await self._client.get_decision(decision.id)).trace.clusters
+        return bool(clusters) and all(each.filter for each in clusters)
+
+
+def _without(binding: KarmadaBinding, deleting: Collection[str]) -> dict[str, int] | None:
+    """Where nothing new is found, clusters that are deleted are left all the same: Karmada waits
+    for that. None: it stays as it is.
+    """
+    targets = binding.targets
+    staying = {name: count for name, count in targets.items() if name not in deleting}
+    return None if staying == targets else staying

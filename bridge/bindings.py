@@ -1,0 +1,396 @@
+"""Keeps Karmada's bindings and the control plane's in step.
+
+Level-triggered: whatever happened before, the same two lists lead to the same end. Must not forget
+bindings because a list does not name them, where it misses many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from bridge.affected import goes_everywhere
+from bridge.asking import Answers
+from bridge.fleet import Fleet
+from bridge.karmada import KarmadaBinding
+from bridge.patches import Verdict
+from bridge.requests import KARMADA_SCHEDULER
+from bridge.steps import Asked, Step, StoredBinding, Surroundings, leaving, next_step
+from bridge.triggers import trigger_of
+from bridge.writing import KarmadaWrites, Overtaken
+from federation.client import Client
+from federation.model.errors import FederationError, NotFound, PreconditionFailed
+from federation.model.waiting import SUSPENDED
+from federation.runtime.backoff import Backoff
+from federation.v1 import resource_pb2, scheduling_pb2
+
+MOST_AT_ONCE: Final = 500
+# Fewer that are missing from a list are looked at one by one, and forgotten when they are gone.
+FEW: Final = 20
+# A binding that a webhook refuses is decided again after up to so long.
+REFUSED_SECONDS: Final = 60.0
+FAILED_SECONDS: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the bridge did since it began."""
+
+    scheduled: int = 0
+    failed: int = 0
+    writes: int = 0
+    held: int = 0
+    unknown_fields: Counter[str] = field(default_factory=Counter)
+
+
+class Bindings:
+    """Belongs to one event loop. ``may_work`` says whether this bridge is the one that writes."""
+
+    def __init__(
+        self,
+        client: Client,
+        writes: KarmadaWrites,
+        answers: Answers,
+        counts: Counts,
+        *,
+        scheduler: str,
+        may_work: Callable[[], bool],
+    ) -> None:
+        self.counts = counts
+        self._client = client
+        self._writes = writes
+        self._answers = answers
+        self._scheduler = scheduler
+        self._may_work = may_work
+        self._fleet: Fleet | None = None
+        self._karmada: dict[str, KarmadaBinding] = {}
+        self._stored: dict[str, StoredBinding] = {}
+        self._asked: dict[str, Asked] = {}
+        self._backing_off: dict[str, Backoff] = {}
+        self._working: set[str] = set()
+        self._missing: set[str] = set()
+        self._dirty: set[str] = set()
+        self._woken = asyncio.Event()
+        self._unlisted = {True, False}
+        self._is_stored_known = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def serve(self, fleet: Fleet) -> None:
+        """The clusters that the bindings go to."""
+        self._fleet = fleet
+
+    def replace(self, bindings: Iterable[KarmadaBinding], *, namespaced: bool) -> None:
+        """Karmada lists these, of one kind."""
+        listed = {each.key: each for each in bindings}
+        for key in [key for key in self._karmada if ("/" in key) is namespaced]:
+            if key not in listed:
+                del self._karmada[key]
+        for binding in listed.values():
+            self.put(binding)
+        self._unlisted.discard(namespaced)
+        self._look_for_missing()
+        self._woken.set()
+
+    def put(self, binding: KarmadaBinding) -> None:
+        before = self._karmada.get(binding.key)
+        self._karmada[binding.key] = binding
+        self._missing.discard(binding.key)
+        self._want(binding.key)
+        self._tell_ready(before, binding)
+
+    def remove(self, binding: KarmadaBinding) -> None:
+        """Karmada says that it is deleted."""
+        self._tell_ready(self._karmada.pop(binding.key, None), None)
+        self._asked.pop(binding.key, None)
+        self._want(binding.key)
+
+    def _tell_ready(self, before: KarmadaBinding | None, now: KarmadaBinding | None) -> None:
+        known, told = before.ready if before else {}, now.ready if now else {}
+        named = now or before
+        if self._fleet is not None and named is not None and known != told:
+            self._fleet.tell_ready(named.key, {**dict.fromkeys(known, 0), **told})
+
+    def tell_ready_in(self, cluster: str) -> None:
+        """Somebody begins to speak for a cluster: all that is ready there."""
+        if self._fleet is not None:
+            for binding in self._karmada.values():
+                if ready := binding.ready.get(cluster):
+                    self._fleet.tell_ready(binding.key, {cluster: ready})
+
+    def clusters_changed(self) -> None:
+        """Labels or spec of a cluster: who goes everywhere may go elsewhere now."""
+        for key, binding in self._karmada.items():
+            if goes_everywhere(binding) and (asked := self._asked.get(key)) is not None:
+                self._asked[key] = replace(asked, generation=-1)
+                self._want(key)
+
+    def cluster_left(self, name: str) -> None:
+        """Everything has to leave a cluster."""
+        self._dirty |= {key for key, each in self._karmada.items() if name in each.targets}
+        self._woken.set()
+
+    async def follow(self) -> None:
+        """Know the control plane's bindings, until cancelled."""
+        async for message in self._client.watch_bindings():
+            if message.relist:
+                self._stored.clear()
+                self._is_stored_known = False
+            for event in message.events:
+                self._see(event)
+            if message.resource_version and not self._is_stored_known:
+                self._is_stored_known = True
+                self._look_for_missing()
+                self._dirty |= self._karmada.keys()
+                self._woken.set()
+
+    async def keep(self) -> None:
+        """Do what is to be done, until cancelled; what was begun is ended first."""
+        try:
+            while True:
+                await self._woken.wait()
+                self._woken.clear()
+                while self._dirty and self._is_known and self._may_work():
+                    await self._round()
+        finally:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Look again whether this bridge is the one that writes."""
+        if self._dirty:
+            self._woken.set()
+
+    @property
+    def _is_known(self) -> bool:
+        return not self._unlisted and self._is_stored_known and self._fleet is not None
+
+    def _see(self, event: scheduling_pb2.BindingEvent) -> None:
+        metadata, spec = event.binding.metadata, event.binding.spec
+        key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+        if event.type == resource_pb2.EVENT_TYPE_DELETED:
+            self._stored.pop(key, None)
+        elif metadata.annotations.get(KARMADA_SCHEDULER) == self._scheduler:
+            self._stored[key] = StoredBinding(
+                uid=metadata.uid,
+                targets={each.name: each.replicas for each in spec.clusters},
+                decision_id=event.decision_id,
+                is_suspended=event.wait.gate == SUSPENDED,
+            )
+        else:
+            return
+        self._want(key)
+
+    def _look_for_missing(self) -> None:
+        """Bindings of the control plane that Karmada does not list: gone, if they are few.
+
+        A server that lost its objects, or was restored from a backup, lists too little as well.
+        """
+        if not self._is_known and (self._unlisted or not self._is_stored_known):
+            return
+        missing = self._stored.keys() - self._karmada.keys()
+        if len(missing) > max(FEW, len(self._stored) // 2) or (missing and not self._karmada):
+            self.counts.held = len(missing)
+            logger.error(
+                "%d of the %d bindings that the control plane has for %s are not in Karmada: "
+                "they keep what they hold until they are there again, or are deleted with fedctl",
+                len(missing),
+                len(self._stored),
+                self._scheduler,
+            )
+            self._missing = set(missing)
+            return
+        self.counts.held = 0
+        self._missing.clear()
+        for key in missing:
+            self._want(key)
+
+    def _want(self, key: str) -> None:
+        if key not in self._missing:
+            self._dirty.add(key)
+            self._woken.set()
+
+    def _around(self) -> Surroundings:
+        fleet = self._fleet
+        if fleet is None:
+            return Surroundings(scheduler=self._scheduler)
+        return Surroundings(
+            scheduler=self._scheduler,
+            known=fleet.known,
+            missing=fleet.missing,
+            deleting=frozenset(fleet.deleting),
+        )
+
+    async def _round(self) -> None:
+        """Take some of what is to be looked at; what is asked for together is asked at once."""
+        around = self._around()
+        keys = [key for key in self._dirty if key not in self._working][: 4 * MOST_AT_ONCE]
+        if not keys:
+            self._woken.clear()
+            await self._woken.wait()
+            return
+        to_schedule: list[KarmadaBinding] = []
+        for key in keys:
+            self._dirty.discard(key)
+            binding = self._karmada.get(key)
+            step = next_step(binding, self._stored.get(key), self._asked.get(key), around)
+            if step is Step.SCHEDULE and binding is not None:
+                to_schedule.append(binding)
+            elif step is not Step.REST:
+                self._begin([key], self._do(step, key))
+        for start in range(0, len(to_schedule), MOST_AT_ONCE):
+            chosen = to_schedule[start : start + MOST_AT_ONCE]
+            self._begin([each.key for each in chosen], self._schedule(chosen, around))
+        # What comes meanwhile is looked at together.
+        await asyncio.sleep(0.01)
+
+    def _begin(self, keys: Iterable[str], work: Coroutine[Any, Any, None]) -> None:
+        keys = list(keys)
+        self._working.update(keys)
+
+        async def done() -> None:
+            try:
+                await work
+            except FederationError as error:
+                logger.warning("bindings: %s", error.message)
+                for key in keys:
+                    self._again(key, FAILED_SECONDS)
+            except Exception:
+                logger.exception("working on bindings failed")
+                for key in keys:
+                    self._again(key, FAILED_SECONDS)
+            finally:
+                self._working.difference_update(keys)
+                self._woken.set()
+
+        task = asyncio.create_task(done())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _schedule(self, bindings: list[KarmadaBinding], around: Surroundings) -> None:
+        answers = await self._answers.ask(bindings, around.deleting)
+        await asyncio.gather(
+            *(
+                self._settle(binding, answers[binding.key], around)
+                for binding in bindings
+                if binding.key in answers
+            )
+        )
+
+    async def _settle(
+        self, binding: KarmadaBinding, answer: tuple[Verdict, str], around: Surroundings
+    ) -> None:
+        """Write what was decided. Without a trigger of Karmada's, what stays needs none."""
+        verdict, decision_id = answer
+        key = binding.key
+        asked = Asked(
+            uid=binding.uid,
+            generation=binding.generation,
+            leaving=leaving(binding, around),
+            decision_id=decision_id,
+        )
+        trigger = trigger_of(binding, around.deleting)
+        keeps = verdict.targets is None or dict(verdict.targets) == binding.targets
+        try:
+            if keeps and not trigger:
+                written, told = await self._writes.close(binding), verdict
+            else:
+                written, told = await self._writes.write(binding, verdict)
+        except (Overtaken, NotFound):
+            # It comes again, as it is by now.
+            return
+        except FederationError as error:
+            logger.warning("binding %s is not written: %s", key, error.message)
+            self._again(key, FAILED_SECONDS)
+            return
+        self._asked[key] = replace(asked, generation=written.generation)
+        self._keep_newer(written)
+        self._count(binding, written, told)
+        if told != verdict or told.targets == {}:
+            await self._give_back(key, binding.uid)
+        if told != verdict or told.is_passing:
+            self._again(key, REFUSED_SECONDS)
+        elif told.is_scheduled:
+            self._backing_off.pop(key, None)
+        if written.version != binding.version and not (keeps and not trigger):
+            await self._writes.tell(written, told)
+
+    def _keep_newer(self, written: KarmadaBinding) -> None:
+        """The watch tells of it later; until then it must not be taken for unwritten."""
+        known = self._karmada.get(written.key)
+        if (
+            known is not None
+            and known.uid == written.uid
+            and known.generation <= written.generation
+        ):
+            self._karmada[written.key] = written
+
+    def _count(self, binding: KarmadaBinding, written: KarmadaBinding, told: Verdict) -> None:
+        self.counts.scheduled += told.is_scheduled
+        self.counts.failed += not told.is_scheduled
+        self.counts.writes += written.version != binding.version
+
+    async def _give_back(self, key: str, uid: str) -> None:
+        """What Karmada did not take is not promised."""
+        namespace, _, name = key.rpartition("/")
+        try:
+            await self._client.release(namespace, name, uid=uid)
+        except NotFound:
+            logger.debug("binding %s holds nothing", key)
+
+    async def _do(self, step: Step, key: str) -> None:
+        namespace, _, name = key.rpartition("/")
+        stored, binding = self._stored.get(key), self._karmada.get(key)
+        uid = stored.uid if stored else ""
+        try:
+            match step:
+                case Step.FORGET:
+                    if binding is not None or await self._is_gone(namespace, name):
+                        await self._client.delete_binding(namespace, name, uid=uid)
+                        self._asked.pop(key, None)
+                        self._stored.pop(key, None)
+                        self._dirty.add(key)
+                case Step.SUSPEND | Step.RESUME:
+                    resume = step is Step.RESUME
+                    await self._client.suspend_binding(namespace, name, uid=uid, resume=resume)
+                    if resume and (asked := self._asked.get(key)):
+                        self._asked[key] = replace(asked, generation=-1)
+                case Step.WRITE if binding is not None:
+                    await self._write_moved(binding)
+        except (NotFound, PreconditionFailed) as error:
+            logger.info("binding %s: %s", key, error.message)
+
+    async def _is_gone(self, namespace: str, name: str) -> bool:
+        """Asked for by name: a list may have missed it."""
+        nobody = KarmadaBinding(
+            namespace=namespace, name=name, uid="", version="", generation=0, spec={}
+        )
+        return await self._writes.read(nobody) is None
+
+    async def _write_moved(self, binding: KarmadaBinding) -> None:
+        """The control plane placed it by itself: as it is stored by now, not as was told."""
+        stored = await self._client.get_binding(binding.namespace, binding.name)
+        verdict = await self._answers.of_stored(binding, stored)
+        if verdict is not None:
+            around = self._around()
+            await self._settle(binding, (verdict, stored.decision.id), around)
+        else:
+            self._asked[binding.key] = Asked(
+                uid=binding.uid, generation=binding.generation, decision_id=stored.decision.id
+            )
+
+    def _again(self, key: str, most_seconds: float) -> None:
+        """Look at it once more after a while, and ask anew."""
+        backoff = self._backing_off.setdefault(key, Backoff(cap_seconds=most_seconds))
+        asked = self._asked.get(key)
+
+        def look() -> None:
+            if asked is not None and self._asked.get(key) is asked:
+                self._asked[key] = replace(asked, generation=-1)
+            self._want(key)
+
+        asyncio.get_running_loop().call_later(1.0 + backoff.next_seconds(), look)

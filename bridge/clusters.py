@@ -1,0 +1,114 @@
+"""Karmada's Cluster as the control plane's, and its status as a report.
+
+Pure. Must not know whether an agent speaks for a cluster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from bridge.karmada import Document, KarmadaCluster
+from bridge.known_fields import known
+from bridge.requests import without_eviction
+from federation.codec.clusters import (
+    CLUSTER_API_VERSION,
+    cluster_from_message,
+    cluster_state_from_message,
+)
+from federation.codec.reports import content_hash
+from federation.codec.strict import message_from_document
+from federation.model.cluster import UNREACHABLE_KEY, CapacityReport, Cluster, NodeSummary
+from federation.model.shapes import Echo
+from federation.v1 import resource_pb2
+
+_SPEC: Final = ("provider", "region", "zone", "zones", "taints", "resourceModels")
+_STATUS: Final = (
+    "kubernetesVersion",
+    "apiEnablements",
+    "nodeSummary",
+    "resourceSummary",
+    "conditions",
+)
+
+
+def cluster_message(cluster: KarmadaCluster, unknown: Counter[str]) -> resource_pb2.Cluster:
+    """The cluster with its status. Raises InvalidRequest."""
+    spec = {key: cluster.spec[key] for key in _SPEC if key in cluster.spec}
+    spec["taints"] = [without_eviction(each) for each in spec.get("taints") or ()]
+    document: Document = {
+        "apiVersion": CLUSTER_API_VERSION,
+        "kind": "Cluster",
+        "metadata": {"name": cluster.name, "labels": dict(cluster.labels)},
+        "spec": spec,
+        "status": {key: cluster.status[key] for key in _STATUS if key in cluster.status},
+    }
+    fields = known(document, resource_pb2.Cluster.DESCRIPTOR, "", unknown)
+    return message_from_document(fields, resource_pb2.Cluster)
+
+
+def says_the_same(wanted: resource_pb2.Cluster, stored: resource_pb2.Cluster) -> bool:
+    """Whether the control plane has of a cluster what Karmada says. Raises InvalidRequest."""
+    return _said(cluster_from_message(wanted)) == _said(cluster_from_message(stored))
+
+
+def report_of(
+    message: resource_pb2.Cluster,
+    *,
+    model_hash: str,
+    interest_version: int,
+    echoes: Iterable[Echo],
+    now: float,
+) -> CapacityReport | None:
+    """A Cluster's status as a report without epoch and sequence; None where it has none yet.
+
+    Grades are counted under the model that the Cluster names: under another one, by
+    ``model_hash``, they are left out. Raises InvalidRequest.
+    """
+    status = message.status
+    if not status.HasField("resource_summary"):
+        return None
+    if any(each.count < 0 for each in status.resource_summary.allocatable_modelings):
+        # Karmada's own estimate falls back to the summary.
+        message = _without_grades(message)
+    report = cluster_state_from_message(message, now).report
+    if report is None:
+        return None
+    counts = report.grade_counts if model_hash and report.model_hash == model_hash else {}
+    nodes = report.nodes
+    total, ready = max(nodes.total, nodes.ready), nodes.ready
+    report = replace(
+        report,
+        grade_counts=counts,
+        model_hash=model_hash if counts else "",
+        nodes=NodeSummary(total=total, ready=ready, graded=sum(counts.values())),
+        interest_version=interest_version,
+        echoes=tuple(echoes),
+    )
+    return replace(report, content_hash=content_hash(report))
+
+
+def _without_grades(message: resource_pb2.Cluster) -> resource_pb2.Cluster:
+    kept = resource_pb2.Cluster()
+    kept.CopyFrom(message)
+    kept.status.resource_summary.ClearField("allocatable_modelings")
+    return kept
+
+
+def _said(cluster: Cluster) -> Cluster:
+    """What Karmada says of it, in one spelling; taints of the control plane's own are not."""
+    taints = sorted(
+        (replace(each, time_added=None) for each in cluster.taints if each.key != UNREACHABLE_KEY),
+        key=lambda taint: (taint.key, taint.value, taint.effect.value),
+    )
+    return Cluster(
+        name=cluster.name,
+        labels=dict(cluster.labels),
+        provider=cluster.provider,
+        region=cluster.region,
+        zones=tuple(sorted(cluster.zones)),
+        taints=tuple(taints),
+        model=cluster.model,
+    )

@@ -1,0 +1,54 @@
+"""What the bridge is told by its caller.
+
+Must not read the environment or the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from federation.client import Target
+from federation.model.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeSettings:
+    """``kubeconfig`` is of Karmada's API server, None for a service account.
+
+    ``as_karmada`` answers as karmada-scheduler does where fedsched differs on purpose.
+    """
+
+    target: Target
+    kubeconfig: Path | None
+    scheduler_name: str
+    as_karmada: bool
+    lease_name: str
+    lease_namespace: str
+
+
+def settings_of(
+    *,
+    karmada_kubeconfig: Path | None,
+    endpoint: str,
+    token_file: Path,
+    ca: Path | None,
+    insecure: bool,
+    **others: Any,
+) -> BridgeSettings:
+    """Raises InvalidRequest, naming the option."""
+    target = Target(
+        endpoint=endpoint,
+        token=_read(token_file, "--token-file").decode("ascii", "replace").strip(),
+        ca_pem=None if ca is None else _read(ca, "--ca"),
+        plaintext=insecure,
+    )
+    return BridgeSettings(target=target, kubeconfig=karmada_kubeconfig, **others)
+
+
+def _read(path: Path, option: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest.of(option, f"cannot read {path}: {error.strerror}") from error

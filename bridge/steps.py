@@ -1,0 +1,119 @@
+"""What is to be done about one binding, from what both sides say of it.
+
+Pure, and level-triggered: how it came to be so does not matter, and at rest there is nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bridge.karmada import KarmadaBinding
+
+
+class Step(StrEnum):
+    """REST: nothing. SCHEDULE: ask the control plane. WRITE: write what it decided by itself.
+
+    FORGET, SUSPEND and RESUME are for the control plane's copy of the binding.
+    """
+
+    REST = "rest"
+    SCHEDULE = "schedule"
+    WRITE = "write"
+    FORGET = "forget"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBinding:
+    """The control plane's copy: replicas by cluster, and the newest decision about it."""
+
+    uid: str
+    targets: Mapping[str, int] = field(default_factory=dict)
+    decision_id: str = ""
+    is_suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the control plane was asked last, and which of its decisions is written, or refused."""
+
+    uid: str
+    generation: int
+    leaving: frozenset[str] = frozenset()
+    decision_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a step depends on besides the binding.
+
+    ``known`` clusters are in the control plane; ``missing`` ones only in Karmada yet; ``deleting``
+    ones are to be left by all.
+    """
+
+    scheduler: str
+    known: AbstractSet[str] = frozenset()
+    missing: AbstractSet[str] = frozenset()
+    deleting: AbstractSet[str] = frozenset()
+
+
+def next_step(
+    binding: KarmadaBinding | None,
+    stored: StoredBinding | None,
+    asked: Asked | None,
+    around: Surroundings,
+) -> Step:
+    """``asked`` is None where nothing was asked yet, or where it has to be asked again."""
+    if binding is None or binding.is_deleting or not binding.is_for(around.scheduler):
+        return Step.FORGET if stored else Step.REST
+    if stored and stored.uid and stored.uid != binding.uid:
+        return Step.FORGET
+    if binding.is_suspended:
+        return Step.SUSPEND if stored and not stored.is_suspended else Step.REST
+    if stored and stored.is_suspended:
+        return Step.RESUME
+    if not _may_be_asked(binding, stored, around):
+        return Step.REST
+    if asked is None or asked.uid != binding.uid or asked.generation != binding.generation:
+        is_seen = binding.observed_generation == binding.generation
+        return Step.SCHEDULE if asked or not is_seen or not stored else _moved(binding, stored)
+    if not leaving(binding, around) <= asked.leaving:
+        return Step.SCHEDULE
+    if stored and stored.decision_id != asked.decision_id:
+        return _moved(binding, stored)
+    return Step.REST
+
+
+def leaving(binding: KarmadaBinding, around: Surroundings) -> frozenset[str]:
+    """The clusters of a binding that it has to leave."""
+    return frozenset(binding.targets.keys() & around.deleting)
+
+
+def _moved(binding: KarmadaBinding, stored: StoredBinding) -> Step:
+    """The control plane decides by itself, too: what waited found room."""
+    is_other = bool(stored.targets) and not _is_written(binding, stored)
+    return Step.WRITE if is_other else Step.REST
+
+
+def _is_written(binding: KarmadaBinding, stored: StoredBinding) -> bool:
+    if not binding.is_workload or binding.spec.get("components"):
+        return binding.targets.keys() == stored.targets.keys()
+    return binding.targets == {name: count for name, count in stored.targets.items() if count}
+
+
+def _may_be_asked(
+    binding: KarmadaBinding, stored: StoredBinding | None, around: Surroundings
+) -> bool:
+    """Not while the control plane would take clusters for gone that only it has not got yet, nor
+    where a binding at rest names some that nobody knows: it would be moved.
+    """
+    targets = binding.targets.keys()
+    if not targets.isdisjoint(around.missing):
+        return False
+    is_at_rest = binding.observed_generation == binding.generation
+    strange = targets - around.known - around.deleting
+    return bool(stored) or not (is_at_rest and strange)

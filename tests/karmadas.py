@@ -1,0 +1,188 @@
+"""A Karmada as the bridge sees it: its API server with clusters and bindings, and what is in it.
+
+Must not decide or divide anything: bindings get their clusters from whoever patches them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bridge.app import run
+from bridge.settings import BridgeSettings
+from federation.client import Target
+from tests.kubeapi.resources import (
+    CLUSTER_RESOURCE_BINDINGS,
+    CLUSTERS,
+    EVENTS,
+    RESOURCE_BINDINGS,
+    Document,
+)
+from tests.kubeapi.server import KubeApiServer
+from tests.kubeapi.state import Cluster
+from tests.patience import PATIENCE_SECONDS
+
+POLL_SECONDS = 0.02
+POLICY_LABEL = "propagationpolicy.karmada.io/permanent-id"
+DYNAMIC = {
+    "replicaSchedulingType": "Divided",
+    "replicaDivisionPreference": "Weighted",
+    "weightPreference": {"dynamicWeight": "AvailableReplicas"},
+}
+PLACEMENT: Document = {"replicaScheduling": DYNAMIC}
+EVERYWHERE: Document = {"replicaScheduling": {"replicaSchedulingType": "Duplicated"}}
+
+
+def namespace(name: str) -> Document:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def member(name: str, *, cpu: str = "10", uid: str = "", **spec: Any) -> Document:
+    """A Cluster that is Ready and reports totals, without grades."""
+    return {
+        "apiVersion": "cluster.karmada.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": name, "generation": 1, "uid": uid or f"uid-{name}", "labels": {}},
+        "spec": {"id": uid or f"id-{name}", "syncMode": "Push", **spec},
+        "status": {
+            "kubernetesVersion": "v1.34.1",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "apiEnablements": [
+                {"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]}
+            ],
+            "nodeSummary": {"totalNum": 4, "readyNum": 4},
+            "resourceSummary": {
+                "allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "440"},
+                "allocated": {"cpu": "0", "memory": "0", "pods": "0"},
+            },
+        },
+    }
+
+
+def binding(name: str, *, replicas: int = 4, kind: str = "ResourceBinding", **spec: Any) -> Document:
+    """A binding as Karmada's detector makes it for our scheduler."""
+    namespaced = kind == "ResourceBinding"
+    where = {"namespace": "default"} if namespaced else {}
+    return {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": kind,
+        "metadata": {
+            **where,
+            "name": name,
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "labels": {POLICY_LABEL: "policy-1"},
+        },
+        "spec": {
+            "resource": {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                **where,
+                "name": name,
+                "uid": f"uid-of-{name}",
+            },
+            "replicas": replicas,
+            "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
+            "schedulerName": "fedsched",
+            "placement": copy.deepcopy(PLACEMENT),
+            **spec,
+        },
+    }
+
+
+class Karmada:
+    """The API server and what is in it."""
+
+    def __init__(self, server: KubeApiServer) -> None:
+        self.server = server
+        self.cluster = server.cluster
+        for name in ("default", "karmada-system"):
+            self.cluster.put(namespace(name))
+
+    def put(self, *documents: Document) -> None:
+        for document in documents:
+            self.cluster.put(document)
+
+    def binding(self, name: str) -> Document:
+        found = self.cluster.get(RESOURCE_BINDINGS, "default", name) or self.cluster.get(
+            CLUSTER_RESOURCE_BINDINGS, "", name
+        )
+        assert found is not None, name
+        return found
+
+    def edit(self, name: str, **spec: Any) -> None:
+        """As a user's change of the policy or the workload ends up in the binding's spec."""
+        found = self.binding(name)
+        where = found["metadata"].get("namespace", "")
+        resource = RESOURCE_BINDINGS if where else CLUSTER_RESOURCE_BINDINGS
+        self.server.writer.patch(resource, where, name, {"spec": spec})
+
+    def edit_cluster(self, name: str, part: str = "", **patch: Any) -> None:
+        self.server.writer.patch(CLUSTERS, "", name, patch, part=part)
+
+    def targets(self, name: str) -> dict[str, int]:
+        clusters = self.binding(name)["spec"].get("clusters") or []
+        return {each["name"]: each.get("replicas", 0) for each in clusters}
+
+    def condition(self, name: str) -> Document:
+        conditions = self.binding(name).get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == "Scheduled"), {})
+
+    def is_settled(self, name: str) -> bool:
+        """Scheduled, and the newest generation was seen."""
+        found = self.binding(name)
+        seen = found.get("status", {}).get("schedulerObservedGeneration")
+        is_scheduled = self.condition(name).get("status") == "True"
+        return is_scheduled and bool(seen == found["metadata"]["generation"])
+
+    def reasons(self) -> list[str]:
+        return [each["reason"] for each in self.cluster.all(EVENTS)]
+
+    def writes(self, name: str = "") -> list[Any]:
+        """The patches of bindings, so far; of one binding, if named."""
+        return [
+            each
+            for each in self.server.requests
+            if each.verb == "patch"
+            and each.resource.endswith("resourcebindings")
+            and name in ("", each.name)
+        ]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """A bound on hanging only."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to be"
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def new_karmada_server() -> KubeApiServer:
+    return KubeApiServer(Cluster())
+
+
+@asynccontextmanager
+async def bridging(
+    karmada: Karmada, target: Target, folder: Path, *, as_karmada: bool = False
+) -> AsyncIterator[None]:
+    """A bridge in this process, until the end of the block."""
+    settings = BridgeSettings(
+        target=target,
+        kubeconfig=karmada.server.kubeconfig(folder / "karmada.config"),
+        scheduler_name="fedsched",
+        as_karmada=as_karmada,
+        lease_name="fedsched-bridge",
+        lease_namespace="karmada-system",
+    )
+    stopping = asyncio.Event()
+    running = asyncio.create_task(run(settings, stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await running
