@@ -15,13 +15,13 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from bridge.asking import Answers
-from bridge.bindings import Bindings, Counts
-from bridge.fleet import AGENT_VERSION, Changes, Fleet
+from bridge.bindings import BridgedBindings, Counts
+from bridge.fleet import AGENT_VERSION, BridgedFleet, Changes
 from bridge.member import Line
 from bridge.settings import BridgeSettings
 from bridge.watching import KarmadaWatches, Told
 from bridge.writing import KarmadaWrites
-from estimator.binder.candidate import Candidate
+from estimator.binder.candidate import LeaseCandidate
 from estimator.binder.election import Election
 from estimator.kube.calls import KubeCalls
 from estimator.kube.leases import KubeLease
@@ -40,7 +40,7 @@ async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
     calls = KubeCalls(settings.kubeconfig, threads=THREADS)
     leases = KubeCalls(settings.kubeconfig, threads=1)
     election = Election(_identity())
-    candidate = Candidate(
+    candidate = LeaseCandidate(
         election,
         KubeLease(leases, namespace=settings.lease_namespace, name=settings.lease_name),
         clock=time.time,
@@ -82,7 +82,7 @@ async def _bridge(settings: BridgeSettings, calls: KubeCalls, election: Election
             clock=time.time,
             monotonic=time.monotonic,
         )
-        fleet = Fleet(line, changes)
+        fleet = BridgedFleet(line, changes)
         watches = KarmadaWatches(
             settings.kubeconfig,
             clusters=Told(replace=fleet.replace, put=fleet.put, remove=fleet.remove),
@@ -112,7 +112,7 @@ async def _bridge(settings: BridgeSettings, calls: KubeCalls, election: Election
 
 def _bindings(
     settings: BridgeSettings, client: Client, calls: KubeCalls, may_work: Any
-) -> Bindings:
+) -> BridgedBindings:
     writes = KarmadaWrites(calls, settings.scheduler_name, time.time)
     counts = Counts()
     answers = Answers(
@@ -121,12 +121,12 @@ def _bindings(
         as_karmada=settings.as_karmada,
         unknown=counts.unknown_fields,
     )
-    return Bindings(
+    return BridgedBindings(
         client, writes, answers, counts, scheduler=settings.scheduler_name, may_work=may_work
     )
 
 
-def _told(bindings: Bindings, *, namespaced: bool) -> Told:
+def _told(bindings: BridgedBindings, *, namespaced: bool) -> Told:
     return Told(
         replace=lambda listed: bindings.replace(listed, namespaced=namespaced),
         put=bindings.put,

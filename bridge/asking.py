@@ -16,7 +16,7 @@ from bridge.patches import (
     SCHEDULER_ERROR,
     SUCCESS,
     UNSCHEDULABLE,
-    Verdict,
+    BindingVerdict,
 )
 from bridge.requests import once_key, request_of
 from federation.client import Client
@@ -41,16 +41,19 @@ class Answers:
 
     async def ask(
         self, bindings: Sequence[KarmadaBinding], deleting: Collection[str]
-    ) -> dict[str, tuple[Verdict, str]]:
+    ) -> dict[str, tuple[BindingVerdict, str]]:
         """By binding its verdict and the decision's id. Raises what a call raises."""
-        answers: dict[str, tuple[Verdict, str]] = {}
+        answers: dict[str, tuple[BindingVerdict, str]] = {}
         asked: list[KarmadaBinding] = []
         items: list[ScheduleBatchItem] = []
         for binding in bindings:
             try:
                 message = self._request(binding)
             except InvalidRequest as error:
-                answers[binding.key] = Verdict(reason=SCHEDULER_ERROR, message=error.message), ""
+                answers[binding.key] = (
+                    BindingVerdict(reason=SCHEDULER_ERROR, message=error.message),
+                    "",
+                )
                 continue
             is_seen = binding.observed_generation == binding.generation
             key = "" if is_seen else once_key(binding, message)
@@ -72,7 +75,7 @@ class Answers:
 
     async def of_stored(
         self, binding: KarmadaBinding, stored: scheduling_pb2.GetBindingResponse
-    ) -> Verdict | None:
+    ) -> BindingVerdict | None:
         """What the newest decision means; None where it placed nothing."""
         if stored.decision.outcome not in _PLACED or stored.binding.metadata.uid != binding.uid:
             return None
@@ -81,7 +84,7 @@ class Answers:
 
     async def _verdict(
         self, binding: KarmadaBinding, result: ScheduleBatchResult, deleting: Collection[str]
-    ) -> Verdict:
+    ) -> BindingVerdict:
         decision = result.decision
         if decision.outcome in _PLACED:
             if result.clusters_omitted:
@@ -92,22 +95,26 @@ class Answers:
             rules = [f"{each.field}: {each.rule}" for each in result.violations]
             message = "; ".join(rules) or decision.reason
             is_lasting = result.error_reason == InvalidRequest.reason
-            return Verdict(reason=SCHEDULER_ERROR, message=message, is_passing=not is_lasting)
+            return BindingVerdict(
+                reason=SCHEDULER_ERROR, message=message, is_passing=not is_lasting
+            )
         targets = _without(binding, deleting)
         if decision.outcome == scheduling_pb2.OUTCOME_UNSCHEDULABLE:
-            return Verdict(reason=UNSCHEDULABLE, message=decision.reason, targets=targets)
+            return BindingVerdict(reason=UNSCHEDULABLE, message=decision.reason, targets=targets)
         if self._as_karmada and binding.targets and await self._fits_nowhere(decision):
             targets = {}
-        return Verdict(reason=NO_CLUSTER_FIT, message=decision.reason, targets=targets)
+        return BindingVerdict(reason=NO_CLUSTER_FIT, message=decision.reason, targets=targets)
 
     async def _scheduled(
         self, binding: KarmadaBinding, decision_id: str, targets: dict[str, int]
-    ) -> Verdict:
+    ) -> BindingVerdict:
         affinity = ""
         if (binding.placement or {}).get("clusterAffinities"):
             trace = (await self._client.get_decision(decision_id)).trace
             affinity = next((e.value for e in trace.facts if e.name == AFFINITY_GROUP), "")
-        return Verdict(reason=SUCCESS, message=SCHEDULED_TEXT, targets=targets, affinity=affinity)
+        return BindingVerdict(
+            reason=SUCCESS, message=SCHEDULED_TEXT, targets=targets, affinity=affinity
+        )
 
     async def _fits_nowhere(self, decision: Decision) -> bool:
         """Whether a filter refused every cluster; else it was the spread that found no choice."""

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from bridge.affected import goes_everywhere
 from bridge.asking import Answers
-from bridge.fleet import Fleet
+from bridge.fleet import BridgedFleet
 from bridge.karmada import KarmadaBinding
-from bridge.patches import Verdict
+from bridge.patches import BindingVerdict
 from bridge.requests import KARMADA_SCHEDULER
-from bridge.steps import Asked, Step, StoredBinding, Surroundings, leaving, next_step
+from bridge.steps import Asked, BridgeStep, BridgeSurroundings, HeldBinding, leaving, next_step
 from bridge.triggers import trigger_of
 from bridge.writing import KarmadaWrites, Overtaken
 from federation.client import Client
@@ -49,7 +49,7 @@ class Counts:
     unknown_fields: Counter[str] = field(default_factory=Counter)
 
 
-class Bindings:
+class BridgedBindings:
     """Belongs to one event loop. ``may_work`` says whether this bridge is the one that writes."""
 
     def __init__(
@@ -68,9 +68,9 @@ class Bindings:
         self._answers = answers
         self._scheduler = scheduler
         self._may_work = may_work
-        self._fleet: Fleet | None = None
+        self._fleet: BridgedFleet | None = None
         self._karmada: dict[str, KarmadaBinding] = {}
-        self._stored: dict[str, StoredBinding] = {}
+        self._stored: dict[str, HeldBinding] = {}
         self._asked: dict[str, Asked] = {}
         self._backing_off: dict[str, Backoff] = {}
         self._working: set[str] = set()
@@ -81,7 +81,7 @@ class Bindings:
         self._is_stored_known = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def serve(self, fleet: Fleet) -> None:
+    def serve(self, fleet: BridgedFleet) -> None:
         """The clusters that the bindings go to."""
         self._fleet = fleet
 
@@ -175,7 +175,7 @@ class Bindings:
         if event.type == resource_pb2.EVENT_TYPE_DELETED:
             self._stored.pop(key, None)
         elif metadata.annotations.get(KARMADA_SCHEDULER) == self._scheduler:
-            self._stored[key] = StoredBinding(
+            self._stored[key] = HeldBinding(
                 uid=metadata.uid,
                 targets={each.name: each.replicas for each in spec.clusters},
                 decision_id=event.decision_id,
@@ -214,11 +214,11 @@ class Bindings:
             self._dirty.add(key)
             self._woken.set()
 
-    def _around(self) -> Surroundings:
+    def _around(self) -> BridgeSurroundings:
         fleet = self._fleet
         if fleet is None:
-            return Surroundings(scheduler=self._scheduler)
-        return Surroundings(
+            return BridgeSurroundings(scheduler=self._scheduler)
+        return BridgeSurroundings(
             scheduler=self._scheduler,
             known=fleet.known,
             missing=fleet.missing,
@@ -238,9 +238,9 @@ class Bindings:
             self._dirty.discard(key)
             binding = self._karmada.get(key)
             step = next_step(binding, self._stored.get(key), self._asked.get(key), around)
-            if step is Step.SCHEDULE and binding is not None:
+            if step is BridgeStep.SCHEDULE and binding is not None:
                 to_schedule.append(binding)
-            elif step is not Step.REST:
+            elif step is not BridgeStep.REST:
                 self._begin([key], self._do(step, key))
         for start in range(0, len(to_schedule), MOST_AT_ONCE):
             chosen = to_schedule[start : start + MOST_AT_ONCE]
@@ -271,7 +271,7 @@ class Bindings:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _schedule(self, bindings: list[KarmadaBinding], around: Surroundings) -> None:
+    async def _schedule(self, bindings: list[KarmadaBinding], around: BridgeSurroundings) -> None:
         answers = await self._answers.ask(bindings, around.deleting)
         await asyncio.gather(
             *(
@@ -282,7 +282,10 @@ class Bindings:
         )
 
     async def _settle(
-        self, binding: KarmadaBinding, answer: tuple[Verdict, str], around: Surroundings
+        self,
+        binding: KarmadaBinding,
+        answer: tuple[BindingVerdict, str],
+        around: BridgeSurroundings,
     ) -> None:
         """Write what was decided. Without a trigger of Karmada's, what stays needs none."""
         verdict, decision_id = answer
@@ -329,7 +332,9 @@ class Bindings:
         ):
             self._karmada[written.key] = written
 
-    def _count(self, binding: KarmadaBinding, written: KarmadaBinding, told: Verdict) -> None:
+    def _count(
+        self, binding: KarmadaBinding, written: KarmadaBinding, told: BindingVerdict
+    ) -> None:
         self.counts.scheduled += told.is_scheduled
         self.counts.failed += not told.is_scheduled
         self.counts.writes += written.version != binding.version
@@ -342,24 +347,24 @@ class Bindings:
         except NotFound:
             logger.debug("binding %s holds nothing", key)
 
-    async def _do(self, step: Step, key: str) -> None:
+    async def _do(self, step: BridgeStep, key: str) -> None:
         namespace, _, name = key.rpartition("/")
         stored, binding = self._stored.get(key), self._karmada.get(key)
         uid = stored.uid if stored else ""
         try:
             match step:
-                case Step.FORGET:
+                case BridgeStep.FORGET:
                     if binding is not None or await self._is_gone(namespace, name):
                         await self._client.delete_binding(namespace, name, uid=uid)
                         self._asked.pop(key, None)
                         self._stored.pop(key, None)
                         self._dirty.add(key)
-                case Step.SUSPEND | Step.RESUME:
-                    resume = step is Step.RESUME
+                case BridgeStep.SUSPEND | BridgeStep.RESUME:
+                    resume = step is BridgeStep.RESUME
                     await self._client.suspend_binding(namespace, name, uid=uid, resume=resume)
                     if resume and (asked := self._asked.get(key)):
                         self._asked[key] = replace(asked, generation=-1)
-                case Step.WRITE if binding is not None:
+                case BridgeStep.WRITE if binding is not None:
                     await self._write_moved(binding)
         except (NotFound, PreconditionFailed) as error:
             logger.info("binding %s: %s", key, error.message)

@@ -54,7 +54,7 @@ class Changes:
     unknown: Counter[str] = field(default_factory=Counter)
 
 
-class Fleet:
+class BridgedFleet:
     """``line`` is how members speak. Belongs to one event loop."""
 
     def __init__(self, line: Line, changes: Changes) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bridge.karmada import APPLIED_PLACEMENT, SCHEDULED, Document, KarmadaBinding
-from bridge.triggers import meaning
+from bridge.triggers import is_rescheduled, meaning
 
 SUCCESS: Final = "Success"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -25,7 +25,7 @@ MOST_EVENT_CHARACTERS: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class BindingVerdict:
     """What became of a binding.
 
     ``targets`` are replicas by cluster, None where the binding keeps what it has; ``affinity`` is
@@ -43,7 +43,7 @@ class Verdict:
         return self.reason == SUCCESS
 
 
-def main_patch(binding: KarmadaBinding, verdict: Verdict) -> Document | None:
+def main_patch(binding: KarmadaBinding, verdict: BindingVerdict) -> Document | None:
     """Placement and the annotation that says which placement was applied; None: both are right.
 
     It names the version that was read: whoever changed the binding since is not undone.
@@ -59,7 +59,7 @@ def main_patch(binding: KarmadaBinding, verdict: Verdict) -> Document | None:
     return _of_version(binding, patch)
 
 
-def status_patch(binding: KarmadaBinding, verdict: Verdict, now: str) -> Document | None:
+def status_patch(binding: KarmadaBinding, verdict: BindingVerdict, now: str) -> Document | None:
     """What karmada-scheduler says in the status, all at once; ``now`` is in RFC 3339.
 
     ``binding`` is as the main patch left it. Failures leave the observed generation and the time:
@@ -80,11 +80,12 @@ def status_patch(binding: KarmadaBinding, verdict: Verdict, now: str) -> Documen
         others = [each for each in binding.conditions if each.get("type") != SCHEDULED]
         status["conditions"] = [*others, condition]
     if verdict.is_scheduled:
-        status["lastScheduledTime"] = now
         if binding.observed_generation != binding.generation:
             status["schedulerObservedGeneration"] = binding.generation
         if verdict.affinity and verdict.affinity != binding.observing_affinity:
             status["schedulerObservingAffinityName"] = verdict.affinity
+        if status or is_rescheduled(binding) or not binding.last_scheduled_time:
+            status["lastScheduledTime"] = now
     return _of_version(binding, {"status": status} if status else {})
 
 
@@ -116,7 +117,7 @@ def event_body(
 
 
 def events_of(
-    binding: KarmadaBinding, verdict: Verdict, *, scheduler: str, now: str
+    binding: KarmadaBinding, verdict: BindingVerdict, *, scheduler: str, now: str
 ) -> list[Document]:
     """One at the binding, and one at what it binds."""
     message = verdict.message

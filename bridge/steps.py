@@ -13,7 +13,7 @@ from enum import StrEnum
 from bridge.karmada import KarmadaBinding
 
 
-class Step(StrEnum):
+class BridgeStep(StrEnum):
     """REST: nothing. SCHEDULE: ask the control plane. WRITE: write what it decided by itself.
 
     FORGET, SUSPEND and RESUME are for the control plane's copy of the binding.
@@ -28,7 +28,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredBinding:
+class HeldBinding:
     """The control plane's copy: replicas by cluster, and the newest decision about it."""
 
     uid: str
@@ -48,7 +48,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class BridgeSurroundings:
     """What a step depends on besides the binding.
 
     ``known`` clusters are in the control plane; ``missing`` ones only in Karmada yet; ``deleting``
@@ -63,50 +63,52 @@ class Surroundings:
 
 def next_step(
     binding: KarmadaBinding | None,
-    stored: StoredBinding | None,
+    stored: HeldBinding | None,
     asked: Asked | None,
-    around: Surroundings,
-) -> Step:
+    around: BridgeSurroundings,
+) -> BridgeStep:
     """``asked`` is None where nothing was asked yet, or where it has to be asked again."""
     if binding is None or binding.is_deleting or not binding.is_for(around.scheduler):
-        return Step.FORGET if stored else Step.REST
+        return BridgeStep.FORGET if stored else BridgeStep.REST
     if stored and stored.uid and stored.uid != binding.uid:
-        return Step.FORGET
+        return BridgeStep.FORGET
     if binding.is_suspended:
-        return Step.SUSPEND if stored and not stored.is_suspended else Step.REST
+        return BridgeStep.SUSPEND if stored and not stored.is_suspended else BridgeStep.REST
     if stored and stored.is_suspended:
-        return Step.RESUME
+        return BridgeStep.RESUME
     if not _may_be_asked(binding, stored, around):
-        return Step.REST
+        return BridgeStep.REST
     if asked is None or asked.uid != binding.uid or asked.generation != binding.generation:
         is_seen = binding.observed_generation == binding.generation
-        return Step.SCHEDULE if asked or not is_seen or not stored else _moved(binding, stored)
+        return (
+            BridgeStep.SCHEDULE if asked or not is_seen or not stored else _moved(binding, stored)
+        )
     if not leaving(binding, around) <= asked.leaving:
-        return Step.SCHEDULE
+        return BridgeStep.SCHEDULE
     if stored and stored.decision_id != asked.decision_id:
         return _moved(binding, stored)
-    return Step.REST
+    return BridgeStep.REST
 
 
-def leaving(binding: KarmadaBinding, around: Surroundings) -> frozenset[str]:
+def leaving(binding: KarmadaBinding, around: BridgeSurroundings) -> frozenset[str]:
     """The clusters of a binding that it has to leave."""
     return frozenset(binding.targets.keys() & around.deleting)
 
 
-def _moved(binding: KarmadaBinding, stored: StoredBinding) -> Step:
+def _moved(binding: KarmadaBinding, stored: HeldBinding) -> BridgeStep:
     """The control plane decides by itself, too: what waited found room."""
     is_other = bool(stored.targets) and not _is_written(binding, stored)
-    return Step.WRITE if is_other else Step.REST
+    return BridgeStep.WRITE if is_other else BridgeStep.REST
 
 
-def _is_written(binding: KarmadaBinding, stored: StoredBinding) -> bool:
+def _is_written(binding: KarmadaBinding, stored: HeldBinding) -> bool:
     if not binding.is_workload or binding.spec.get("components"):
         return binding.targets.keys() == stored.targets.keys()
     return binding.targets == {name: count for name, count in stored.targets.items() if count}
 
 
 def _may_be_asked(
-    binding: KarmadaBinding, stored: StoredBinding | None, around: Surroundings
+    binding: KarmadaBinding, stored: HeldBinding | None, around: BridgeSurroundings
 ) -> bool:
     """Not while the control plane would take clusters for gone that only it has not got yet, nor
     where a binding at rest names some that nobody knows: it would be moved.

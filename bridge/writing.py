@@ -15,7 +15,7 @@ from bridge.karmada import Document, KarmadaBinding, RawBinding, binding_from_ra
 from bridge.patches import (
     QUOTA_EXCEEDED,
     SCHEDULER_ERROR,
-    Verdict,
+    BindingVerdict,
     closing_patch,
     events_of,
     main_patch,
@@ -47,8 +47,8 @@ class KarmadaWrites:
         self._clock = clock
 
     async def write(
-        self, binding: KarmadaBinding, verdict: Verdict
-    ) -> tuple[KarmadaBinding, Verdict]:
+        self, binding: KarmadaBinding, verdict: BindingVerdict
+    ) -> tuple[KarmadaBinding, BindingVerdict]:
         """The binding as it is then, and what was told: where a webhook refuses, that.
 
         Raises Overtaken, NotFound, Unavailable and what else calls raise.
@@ -68,7 +68,7 @@ class KarmadaWrites:
         except NotFound:
             return None
 
-    async def tell(self, binding: KarmadaBinding, verdict: Verdict) -> None:
+    async def tell(self, binding: KarmadaBinding, verdict: BindingVerdict) -> None:
         """Events, for people: nothing depends on them."""
         events = events_of(binding, verdict, scheduler=self._scheduler, now=self._now())
         try:
@@ -80,7 +80,9 @@ class KarmadaWrites:
         for event in events:
             self._calls.call("POST", EVENTS, event, namespace=event["metadata"]["namespace"])
 
-    def _write(self, binding: KarmadaBinding, verdict: Verdict) -> tuple[KarmadaBinding, Verdict]:
+    def _write(
+        self, binding: KarmadaBinding, verdict: BindingVerdict
+    ) -> tuple[KarmadaBinding, BindingVerdict]:
         try:
             binding = self._patched(binding, lambda now: main_patch(now, verdict))
         except PreconditionFailed as error:
@@ -132,6 +134,6 @@ class KarmadaWrites:
         return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _refused(error: PreconditionFailed) -> Verdict:
+def _refused(error: PreconditionFailed) -> BindingVerdict:
     reason = QUOTA_EXCEEDED if error.reason == QUOTA_EXCEEDED else SCHEDULER_ERROR
-    return Verdict(reason=reason, message=error.message.partition(": ")[2] or error.message)
+    return BindingVerdict(reason=reason, message=error.message.partition(": ")[2] or error.message)

@@ -53,7 +53,10 @@ def member(name: str, *, cpu: str = "10", uid: str = "", **spec: Any) -> Documen
             "kubernetesVersion": "v1.34.1",
             "conditions": [{"type": "Ready", "status": "True"}],
             "apiEnablements": [
-                {"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]}
+                {
+                    "groupVersion": "apps/v1",
+                    "resources": [{"name": "deployments", "kind": "Deployment"}],
+                }
             ],
             "nodeSummary": {"totalNum": 4, "readyNum": 4},
             "resourceSummary": {
@@ -64,7 +67,9 @@ def member(name: str, *, cpu: str = "10", uid: str = "", **spec: Any) -> Documen
     }
 
 
-def binding(name: str, *, replicas: int = 4, kind: str = "ResourceBinding", **spec: Any) -> Document:
+def binding(
+    name: str, *, replicas: int = 4, kind: str = "ResourceBinding", **spec: Any
+) -> Document:
     """A binding as Karmada's detector makes it for our scheduler."""
     namespaced = kind == "ResourceBinding"
     where = {"namespace": "default"} if namespaced else {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from estimator.agent import WatchedCluster
-from estimator.binder.candidate import Candidate
+from estimator.binder.candidate import LeaseCandidate
 from estimator.binder.election import Election
 from estimator.binder.gangs import Assigned, Gangs, UnreadableGroup
 from estimator.binder.ports import ClusterWrites
@@ -58,7 +58,7 @@ class Binder:
         self._queue = SchedulingQueue()
         self._gangs = Gangs()
         self._telling = Telling(writes)
-        self._candidate = Candidate(election, writes, clock=clock, monotonic=monotonic)
+        self._candidate = LeaseCandidate(election, writes, clock=clock, monotonic=monotonic)
         self._positions = Positions()
         self._judged_on: Snapshot | None = None
         self._known: set[str] = set()

@@ -29,7 +29,7 @@ class LeaseStore(Protocol):
         ...
 
 
-class Candidate:
+class LeaseCandidate:
     """Stands for election. ``clock`` is in Unix seconds, ``monotonic`` does not go back."""
 
     def __init__(

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from bridge.karmada import APPLIED_PLACEMENT
+from bridge.patches import SCHEDULED_TEXT
 from federation.client import Target
+from federation.v1.scheduling_pb2 import ListBindingsRequest
 from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.karmadas import Karmada, binding, bridging, member, new_karmada_server, until
+from tests.karmadas import (
+    DYNAMIC,
+    EVERYWHERE,
+    PLACEMENT,
+    Karmada,
+    binding,
+    bridging,
+    member,
+    new_karmada_server,
+    until,
+)
+from tests.kubeapi.faults import Answer, Asked
+from tests.kubeapi.resources import CLUSTERS, RESOURCE_BINDINGS, Document, Resource
+from tests.kubeapi.statuses import Refused, failure
+from tests.patience import until as until_asked
 
 
 @pytest.fixture
@@ -29,10 +49,163 @@ def target_of(plane: RunningControlPlane) -> Target:
     return Target(endpoint=str(plane.plane.endpoint), token=token, plaintext=True)
 
 
+async def stored(plane: RunningControlPlane) -> set[str]:
+    listed = await plane.admin.call(plane.admin.scheduling.ListBindings, ListBindingsRequest())
+    return {each.metadata.name for each in listed.bindings}
+
+
+async def is_stored(plane: RunningControlPlane, *names: str) -> None:
+    async def ask() -> set[str]:
+        return await stored(plane)
+
+    await until_asked(ask, lambda found: found == set(names))
+
+
 async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
     karmada: Karmada, plane: RunningControlPlane, tmp_path: Path
 ) -> None:
-    karmada.put(member("m1"), member("m2", cpu="30"), binding("web"))
+    names = ("web", "everywhere", "config", "global")
+    karmada.put(
+        member("m1"),
+        member("m2", cpu="30"),
+        binding("web"),
+        binding("everywhere", replicas=2, placement=EVERYWHERE),
+        binding("config", replicas=0, replicaRequirements=None, placement={}),
+        binding("global", kind="ClusterResourceBinding"),
+        binding("theirs", schedulerName="default-scheduler"),
+    )
     async with bridging(karmada, target_of(plane), tmp_path):
-        await until(lambda: karmada.is_settled("web"))
+        await until(lambda: all(map(karmada.is_settled, names)))
         assert karmada.targets("web") == {"m1": 1, "m2": 3}
+        assert karmada.targets("everywhere") == {"m1": 2, "m2": 2}
+        assert karmada.targets("config") == {"m1": 0, "m2": 0}
+        web = karmada.binding("web")
+        assert json.loads(web["metadata"]["annotations"][APPLIED_PLACEMENT]) == PLACEMENT
+        assert karmada.condition("web")["message"] == SCHEDULED_TEXT
+        assert web["status"]["lastScheduledTime"]
+        assert all(len(karmada.writes(name)) == 2 for name in names)
+        assert not karmada.writes("theirs")
+        await is_stored(plane, *names)
+
+        # A change of what is no spec asks for nothing; a new binding comes behind it.
+        written = len(karmada.writes())
+        karmada.server.writer.patch(
+            RESOURCE_BINDINGS, "default", "web", {"status": {"aggregatedStatus": []}}, part="status"
+        )
+        karmada.put(binding("later"))
+        await until(lambda: karmada.is_settled("later"))
+        assert len(karmada.writes()) == written + 2
+
+        # Karmada waits with a cluster that is deleted until nobody lists it.
+        karmada.cluster.put(member("m3"))
+        m2 = karmada.cluster.get(CLUSTERS, "", "m2")
+        assert m2 is not None
+        m2["metadata"].update(deletionTimestamp="2026-03-01T12:00:00Z", finalizers=["karmada"])
+        karmada.cluster.put(m2)
+        await until(lambda: not any("m2" in karmada.targets(name) for name in (*names, "later")))
+        await until(lambda: sum(karmada.targets("web").values()) == 4)
+
+        karmada.edit("web", replicas=6)
+        await until(lambda: sum(karmada.targets("web").values()) == 6)
+        karmada.edit("web", suspension={"scheduling": True})
+        karmada.edit("web", replicas=2)
+        karmada.cluster.remove(karmada.binding("later"))
+        await is_stored(plane, *names)
+        assert sum(karmada.targets("web").values()) == 6
+        karmada.edit("web", suspension=None)
+        await until(lambda: sum(karmada.targets("web").values()) == 2)
+        await until(lambda: karmada.is_settled("web"))
+
+
+def is_whole_list(resource: str, asked: Asked) -> bool:
+    return asked.verb == "list" and asked.resource == resource and asked.query.get("limit") != "1"
+
+
+async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
+    karmada: Karmada,
+    plane: RunningControlPlane,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    placed = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
+    names = [f"web-{number}" for number in range(3)]
+    for name in names:
+        running = binding(name, clusters=placed)
+        running["metadata"]["annotations"] = {APPLIED_PLACEMENT: json.dumps(PLACEMENT)}
+        running["status"] = {
+            "schedulerObservedGeneration": 1,
+            "lastScheduledTime": "2026-03-01T12:00:00Z",
+        }
+        karmada.put(running)
+    karmada.put(member("m1"), member("m2"))
+    karmada.server.faults.add(
+        Answer(status=400, body=b"{}"), applies=lambda asked: "sendInitialEvents" in asked.query
+    )
+    async with bridging(karmada, target_of(plane), tmp_path):
+        await is_stored(plane, *names)
+        # A server that forgot everything: its watches have expired, and its lists are empty.
+        nothing = {"kind": "List", "metadata": {"resourceVersion": "900"}, "items": []}
+        so_far = len(karmada.server.requests)
+        faults = karmada.server.faults
+        for resource in ("clusters", "resourcebindings"):
+            empty = Answer(status=200, body=json.dumps(nothing).encode())
+            faults.add(Answer(status=410, body=b"{}"), resource=resource, verb="watch")
+            faults.add(empty, resource=resource, verb="list")
+        karmada.server.end_watches()
+        for resource in ("clusters", "resourcebindings"):
+            await asyncio.to_thread(
+                karmada.server.wait_for_request,
+                partial(is_whole_list, resource),
+                after=so_far,
+            )
+        await until(lambda: "are not in Karmada" in caplog.text)
+        await until(lambda: "clusters fewer" in caplog.text)
+        karmada.server.faults.clear()
+        karmada.put(binding("later"))
+        await until(lambda: karmada.is_settled("later"))
+        await is_stored(plane, *names, "later")
+        assert all(karmada.targets(name) == {"m1": 3, "m2": 1} for name in names)
+        assert not any(map(karmada.writes, names))
+
+
+async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
+    karmada: Karmada, plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    allowed = asyncio.Event()
+
+    def quota(resource: Resource, document: Document) -> None:
+        if document["metadata"]["name"] == "dear" and not allowed.is_set():
+            raise Refused(failure(403, "FederatedResourceQuota exceeded", "QuotaExceeded"))
+
+    karmada.server.writer.webhooks.append(quota)
+    small = {"clusterAffinity": {"clusterNames": ["m1"]}, "replicaScheduling": DYNAMIC}
+    wrong = binding("wrong", replicaRequirements={"resourceRequest": {"cpu": "a lot"}})
+    nowhere = {"clusterAffinity": {"clusterNames": ["m9"]}, "replicaScheduling": DYNAMIC}
+    karmada.put(
+        member("m1", cpu="2"),
+        member("m2"),
+        binding("large", placement=small),
+        binding("dear"),
+        binding("nowhere", placement=nowhere),
+        wrong,
+    )
+
+    def reason(name: str) -> str:
+        return str(karmada.condition(name).get("reason", ""))
+
+    async with bridging(karmada, target_of(plane), tmp_path):
+        await until(lambda: reason("dear") == "QuotaExceeded")
+        await until(lambda: reason("large") == "Unschedulable")
+        await until(lambda: reason("wrong") == "SchedulerError")
+        await until(lambda: reason("nowhere") == "NoClusterFit")
+        assert karmada.targets("dear") == {}
+        assert "FederatedResourceQuota exceeded" in karmada.condition("dear")["message"]
+        assert "cpu" in karmada.condition("wrong")["message"]
+        assert "lastScheduledTime" not in karmada.binding("large").get("status", {})
+        allowed.set()
+        await until(lambda: karmada.is_settled("dear"))
+        # Room in the cluster is seen by its next status, and nobody has to ask.
+        summary = {"allocatable": {"cpu": "40", "memory": "64Gi", "pods": "440"}}
+        karmada.edit_cluster("m1", part="status", status={"resourceSummary": summary})
+        await until(lambda: karmada.is_settled("large"))
+        assert karmada.targets("large") == {"m1": 4}

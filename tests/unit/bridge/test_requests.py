@@ -1,0 +1,101 @@
+"""Karmada's binding as the control plane is asked to decide it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from bridge.karmada import KarmadaBinding
+from bridge.requests import KARMADA_SCHEDULER, once_key, request_of
+from federation.model.errors import InvalidRequest
+from federation.v1 import resource_pb2
+from tests.karmadas import PLACEMENT
+from tests.unit.bridge.bindings import stored
+
+
+def asked(
+    binding: KarmadaBinding, *, as_karmada: bool = False, unknown: Counter[str] | None = None
+) -> resource_pb2.ResourceBinding:
+    unknown = Counter() if unknown is None else unknown
+    return request_of(binding, scheduler="fedsched", as_karmada=as_karmada, unknown=unknown)
+
+
+def test_a_binding_is_asked_for_with_where_it_runs_and_when_it_was_scheduled() -> None:
+    binding = stored(
+        clusters=[{"name": "m1", "replicas": 4}],
+        schedulePriority={"priority": 7},
+        rescheduleTriggeredAt="2026-03-01T12:00:00Z",
+        gracefulEvictionTasks=[{"fromCluster": "m2", "producer": "TaintManager", "reason": "x"}],
+        status={"lastScheduledTime": "2026-03-01T11:00:00Z"},
+    )
+    message = asked(binding)
+    assert message.metadata.uid == "uid-web"
+    assert message.metadata.annotations[KARMADA_SCHEDULER] == "fedsched"
+    spec = message.spec
+    assert [(each.name, each.replicas) for each in spec.clusters] == [("m1", 4)]
+    assert spec.schedule_priority.priority == 7
+    assert [each.from_cluster for each in spec.graceful_eviction_tasks] == ["m2"]
+    assert spec.reschedule_triggered_at.seconds > message.status.last_scheduled_time.seconds
+    assert spec.on_cluster_loss == "wait"
+    assert not spec.scheduler_name
+    assert not spec.placement.tie_break
+    assert asked(binding, as_karmada=True).spec.placement.tie_break == "karmada"
+
+
+def test_fields_of_newer_versions_are_counted_and_not_refused() -> None:
+    unknown: Counter[str] = Counter()
+    placement = {**PLACEMENT, "galaxyAffinity": {"arm": "Orion"}}
+    components = [{"name": "a", "replicas": 1, "spin": 1}, {"name": "b", "replicas": 1, "spin": 2}]
+    binding = stored(placement=placement, components=components, failover={"cluster": {}})
+    asked(binding, unknown=unknown)
+    assert unknown == {"spec.placement.galaxyAffinity": 1, "spec.components[].spin": 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"replicaRequirements": {"resourceRequest": {"cpu": True}}}, "resourceRequest"),
+        ({"placement": {"clusterAffinity": "m1"}}, "spec.placement.clusterAffinity"),
+    ],
+    ids=["quantity", "affinity"],
+)
+def test_what_is_wrong_is_told_by_its_field(spec: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidRequest, match=field):
+        asked(stored(**spec))
+
+
+def test_affinity_groups_are_those_that_karmada_read() -> None:
+    binding = stored(
+        placement={
+            **PLACEMENT,
+            "workloadAffinity": {
+                "affinity": {"groupByLabelKey": "app"},
+                "antiAffinity": {"groupByLabelKey": "tier"},
+            },
+        },
+        workloadAffinityGroups={"affinityGroup": "shop", "antiAffinityGroup": "gold"},
+    )
+    assert dict(asked(binding).metadata.labels) == {"app": "shop", "tier": "gold"}
+
+
+def test_who_tolerates_eviction_tolerates_its_taint_as_one_that_keeps_away() -> None:
+    """Evicting is Karmada's own: its taints are told as taints that keep replicas away."""
+    toleration = {
+        "key": "gone",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 9,
+    }
+    message = asked(stored(placement={**PLACEMENT, "clusterTolerations": [toleration]}))
+    told = [(each.key, each.effect) for each in message.spec.placement.cluster_tolerations]
+    assert told == [("gone", "NoExecute"), ("gone", "NoSchedule")]
+
+
+def test_one_wish_has_one_key() -> None:
+    first, again = stored(), stored()
+    assert once_key(first, asked(first)) == once_key(again, asked(again))
+    other = stored(replicas=5)
+    assert once_key(first, asked(first)) != once_key(other, asked(other))
+    assert len(once_key(first, asked(first))) <= 128
