@@ -49,8 +49,9 @@ from federation.runtime.backoff import CAP_SECONDS
 from federation.runtime.files import make_private_directory, read_whole, write_whole
 from federation.runtime.settings import Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.services.access.audit import AuditTrail
 from federation.services.access.tokens import Tokens
-from federation.services.duties import Duties, Duty, pruning
+from federation.services.duties import Duties, Duty, auditing, pruning
 from federation.services.estimates.availability import Availability
 from federation.services.failover.running import RunningFailover
 from federation.services.fleet.journal_reader import Following
@@ -156,7 +157,9 @@ class ControlPlane:
         self._fleet.observe(self._keeper.changed)
         self._readiness = Readiness(self._fleet, self._clock, self._readiness_changed)
         self._health = health.aio.HealthServicer()
-        self._server = unstarted_server(Gate(self._identity), settings.max_connections)
+        self._trail = AuditTrail(self._store)
+        gate = Gate(self._identity, record=self._trail.refused)
+        self._server = unstarted_server(gate, settings.max_connections)
         self._web: list[WebServer] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._not_ready: str | None = "starting"
@@ -233,6 +236,7 @@ class ControlPlane:
             expiring,
             Duty(name="queue", work=self._keeper.hold),
             *pruning(self._settings.keep_decisions_days * DAY_SECONDS),
+            *auditing(self._settings.keep_audit_days * DAY_SECONDS),
         )
         self._duties = Duties(self._store, self._replicas.id, duties, self._clock)
         self._failover = RunningFailover(
@@ -272,13 +276,9 @@ class ControlPlane:
         overcommitment = Overcommitment(self._fleet)
         self._fleet.observe(overcommitment.changed, ReportAdvanced, ClusterChanged)
         watch = LoopWatch(self._fleet, self._clock)
-        self._keep(
-            watch.keep_watching(),
-            self._identity.keep_looking(),
-            self._following.run(),
-            self._finishing.run(),
-            self._readiness.keep_looking(),
-        )
+        self._keep(watch.keep_watching(), self._readiness.keep_looking())
+        self._keep(self._identity.keep_looking(), self._trail.keep_writing())
+        self._keep(self._following.run(), self._finishing.run())
         ca_pem = self._read_ca()
         self._listen_web(ca_pem)
         self._listen_grpc(ca_pem)
@@ -329,6 +329,7 @@ class ControlPlane:
         """What is not left in time is taken over when it runs out."""
         with suppress(FederationError, TimeoutError):
             async with asyncio.timeout(READY_SECONDS):
+                await self._trail.write()
                 await self._duties.leave()
                 await self._failover.leave()
                 await self._replicas.leave()
@@ -423,8 +424,7 @@ class ControlPlane:
         self._look_after_streams(conversations, reporting)
         registration = Registration(self._store, self._fleet)
         membership = Membership(self._store, self._fleet, self._sessions)
-        tokens = Tokens(self._store, self._identity.forget)
-        add_access_to_server(tokens, server)
+        add_access_to_server(Tokens(self._store, self._identity.forget), self._trail, server)
         clusters_pb2_grpc.add_ClustersServicer_to_server(
             ClustersServicer(
                 registration, membership, advertised, self._clock, self._cluster_watches

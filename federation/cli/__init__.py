@@ -4,6 +4,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 
 - ``assumptions``: estimates for files of cases beside workloads that are assumed to be there, in
   sets or replicas
+- ``audit``: verbs about the audit: list, verify
 - ``cases``: files of cases: one JSON object a line in, one answer a line out, wrong lines
   included
 - ``completion``: the verb ``completion``: what makes a shell complete verbs and options

@@ -28,6 +28,7 @@ VERBS = {
     "apply": "fleet",
     "completion": "completion",
     "config": "login",
+    "audit": "audit",
     "cordon": "members",
     "delete": "members",
     "describe": "fleet",

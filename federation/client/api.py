@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 import grpc
 import grpc.aio
 
+from federation.client.estimates import EstimateTable
 from federation.client.failures import error_of
 from federation.client.watching import WatchMessage, watched
 from federation.model.errors import InvalidRequest
@@ -74,56 +75,6 @@ class Target:
             raise InvalidRequest.of("token", "must be printable ASCII characters on one line")
         if self.ca_pem is not None and not _is_certificates(self.ca_pem):
             raise InvalidRequest.of("ca", "holds no certificate in PEM form")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EstimateTable:
-    """An estimate answer unpacked: ``replicas[shape][cluster]`` is None where unknown.
-
-    ``sources``, ``bounds``, ``notes``, ``upper_replicas`` (no more than these fit; None where
-    nothing is proven) and ``ignores_node_claim`` (the level could not see which nodes the shape
-    chooses) have the same shape; ages and sequences are per cluster.
-    """
-
-    clusters: Sequence[str]
-    replicas: Sequence[Sequence[int | None]]
-    sources: Sequence[Sequence[estimates_pb2.EstimateSource.ValueType]]
-    bounds: Sequence[Sequence[estimates_pb2.EstimateBound.ValueType]]
-    notes: Sequence[Sequence[str]]
-    upper_replicas: Sequence[Sequence[int | None]]
-    ignores_node_claim: Sequence[Sequence[bool]]
-    age_seconds: Sequence[float]
-    sequences: Sequence[int]
-    fleet_generation: str
-
-    @classmethod
-    def of(cls, answer: estimates_pb2.EstimateReplicasResponse, *, shapes: int) -> Self:
-        """Unpacks an answer about so many shapes that repeats the clusters' names."""
-        names = list(answer.clusters)
-        width = len(names)
-        starts = [shape * width for shape in range(shapes)]
-        flat: list[int | None] = list(answer.replicas)
-        for position in answer.unknown:
-            flat[position] = None
-        upper = [None if number < 0 else number for number in answer.upper_replicas]
-        ignores = [False] * len(flat)
-        for position in answer.ignores_node_claim:
-            ignores[position] = True
-        notes = [""] * len(flat)
-        for note in answer.notes:
-            notes[note.position] = note.reason
-        return cls(
-            clusters=names,
-            replicas=[flat[at : at + width] for at in starts],
-            sources=[answer.sources[at : at + width] for at in starts],
-            bounds=[answer.bounds[at : at + width] for at in starts],
-            notes=[notes[at : at + width] for at in starts],
-            upper_replicas=[upper[at : at + width] for at in starts],
-            ignores_node_claim=[ignores[at : at + width] for at in starts],
-            age_seconds=list(answer.age_seconds),
-            sequences=list(answer.sequences),
-            fleet_generation=answer.fleet_generation,
-        )
 
 
 class Client:
@@ -331,6 +282,26 @@ class Client:
         """Ends a token, on every control plane within two seconds."""
         request = access_pb2.RevokeTokenRequest(id=token_id)
         return (await self._answer(self._access.RevokeToken, request)).token
+
+    async def list_audit(
+        self, request: access_pb2.ListAuditRequest, *, limit: int
+    ) -> list[access_pb2.AuditRecord]:
+        """Changes and refusals, the newest first, at most ``limit``."""
+        records: list[access_pb2.AuditRecord] = []
+        asked = access_pb2.ListAuditRequest()
+        asked.CopyFrom(request)
+        while True:
+            asked.page_size = min(limit - len(records), _PAGE)
+            page = await self._answer(self._access.ListAudit, asked)
+            records += page.records
+            if len(records) >= limit or not page.next_page_token:
+                return records
+            asked.page_token = page.next_page_token
+
+    async def get_audit_chain(self, after_seal: int = 0) -> access_pb2.GetAuditChainResponse:
+        """The next sealed records and the head of the chain; no records: there are no more."""
+        request = access_pb2.GetAuditChainRequest(after_seal=after_seal)
+        return await self._answer(self._access.GetAuditChain, request)
 
     async def list_bindings(self, namespace: str = "") -> list[resource_pb2.ResourceBinding]:
         """Every binding of a namespace (empty: of all), by ascending (namespace, name)."""

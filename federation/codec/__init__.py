@@ -1,5 +1,6 @@
 """The border: documents, messages of the wire, and the model's values, turned into each other.
 
+- ``audit``: records of the audit to messages and back
 - ``bindings``: resource bindings, from messages and back
 - ``clusters``: member clusters, from messages and back
 - ``counts``: how many of anything a request may hold: more than anybody means, and little enough

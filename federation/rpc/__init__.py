@@ -2,8 +2,10 @@
 
 Must not decide anything: a servicer reads a message, calls one service and writes the answer.
 
-- ``access``: tokens over the wire: made, listed, revoked
+- ``access``: tokens and the audit over the wire
 - ``agents``: agents: the stream of one agent, handed to whoever converses with it
+- ``auditing``: calls as the audit names them: who calls, from where, about what, and how it was
+  refused
 - ``batches``: a batch of bindings: items read one by one, decided together, answered in order
 - ``bindings``: bindings out of requests: of a size that is kept, and sound by themselves; large
   ones are read in a thread

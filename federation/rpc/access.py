@@ -1,4 +1,4 @@
-"""Tokens over the wire: made, listed, revoked.
+"""Tokens and the audit over the wire.
 
 Must not decide anything: reads the message, calls the use case, writes the answer.
 """
@@ -13,15 +13,17 @@ from typing import Final
 import grpc
 
 from federation.codec import texts
-from federation.codec.ranges import distinct, required, whole
+from federation.codec.audit import head_to_message, record_to_message
+from federation.codec.ranges import distinct, optional_seconds, required, whole
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.access import Role, Scope
 from federation.rpc.interceptors import Context, caller
-from federation.rpc.pages import id_of, page_size_of, page_token
+from federation.rpc.pages import fitting, id_of, page_size_of, page_token, time_place_of
+from federation.services.access.audit import AuditTrail
 from federation.services.access.tokens import Tokens
-from federation.services.access_ports import NewToken, StoredToken
+from federation.services.access_ports import AuditFilter, NewToken, StoredToken
 from federation.v1 import access_pb2 as messages
 from federation.v1.access_pb2_grpc import AccessServicer as Servicer
 from federation.v1.access_pb2_grpc import add_AccessServicer_to_server
@@ -30,6 +32,7 @@ DEFAULT_SECONDS: Final = 90 * 86_400
 LEAST_SECONDS: Final = 60
 MOST_SECONDS: Final = 3650 * 86_400
 MOST_NAMED: Final = 100
+CHAIN_PAGE: Final = 500
 MOST_NAME_CHARACTERS: Final = 63
 
 ROLES: Final = {
@@ -46,8 +49,9 @@ _PATTERN: Final = re.compile(r"[-a-z0-9*]{1,63}", re.ASCII)
 class AccessServicer(Servicer):
     """Implements federation.v1.Access."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, trail: AuditTrail) -> None:
         self._tokens = tokens
+        self._trail = trail
 
     async def CreateToken(
         self, request: messages.CreateTokenRequest, context: Context
@@ -75,9 +79,37 @@ class AccessServicer(Servicer):
         found.check()
         return messages.RevokeTokenResponse(token=_message(await self._tokens.revoke(request.id)))
 
+    async def ListAudit(
+        self, request: messages.ListAuditRequest, context: Context
+    ) -> messages.ListAuditResponse:
+        found = Violations()
+        refuse_nul(request, "", found)
+        wanted = AuditFilter(
+            since=optional_seconds(request, "since", "since", found),
+            until=optional_seconds(request, "until", "until", found),
+            credential_id=request.credential_id,
+        )
+        found.check()
+        limit = page_size_of(request.page_size)
+        listed = await self._trail.list(wanted, time_place_of(request.page_token), limit + 1)
+        records = fitting(map(record_to_message, listed[:limit]))
+        last = listed[len(records) - 1] if len(records) < len(listed) else None
+        return messages.ListAuditResponse(
+            records=records,
+            next_page_token=page_token([str(last.at), str(last.id)]) if last else "",
+        )
 
-def add_access_to_server(tokens: Tokens, server: grpc.aio.Server) -> None:
-    add_AccessServicer_to_server(AccessServicer(tokens), server)
+    async def GetAuditChain(
+        self, request: messages.GetAuditChainRequest, context: Context
+    ) -> messages.GetAuditChainResponse:
+        records, head = await self._trail.chain(request.after_seal, CHAIN_PAGE)
+        return messages.GetAuditChainResponse(
+            records=fitting(map(record_to_message, records)), head=head_to_message(head)
+        )
+
+
+def add_access_to_server(tokens: Tokens, trail: AuditTrail, server: grpc.aio.Server) -> None:
+    add_AccessServicer_to_server(AccessServicer(tokens, trail), server)
 
 
 def _new_token(request: messages.CreateTokenRequest, created_by: str) -> NewToken:

@@ -32,6 +32,7 @@ from typing import Any, TypeAlias, cast
 
 import grpc
 
+from federation.model.audit import AuditRecord
 from federation.model.errors import (
     DeadlineMissed,
     FederationError,
@@ -41,11 +42,13 @@ from federation.model.errors import (
     Unauthenticated,
     Unavailable,
 )
+from federation.rpc.auditing import audit, call_of, refusal_of
 from federation.rpc.decoding import decoded, deserializer_of
 from federation.rpc.large_requests import LargeRequests, Undecoded
 from federation.rpc.permissions import Audience, check_scope, methods_for, permit
 from federation.rpc.status import status_of
 from federation.rpc.strangers import Strangers, host_of
+from federation.services.audited_calls import current_call
 from federation.services.members.identity import Identity
 from federation.services.troubles import tell_plugin_failure
 from federation.services.values import Principal, PrincipalKind
@@ -103,7 +106,9 @@ class Gate(grpc.aio.ServerInterceptor):
         *,
         deadline_seconds: float = 30.0,
         strangers: Callable[[], Strangers] = Strangers,
+        record: Callable[[AuditRecord], None] | None = None,
     ) -> None:
+        self._record = record
         self._identity = identity
         self._deadline_seconds = deadline_seconds
         self._unproven = strangers()
@@ -126,6 +131,7 @@ class Gate(grpc.aio.ServerInterceptor):
             entered=partial(self._entered, handler_call_details),
             admit=partial(self._admit_again, handler_call_details),
             revocation=self._revocation,
+            refused=partial(self._refused, handler_call_details),
             large=self._large,
         ).guarded()
 
@@ -150,7 +156,6 @@ class Gate(grpc.aio.ServerInterceptor):
         else:
             async with self._unproven.call(peer), self._lookups:
                 principal = await self._admit(details, peer)
-        call_as(principal)
         with self._counted(principal, peer):
             yield partial(self._large.reading, peer)
 
@@ -161,12 +166,26 @@ class Gate(grpc.aio.ServerInterceptor):
                 principal = await self._identity.identify(bearer_of(details), host_of(peer))
         except TimeoutError as error:
             raise DeadlineMissed from error
+        # Also who may not call this is named in the audit.
+        call_as(principal)
         permit(details.method, principal)
         return principal
 
     async def _admit_again(self, details: grpc.HandlerCallDetails, peer: str) -> None:
         if details.method not in OPEN_METHODS:
             await self._admit(details, peer)
+
+    def _refused(self, details: grpc.HandlerCallDetails, peer: str, error: Exception) -> None:
+        """Has a refusal recorded, and a change that failed."""
+        call = current_call()
+        if call is None:
+            bearer = ""
+            with suppress(Unauthenticated):
+                bearer = bearer_of(details)
+            call = call_of(details.method, _caller.get(None), host_of(peer), bearer)
+        record = refusal_of(call, error)
+        if record is not None and self._record is not None:
+            self._record(record)
 
     def _revocation(self) -> asyncio.Future[None] | None:
         """Is done once the caller's token is revoked; None for who has none."""
@@ -219,6 +238,7 @@ class Guard:
     entered: Callable[[str], AbstractAsyncContextManager[Reading]]
     admit: Callable[[str], Awaitable[None]]
     revocation: Callable[[], asyncio.Future[None] | None]
+    refused: Callable[[str, Exception], None]
     large: LargeRequests
 
     def guarded(self) -> Handler:
@@ -245,7 +265,7 @@ class Guard:
         behaviour: Any = self.handler.unary_unary
 
         async def work(reading: Reading) -> Any:
-            return await behaviour(await self._only(requests, reading), context)
+            return await behaviour(await self._only(requests, reading, context), context)
 
         return await self._served(context, work)
 
@@ -253,7 +273,7 @@ class Guard:
         behaviour = self.handler.unary_stream
 
         async def work(reading: Reading) -> None:
-            request = await self._only(requests, reading)
+            request = await self._only(requests, reading, context)
             admit = partial(self.admit, context.peer())
             await while_admitted(relay(behaviour, request, context), admit, self.revocation())
 
@@ -268,7 +288,7 @@ class Guard:
 
         await self._served(context, work)
 
-    async def _only(self, requests: AsyncIterable[Any], reading: Reading) -> Any:
+    async def _only(self, requests: AsyncIterable[Any], reading: Reading, context: Context) -> Any:
         """The one request of a call that is no stream."""
         async with reading():
             async with aclosing(stream_of(requests)) as stream:
@@ -277,8 +297,9 @@ class Guard:
                 request = await self.large.decoded(request)
         if request is None:
             raise InvalidRequest.of("", "the call carries no request", reason="UNDECODABLE")
-        message = decoded(request)
-        if (principal := _caller.get(None)) is not None:
+        message, principal = decoded(request), _caller.get(None)
+        await audit(self.method, message, principal, host_of(context.peer()))
+        if principal is not None:
             check_scope(self.method, message, principal)
         return message
 
@@ -296,7 +317,9 @@ class Guard:
             raise
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
             missed = isinstance(error, TimeoutError) and limit.expired()
-            status = answer_to(DeadlineMissed() if missed else error, self.method)
+            answered = DeadlineMissed() if missed else error
+            status = answer_to(answered, self.method)
+            self.refused(context.peer(), answered)
             release_frames(error)
             if isinstance(error, UNREAD):  # Or too large.
                 self.large.came()

@@ -63,6 +63,15 @@ def id_of(token: str) -> str:
     return texts[0] if texts else ""
 
 
+def time_place_of(token: str) -> tuple[int, int] | None:
+    """The time in microseconds and the id after which a list goes on; None without a token.
+
+    Raises InvalidRequest.
+    """
+    texts = _texts_of(token, 2, lambda key: all(map(_MICROSECONDS.fullmatch, key)))
+    return (int(texts[0]), int(texts[1])) if texts else None
+
+
 def _texts_of(
     token: str, parts: int, is_sound: Callable[[Sequence[str]], bool]
 ) -> tuple[str, ...] | None:

@@ -30,7 +30,11 @@ ScopeCheck: TypeAlias = Callable[[Any, Principal], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """``check`` raises where a request is not within its caller's scope; ``within`` names that."""
+    """``check`` raises where a request is not within its caller's scope; ``within`` names that.
+
+    What ``changes`` something is audited: in its first transaction, or, where it ``decides``, in
+    each that commits decisions of it.
+    """
 
     audience: Audience = Audience.TOKENS
     verb: str
@@ -38,6 +42,8 @@ class Permission:
     roles: frozenset[Role] = frozenset()
     check: ScopeCheck | None = None
     within: str = "-"
+    changes: bool = False
+    decides: bool = False
 
 
 def permit(method: str, principal: Principal) -> None:
@@ -131,7 +137,13 @@ _ANSWER: Final = "what is answered"
 
 def _bindings(verb: str, roles: frozenset[Role]) -> Permission:
     return Permission(
-        verb=verb, resource="bindings", roles=roles, check=_seen_binding, within="namespace"
+        verb=verb,
+        resource="bindings",
+        roles=roles,
+        check=_seen_binding,
+        within="namespace",
+        changes=roles is not _READ,
+        decides=verb == "reschedule",
     )
 
 
@@ -142,6 +154,7 @@ def _cluster(verb: str, roles: frozenset[Role]) -> Permission:
         roles=roles,
         check=lambda request, principal: _seen_cluster(request.name, principal),
         within="cluster",
+        changes=roles is not _READ,
     )
 
 
@@ -151,7 +164,12 @@ def _reading(verb: str, resource: str, within: str = _ANSWER) -> Permission:
 
 def _failover(verb: str) -> Permission:
     return Permission(
-        verb=verb, resource="failover", roles=_OPERATE, check=_whole_fleet, within="the fleet"
+        verb=verb,
+        resource="failover",
+        roles=_OPERATE,
+        check=_whole_fleet,
+        within="the fleet",
+        changes=True,
     )
 
 
@@ -160,15 +178,22 @@ def _health(verb: str) -> Permission:
 
 
 _OURS: Final[Mapping[str, Permission]] = {
-    "Access/CreateToken": Permission(verb="create", resource="tokens", roles=_ADMIN),
+    "Access/CreateToken": Permission(verb="create", resource="tokens", roles=_ADMIN, changes=True),
     "Access/ListTokens": Permission(verb="list", resource="tokens", roles=_ADMIN),
-    "Access/RevokeToken": Permission(verb="revoke", resource="tokens", roles=_ADMIN),
+    "Access/RevokeToken": Permission(verb="revoke", resource="tokens", roles=_ADMIN, changes=True),
+    "Access/ListAudit": Permission(verb="list", resource="audit", roles=_ADMIN),
+    "Access/GetAuditChain": Permission(verb="get", resource="audit", roles=_ADMIN),
     "Agents/Connect": Permission(audience=Audience.AGENTS, verb="connect", resource="agents"),
     "Clusters/CreateJoinToken": Permission(
-        verb="create", resource="join-tokens", roles=_OPERATE, check=_new_cluster, within="cluster"
+        verb="create",
+        resource="join-tokens",
+        roles=_OPERATE,
+        check=_new_cluster,
+        within="cluster",
+        changes=True,
     ),
     "Clusters/EnrollCluster": Permission(
-        audience=Audience.ANYBODY, verb="enroll", resource="clusters"
+        audience=Audience.ANYBODY, verb="enroll", resource="clusters", changes=True
     ),
     "Clusters/ListClusters": _reading("list", "clusters"),
     "Clusters/WatchClusters": _reading("watch", "clusters"),
@@ -179,6 +204,7 @@ _OURS: Final[Mapping[str, Permission]] = {
         roles=_OPERATE,
         check=lambda request, who: _seen_cluster(request.cluster.metadata.name, who),
         within="cluster",
+        changes=True,
     ),
     "Clusters/CordonCluster": _cluster("cordon", _OPERATE),
     "Clusters/DeleteCluster": _cluster("delete", _OPERATE),
@@ -196,9 +222,17 @@ _OURS: Final[Mapping[str, Permission]] = {
         roles=_SCHEDULE,
         check=_own_binding,
         within="namespace",
+        changes=True,
+        decides=True,
     ),
     "Scheduling/ScheduleBatch": Permission(
-        verb="schedule", resource="bindings", roles=_SCHEDULE, check=_own_items, within="namespace"
+        verb="schedule",
+        resource="bindings",
+        roles=_SCHEDULE,
+        check=_own_items,
+        within="namespace",
+        changes=True,
+        decides=True,
     ),
     "Scheduling/GetBinding": _bindings("get", _READ),
     "Scheduling/ListBindings": _reading("list", "bindings"),

@@ -69,6 +69,7 @@ class Settings:
     scheduler_config: Path | None
     allow_unproven: bool
     keep_decisions_days: int
+    keep_audit_days: int
     preempted_replicas: int
     preempted_replicas_of_namespace: int
     no_failover: bool
@@ -212,6 +213,12 @@ OPTIONS = OptionTable(
         parse=number_between(0, 36_500),
         default="30",
         help="How long decisions are kept that no binding stands on any more; 0: for ever.",
+    ),
+    Option(
+        name="keep_audit_days",
+        parse=number_between(0, 36_500),
+        default="90",
+        help="How long records of changes and refusals are kept; 0: for ever.",
     ),
     Option(
         name="preempted_replicas",

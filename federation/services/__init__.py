@@ -3,9 +3,9 @@
 Must not see protobuf or SQL: what is needed from below is named in ``ports``,
 ``journal_ports`` and ``member_ports``.
 
-- ``access``: who may call: tokens with roles
-- ``access_ports``: what use cases need from the store for access: the tokens of people and
-  programs
+- ``access``: who may call, and what was done: tokens with roles, and the audit
+- ``access_ports``: what use cases need from the store for access: tokens, and the audit
+- ``audited_calls``: the call that is being served, as the audit names it
 - ``bodies``: what the database keeps as a whole: versions, and fields by their names
 - ``duties``: background work that one control plane at a time does for the whole fleet, under a
   lease

@@ -1,4 +1,4 @@
-"""What use cases need from the store for access: the tokens of people and programs.
+"""What use cases need from the store for access: tokens, and the audit.
 
 Protocols only. Must not name a technology.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from federation.model.access import Role, Scope
+from federation.model.audit import AuditHead, AuditRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,4 +86,39 @@ class AccessTokens(Protocol):
 
     async def prune(self, limit: int) -> int:
         """Forgets those that ended a while ago; how many."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which records; times are Unix seconds, from ``since`` on, before ``until``."""
+
+    since: float | None = None
+    until: float | None = None
+    credential_id: str = ""
+
+
+class Audit(Protocol):
+    """Records of changes and refusals. They are sealed in the order of a chain, some time later."""
+
+    async def add(self, records: Sequence[AuditRecord]) -> None: ...
+
+    async def page(
+        self, wanted: AuditFilter, after: tuple[int, int] | None, limit: int
+    ) -> Sequence[AuditRecord]:
+        """The newest first, those that come after a time in microseconds and an id."""
+        ...
+
+    async def head(self) -> AuditHead: ...
+
+    async def chain(self, after: int, limit: int) -> Sequence[AuditRecord]:
+        """By ascending seal, those that come after ``after``."""
+        ...
+
+    async def seal(self, limit: int) -> int:
+        """Seals the oldest that are not; how many. One transaction at a time does."""
+        ...
+
+    async def prune(self, keep_seconds: float, limit: int) -> int:
+        """Forgets sealed ones that are older, the first in the chain first; how many."""
         ...

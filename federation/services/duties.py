@@ -157,6 +157,28 @@ def in_one(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begin], A
     return do
 
 
+def auditing(keep_seconds: float) -> Sequence[Duty]:
+    """The duties of sealing the audit, and of forgetting it. 0: it is kept for ever."""
+
+    async def seal(tx: Transaction) -> int:
+        return await tx.audit.seal(PRUNED_AT_ONCE)
+
+    async def prune(tx: Transaction) -> int:
+        return await tx.audit.prune(keep_seconds, PRUNED_AT_ONCE)
+
+    duties = [Duty(name="seal audit", work=in_one(seal), at_once=PRUNED_AT_ONCE)]
+    if keep_seconds:
+        duties.append(
+            Duty(
+                name="prune audit",
+                work=in_one(prune),
+                at_once=PRUNED_AT_ONCE,
+                every_seconds=PRUNE_EVERY_SECONDS,
+            )
+        )
+    return duties
+
+
 async def _prune_journal(tx: Transaction) -> int:
     return await tx.journal.prune(JOURNAL_SECONDS, PRUNED_AT_ONCE)
 

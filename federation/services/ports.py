@@ -17,7 +17,7 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Wait
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
-from federation.services.access_ports import AccessTokens
+from federation.services.access_ports import AccessTokens, Audit
 from federation.services.journal_ports import (
     Histories,
     Journal,
@@ -387,6 +387,9 @@ class Transaction(Protocol):
 
     @property
     def tokens(self) -> AccessTokens: ...
+
+    @property
+    def audit(self) -> Audit: ...
 
     @property
     def clusters(self) -> Clusters: ...

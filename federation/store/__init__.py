@@ -4,6 +4,7 @@ Must not see protobuf: what goes in and out are values of the model. What belong
 file: its rows and the statements over them.
 
 - ``access_tokens``: the tokens of people and programs
+- ``audit``: the audit: its records, and the chain in which they are sealed
 - ``bindings``: bindings
 - ``clusters``: member clusters
 - ``columns``: columns of a table that travels as one body: mostly one value stands in all its

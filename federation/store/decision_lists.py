@@ -69,9 +69,9 @@ def _ranges(wanted: DecisionFilter, after: DecisionPlace | None) -> Iterator[Col
     if wanted.name:
         yield table.c.name == wanted.name
     if wanted.since is not None:
-        yield table.c.created_at >= _time(round(wanted.since * 1_000_000))
+        yield table.c.created_at >= time_at(round(wanted.since * 1_000_000))
     if wanted.until is not None:
-        yield table.c.created_at < _time(round(wanted.until * 1_000_000))
+        yield table.c.created_at < time_at(round(wanted.until * 1_000_000))
     if after is not None:
         yield _place_columns < key_at(after)
 
@@ -89,21 +89,23 @@ def _newest_first(statement: Select[Any]) -> Select[Any]:
     return statement.order_by(table.c.created_at.desc(), table.c.id.desc())
 
 
-def _time(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=min(microseconds, _microseconds(_LAST)))
+def time_at(microseconds: int) -> datetime:
+    """Since 1970; what is beyond all time is its end."""
+    return _EPOCH + timedelta(microseconds=min(microseconds, microseconds_of(_LAST)))
 
 
-def _microseconds(time: datetime) -> int:
+def microseconds_of(time: datetime) -> int:
+    """Since 1970."""
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def key_at(place: DecisionPlace) -> tuple[datetime, UUID]:
     """The place as the columns have it."""
-    return _time(place[0]), UUID(place[1])
+    return time_at(place[0]), UUID(place[1])
 
 
 def place_at(time: datetime, decision_id: UUID) -> DecisionPlace:
-    return _microseconds(time), str(decision_id)
+    return microseconds_of(time), str(decision_id)
 
 
 def _listed(row: Row[Any]) -> ListedDecision:

@@ -14,7 +14,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncTransaction
 
 from federation.model.errors import Unavailable
+from federation.services.audited_calls import current_call
 from federation.store.access_tokens import AccessTokenStatements
+from federation.store.audit import AuditStatements
 from federation.store.bindings import BindingStatements
 from federation.store.clusters import ClusterStatements
 from federation.store.credentials import CredentialStatements
@@ -55,6 +57,10 @@ class PostgresTransaction:
     @cached_property
     def tokens(self) -> AccessTokenStatements:
         return AccessTokenStatements(self._connection)
+
+    @cached_property
+    def audit(self) -> AuditStatements:
+        return AuditStatements(self._connection)
 
     @cached_property
     def clusters(self) -> ClusterStatements:
@@ -121,6 +127,7 @@ class PostgresStore:
     """Implements ``ports.Store``; the engine is closed by whoever made it.
 
     ``announce`` is called after every commit that appended to the journal: readers wake up then.
+    The first transaction of a call that changes something records it in the audit.
     """
 
     def __init__(self, engine: AsyncEngine, announce: Callable[[], None] | None = None) -> None:
@@ -135,12 +142,19 @@ class PostgresStore:
         async with self._noted(), self._engine.connect() as connection:
             begun = await connection.begin()
             transaction = PostgresTransaction(connection, self._written)
+            call = current_call()
+            if call is not None and (call.is_decided or call.is_recorded):
+                call = None
             try:
                 yield transaction
+                if call is not None:
+                    await transaction.audit.add([call.record()])
             except BaseException:
                 await begun.rollback()
                 raise
             await _commit(begun)
+        if call is not None:
+            call.is_recorded = True
         transaction.bodies.were_committed()
         if transaction.journal.has_appended:
             self.impairment.is_over()

@@ -127,6 +127,41 @@ access_token = Table(
     CheckConstraint("expires_at > created_at", name="expires_later"),
 )
 
+# Changes and refusals. What is sealed has a place in a chain of hashes.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("at", TIME, nullable=False, server_default=func.now()),
+    Column("actor", Text, nullable=False),
+    Column("credential_id", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("objects", ARRAY(Text), nullable=False),
+    Column("result", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("request_sha256", Text, nullable=False),
+    Column("unrecorded", BigInteger, nullable=False),
+    Column("seal", BigInteger),
+    Column("hash", LargeBinary),
+    CheckConstraint("(seal IS NULL) = (hash IS NULL)", name="sealed_has_hash"),
+    UniqueConstraint("seal"),
+    Index(None, "at", "id"),
+    Index("ix_audit_unsealed", "id", postgresql_where=text("seal IS NULL")),
+)
+
+# Where the chain ends, and where what is kept of it begins.
+audit_head = Table(
+    "audit_head",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
+    Column("seal", BigInteger, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("pruned_seal", BigInteger, nullable=False),
+    Column("pruned_hash", LargeBinary, nullable=False),
+    CheckConstraint("is_only", name="only_one"),
+)
+
 # One for every cluster. Small, apart from the report: decisions lock these rows, and a report is
 # large. The version grows by one with whatever happens to the cluster's promises or report.
 cluster_capacity = Table(

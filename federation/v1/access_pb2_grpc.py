@@ -50,6 +50,16 @@ class AccessStub:
                 request_serializer=federation_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/federation.v1.Access/ListAudit',
+                request_serializer=federation_dot_v1_dot_access__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_access__pb2.ListAuditResponse.FromString,
+                _registered_method=True)
+        self.GetAuditChain = channel.unary_unary(
+                '/federation.v1.Access/GetAuditChain',
+                request_serializer=federation_dot_v1_dot_access__pb2.GetAuditChainRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_access__pb2.GetAuditChainResponse.FromString,
+                _registered_method=True)
 
 
 class AccessServicer:
@@ -78,6 +88,20 @@ class AccessServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAudit(self, request, context):
+        """Changes and refusals, the newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAuditChain(self, request, context):
+        """The same in the order of their chain of hashes, to verify that none was altered or removed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AccessServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +119,16 @@ def add_AccessServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=federation_dot_v1_dot_access__pb2.RevokeTokenRequest.FromString,
                     response_serializer=federation_dot_v1_dot_access__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=federation_dot_v1_dot_access__pb2.ListAuditRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_access__pb2.ListAuditResponse.SerializeToString,
+            ),
+            'GetAuditChain': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAuditChain,
+                    request_deserializer=federation_dot_v1_dot_access__pb2.GetAuditChainRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_access__pb2.GetAuditChainResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +213,60 @@ class Access:
             '/federation.v1.Access/RevokeToken',
             federation_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
             federation_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Access/ListAudit',
+            federation_dot_v1_dot_access__pb2.ListAuditRequest.SerializeToString,
+            federation_dot_v1_dot_access__pb2.ListAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAuditChain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Access/GetAuditChain',
+            federation_dot_v1_dot_access__pb2.GetAuditChainRequest.SerializeToString,
+            federation_dot_v1_dot_access__pb2.GetAuditChainResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,4 +1,5 @@
-"""Who may call: tokens with roles.
+"""Who may call, and what was done: tokens with roles, and the audit.
 
+- ``audit``: the audit: refusals are recorded, records are sealed in a chain, forgotten, and listed
 - ``tokens``: tokens of people and programs: made, listed, revoked
 """

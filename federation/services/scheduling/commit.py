@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from federation.model.errors import Conflict
-from federation.model.placement import Binding, is_grouped
+from federation.model.placement import Binding, binding_key, is_grouped
 from federation.scheduler.scarcity import short_of
+from federation.services.audited_calls import AuditedCall
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import (
@@ -195,6 +196,7 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
     await _write_waits(tx, attempts, settled)
     changes += await settle_gangs(tx, attempts)
     await _count_losses(tx, attempts)
+    await _record_calls(tx, attempts)
     entries = await tx.journal.append(changes)
     for attempt in attempts:
         attempt.scheduled = Scheduled(
@@ -208,6 +210,16 @@ async def write(tx: Transaction, attempts: Sequence[Attempt], traces: Sequence[P
             attempt.scheduled = replace(attempt.scheduled, others=others)
     await keep_answers(tx, attempts)
     return entries, changes
+
+
+async def _record_calls(tx: Transaction, attempts: Sequence[Attempt]) -> None:
+    """In the audit: who asked for which of them."""
+    bindings = dict[AuditedCall, list[str]]()
+    for attempt in attempts:
+        if attempt.call is not None:
+            bindings.setdefault(attempt.call, []).append(binding_key(*attempt.key))
+    if bindings:
+        await tx.audit.add([call.record(keys) for call, keys in bindings.items()])
 
 
 async def _unchanged(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attempt]:

@@ -22,6 +22,7 @@ from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Reser
 from federation.scheduler.state import CycleState
 from federation.scheduler.waiting.gangs import Member
 from federation.scheduler.waiting.queue import NOTHING, Seen
+from federation.services.audited_calls import AuditedCall, current_call
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import PackedDecision, Peers, StoredBinding
 from federation.services.scheduling.working_copy import ReservationRequest, Reserved
@@ -94,6 +95,8 @@ class Attempt:
     is_moved: bool = False
     takes_back: EvictionTask | None = None
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
+    # Asked by: None where nobody called for it.
+    call: AuditedCall | None = field(default_factory=current_call)
     # Queued: an atomic batch is as urgent as its most urgent one.
     urgency: int = 0
     turn: int = 0

@@ -23,7 +23,7 @@ async def test_every_command_of_the_page_does_what_it_says(
 ) -> None:
     """With the id of a token that was made in place of the one that is shown."""
     secrets: list[str] = []
-    assert len(COMMANDS) == 6
+    assert len(COMMANDS) == 9
     for command in COMMANDS:
         last = secrets[-1].partition(".")[0] if secrets else ""
         result = await run(running, *shlex.split(command.replace(SHOWN_ID, last)))
@@ -34,6 +34,11 @@ async def test_every_command_of_the_page_does_what_it_says(
             assert secret not in result.output
     listed = await run(running, "token", "list", "-o", "json")
     tokens = {token["name"]: token for token in json.loads(listed.stdout)}
+    records = json.loads((await run(running, "audit", "list", "-o", "json")).stdout)
+    assert [record["method"] for record in records[-4:]] == [
+        "Access/RevokeToken",
+        *["Access/CreateToken"] * 3,
+    ]
     assert tokens["shop-ci"]["networks"] == ["10.0.0.0/8", "127.0.0.0/8"]
     assert "revokeTime" in tokens["europe"]
     shown = await run(running, "token", "list")

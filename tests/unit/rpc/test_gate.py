@@ -296,6 +296,9 @@ class TooLate:
     def time_remaining(self) -> float:
         return 0.0
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:4711"
+
     async def abort_with_status(self, status: Any) -> None:
         self.status = status
         raise grpc.aio.AbortError
@@ -313,6 +316,7 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
         entered=lambda _: pytest.fail("it is too late to come in"),
         admit=lambda _: pytest.fail("it is no stream"),
         revocation=lambda: pytest.fail("it is no stream"),
+        refused=lambda *_: None,
         large=LargeRequests(),
     )
     context = TooLate()

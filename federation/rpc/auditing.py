@@ -1,0 +1,93 @@
+"""Calls as the audit names them: who calls, from where, about what, and how it was refused.
+
+Must not write anything, nor put a secret into a record: of a request it has the names and a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from federation.model.audit import AuditRecord
+from federation.model.errors import FederationError, PermissionRefused, Unauthenticated
+from federation.model.placement import binding_key
+from federation.rpc.permissions import PERMISSIONS
+from federation.rpc.status import code_of, shortened
+from federation.services.audited_calls import AuditedCall, audit_from_now, current_call
+from federation.services.threads import ENCODING
+from federation.services.values import Principal
+
+REASON_BYTES: Final = 400
+NAME_BYTES: Final = 400
+MOST_OBJECTS: Final = 1000
+# Fewer bytes are digested in less than a millisecond.
+BYTES_PER_THREAD: Final = 64 * 1024
+_CREDENTIAL_ID: Final = re.compile(r"[-a-z0-9]{1,40}", re.ASCII)
+
+
+async def audit(method: str, request: Any, principal: Principal | None, address: str) -> None:
+    """What the call does from now on is recorded, where its method changes something."""
+    permission = PERMISSIONS.get(method)
+    if permission is None or not permission.changes or getattr(request, "preview", False):
+        return
+    call = call_of(method, principal, address)
+    call.objects = tuple(shortened(name, NAME_BYTES) for name in _names(request))[:MOST_OBJECTS]
+    call.is_decided = permission.decides
+    if request.ByteSize() < BYTES_PER_THREAD:
+        call.request_sha256 = _digest(request)
+    else:
+        call.request_sha256 = await ENCODING.run(_digest, request)
+    audit_from_now(call)
+
+
+def call_of(
+    method: str, principal: Principal | None, address: str, bearer: str = ""
+) -> AuditedCall:
+    """A call of somebody who is known, or of who came with this bearer."""
+    presented = bearer.partition(".")[0]
+    known_id = presented if _CREDENTIAL_ID.fullmatch(presented) else ""
+    return AuditedCall(
+        actor="somebody unknown" if principal is None else str(principal),
+        credential_id=known_id if principal is None else principal.credential_id,
+        address=shortened(address, NAME_BYTES),
+        method=method.removeprefix("/federation.v1."),
+    )
+
+
+def refusal_of(call: AuditedCall, error: Exception) -> AuditRecord | None:
+    """The record of a refusal; None where it is none: a read that failed for another reason."""
+    is_refusal = isinstance(error, Unauthenticated | PermissionRefused)
+    if not is_refusal and current_call() is not call:
+        return None
+    if not isinstance(error, FederationError) or type(error) is FederationError:
+        return call.record(result="INTERNAL")
+    reason = shortened(error.message, REASON_BYTES)
+    return call.record(result=code_of(error).name, reason=reason)
+
+
+def _digest(request: Any) -> str:
+    return hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _names(request: Any) -> Iterator[str]:
+    """Of what a request is about."""
+    fields = request.DESCRIPTOR.fields_by_name
+    if "items" in fields:
+        for item in request.items:
+            yield from _names(item)
+    elif "binding" in fields:
+        metadata = request.binding.metadata
+        yield binding_key(metadata.namespace, metadata.name)
+    elif "namespace" in fields:
+        yield binding_key(request.namespace, request.name)
+    elif "metadata" in fields:
+        yield request.metadata.name
+    elif "cluster" in fields and fields["cluster"].message_type is not None:
+        yield from _names(request.cluster)
+    else:
+        for field in ("name", "cluster", "id"):
+            if field in fields:
+                yield getattr(request, field)
+                return
