@@ -4,7 +4,9 @@ A client of the control plane's public API, and of Karmada's API server. Must no
 anything runs: the control plane does.
 
 - ``affected``: which bindings a change of clusters concerns
+- ``agreement``: what karmada-scheduler decided beside what fedsched decides, and why they differ
 - ``app``: puts the bridge together and runs it until it is stopped
+- ``asking``: asks the control plane about bindings, and reads what its answers mean for Karmada
 - ``bindings``: keeps Karmada's bindings and the control plane's in step
 - ``clusters``: Karmada's Cluster as the control plane's, and its status as a report
 - ``fleet``: keeps the control plane's clusters in step with Karmada's
@@ -12,8 +14,10 @@ anything runs: the control plane does.
 - ``known_fields``: documents of newer Karmada versions without the fields that are not known yet
 - ``member``: one cluster that has no agent: its status told to the control plane, as an agent would
 - ``patches``: what is written to a binding: main patch, status patch, events
+- ``report``: prints what the shadow found: a table for people, JSON for programs
 - ``requests``: Karmada's binding as the control plane is asked to decide it
 - ``settings``: what the bridge is told by its caller
+- ``shadow``: decides what karmada-scheduler decides, compares, and writes nothing
 - ``steps``: what is to be done about one binding, from what both sides say of it
 - ``triggers``: whether Karmada's scheduler would decide a binding again
 - ``watching``: Karmada's objects as they come and go, told to the loop

@@ -34,9 +34,28 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--scheduler-name",
-    default="fedsched",
-    show_default=True,
-    help="Bindings whose schedulerName is this are decided here.",
+    help="Bindings whose schedulerName is this are decided here. Default: fedsched; with --shadow "
+    "default-scheduler, karmada-scheduler's own name.",
+)
+@click.option(
+    "--shadow",
+    is_flag=True,
+    help="Compare with what karmada-scheduler has decided, report, and write nothing.",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="With --shadow: go on comparing new decisions for so long.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Form of the report of --shadow.",
 )
 @click.option(
     "--as-karmada", is_flag=True, help="Answer as karmada-scheduler where fedsched differs."
@@ -71,7 +90,9 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"
 )
-def bridge(log_format: str, log_level: str, **options: Any) -> None:
+def bridge(
+    log_format: str, log_level: str, *, shadow: bool, seconds: float, output: str, **options: Any
+) -> None:
     """Decide Karmada's bindings in karmada-scheduler's place.
 
     Reads Clusters and the bindings of the scheduler name from Karmada's API server, has the
@@ -80,7 +101,9 @@ def bridge(log_format: str, log_level: str, **options: Any) -> None:
 
     \b
     Example:
-      federation bridge --karmada-kubeconfig karmada.config --token-file admin.token --ca ca.pem
+      federation bridge --karmada-kubeconfig karmada.config --token-file bridge.token --ca ca.pem
+      federation bridge --shadow --for 3600 -o json --karmada-kubeconfig karmada.config \\
+        --token-file viewer.token --ca ca.pem
     """
     from federation.runtime.logs import configure_logging  # noqa: PLC0415 - not for --help
     from federation.runtime.settings import LogFormat, LogLevel  # noqa: PLC0415 - see above
@@ -89,7 +112,10 @@ def bridge(log_format: str, log_level: str, **options: Any) -> None:
     for name in ("bridge", "estimator"):
         logging.getLogger(name).setLevel(log_level.upper())
     try:
-        asyncio.run(_run_until_stopped(options))
+        if shadow:
+            asyncio.run(_compare_until_stopped(options, seconds, output))
+        else:
+            asyncio.run(_run_until_stopped(options))
     except FederationError as error:
         say_lines("\n".join(error_lines(error)), err=True)
         sys.exit(USAGE if isinstance(error, InvalidRequest) else REFUSED)
@@ -99,7 +125,25 @@ async def _run_until_stopped(options: dict[str, Any]) -> None:
     from bridge.app import run  # noqa: PLC0415 - nearly all there is
     from bridge.settings import settings_of  # noqa: PLC0415 - see above
 
+    await run(settings_of(**_named(options, "fedsched")), _stopping())
+
+
+async def _compare_until_stopped(options: dict[str, Any], seconds: float, output: str) -> None:
+    from bridge.app import compare  # noqa: PLC0415 - nearly all there is
+    from bridge.report import say_agreement  # noqa: PLC0415 - see above
+    from bridge.settings import settings_of  # noqa: PLC0415 - see above
+
+    settings = settings_of(**_named(options, "default-scheduler"))
+    say_agreement(await compare(settings, _stopping(), seconds), output)
+
+
+def _named(options: dict[str, Any], scheduler: str) -> dict[str, Any]:
+    return {**options, "scheduler_name": options["scheduler_name"] or scheduler}
+
+
+def _stopping() -> asyncio.Event:
+    """Set by a signal to stop."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await run(settings_of(**options), stopping)
+    return stopping

@@ -10,16 +10,19 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Final
 
+from bridge.agreement import Comparison
 from bridge.asking import Answers
 from bridge.bindings import BridgedBindings, Counts
 from bridge.fleet import AGENT_VERSION, BridgedFleet, Changes
 from bridge.member import Line
 from bridge.settings import BridgeSettings
-from bridge.watching import KarmadaWatches, Told
+from bridge.shadow import Shadow
+from bridge.watching import KarmadaWatches, WatchTarget
 from bridge.writing import KarmadaWrites
 from estimator.binder.candidate import LeaseCandidate
 from estimator.binder.election import Election
@@ -61,6 +64,49 @@ async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
         leases.close()
 
 
+async def compare(
+    settings: BridgeSettings, stopping: asyncio.Event, seconds: float
+) -> Sequence[Comparison]:
+    """What is placed now, and for so long what karmada-scheduler places anew. Writes nothing."""
+    async with Client(settings.target) as client:
+        shadow = Shadow(client, scheduler=settings.scheduler_name, as_karmada=settings.as_karmada)
+        watches = KarmadaWatches(
+            settings.kubeconfig,
+            clusters=WatchTarget(
+                replace=shadow.replace_clusters,
+                put=shadow.put_cluster,
+                remove=shadow.remove_cluster,
+            ),
+            bindings=_shadowed(shadow, "bindings"),
+            cluster_bindings=_shadowed(shadow, "cluster bindings"),
+            clock=time.monotonic,
+        )
+
+        async def work() -> None:
+            await shadow.listed.wait()
+            await shadow.compare_standing()
+            if seconds:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await shadow.compare_decided()
+
+        following = asyncio.create_task(watches.follow())
+        try:
+            await _unless_stopped(stopping, work(), following)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        return shadow.compared
+
+
+def _shadowed(shadow: Shadow, kind: str) -> WatchTarget:
+    return WatchTarget(
+        replace=lambda listed: shadow.replace_bindings(listed, kind),
+        put=shadow.put_binding,
+        remove=shadow.remove_binding,
+    )
+
+
 async def _bridge(settings: BridgeSettings, calls: KubeCalls, election: Election) -> None:
     scheduler = settings.scheduler_name
 
@@ -85,7 +131,7 @@ async def _bridge(settings: BridgeSettings, calls: KubeCalls, election: Election
         fleet = BridgedFleet(line, changes)
         watches = KarmadaWatches(
             settings.kubeconfig,
-            clusters=Told(replace=fleet.replace, put=fleet.put, remove=fleet.remove),
+            clusters=WatchTarget(replace=fleet.replace, put=fleet.put, remove=fleet.remove),
             bindings=_told(bindings, namespaced=True),
             cluster_bindings=_told(bindings, namespaced=False),
             clock=time.monotonic,
@@ -126,8 +172,8 @@ def _bindings(
     )
 
 
-def _told(bindings: BridgedBindings, *, namespaced: bool) -> Told:
-    return Told(
+def _told(bindings: BridgedBindings, *, namespaced: bool) -> WatchTarget:
+    return WatchTarget(
         replace=lambda listed: bindings.replace(listed, namespaced=namespaced),
         put=bindings.put,
         remove=bindings.remove,

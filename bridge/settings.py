@@ -24,8 +24,8 @@ class BridgeSettings:
     kubeconfig: Path | None
     scheduler_name: str
     as_karmada: bool
-    lease_name: str
-    lease_namespace: str
+    lease_name: str = ""
+    lease_namespace: str = ""
 
 
 def settings_of(

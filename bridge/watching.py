@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class WatchTarget:
     """Who is told of one kind of objects; ``replace`` of everything there is."""
 
     replace: Callable[[list[Any]], None]
@@ -50,9 +50,9 @@ class KarmadaWatches:
         self,
         kubeconfig: Path | None,
         *,
-        clusters: Told,
-        bindings: Told,
-        cluster_bindings: Told,
+        clusters: WatchTarget,
+        bindings: WatchTarget,
+        cluster_bindings: WatchTarget,
         clock: Callable[[], float],
         patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
@@ -60,7 +60,7 @@ class KarmadaWatches:
         self._clock = clock
         self._patience = patience
         self._lost: dict[str, Loss] = {}
-        self._told: dict[str, tuple[Told, type[RawStored], Callable[[Any], Any]]] = {
+        self._told: dict[str, tuple[WatchTarget, type[RawStored], Callable[[Any], Any]]] = {
             CLUSTERS: (clusters, RawCluster, cluster_from_raw),
             BINDINGS: (bindings, RawBinding, binding_from_raw),
             CLUSTER_BINDINGS: (cluster_bindings, RawBinding, binding_from_raw),

@@ -1,0 +1,31 @@
+"""Prints what the shadow found: a table for people, JSON for programs.
+
+Must not compare anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bridge.agreement import Comparison, document_of, rows_of, summary_lines
+from federation.runtime.terminal import json_text, say, say_lines
+
+HEADINGS: Final = ("BINDING", "OCCASION", "KARMADA", "FEDSCHED", "WHY")
+
+
+def say_agreement(compared: Sequence[Comparison], output: str) -> None:
+    """``output``: table or json."""
+    if output == "json":
+        say_lines(json_text(document_of(compared), indent=2))
+        return
+    for line in summary_lines(compared):
+        say(line)
+    rows = [HEADINGS, *rows_of(compared)]
+    if len(rows) == 1:
+        return
+    say("")
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS) - 1)]
+    for row in rows:
+        aligned = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        say("  ".join([*aligned, row[-1]]))

@@ -1,0 +1,211 @@
+"""Decides what karmada-scheduler decides, compares, and writes nothing: to Karmada or anywhere.
+
+Must not decide on anything but Karmada's own clusters as they were when it decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from bridge.agreement import (
+    ESTIMATES,
+    TIES,
+    Comparison,
+    Occasion,
+    as_karmada_options,
+    is_same,
+    same_ties,
+    summary_lines,
+    targets_of,
+    usual_options,
+    why_not,
+)
+from bridge.clusters import cluster_message
+from bridge.karmada import KarmadaBinding, KarmadaCluster
+from bridge.requests import request_of
+from federation.client import Client
+from federation.model.errors import FederationError, InvalidRequest
+from federation.v1 import resource_pb2, scheduling_pb2, simulation_pb2
+
+# So many at once, where what one takes is nothing new to the next.
+TOGETHER: Final = 100
+# Decisions that wait to be compared; when there are more, the oldest are passed over.
+MOST_WAITING: Final = 10_000
+
+logger = logging.getLogger(__name__)
+
+
+class _Seen(NamedTuple):
+    """A decision of karmada-scheduler's: what was asked, where it was put, on which clusters."""
+
+    asked: KarmadaBinding
+    decided: KarmadaBinding
+    clusters: tuple[resource_pb2.Cluster, ...]
+
+
+class Shadow:
+    """Follows one scheduler's bindings. Belongs to one event loop."""
+
+    def __init__(self, client: Client, *, scheduler: str, as_karmada: bool) -> None:
+        self.compared: list[Comparison] = []
+        self.unknown_fields: Counter[str] = Counter()
+        self.listed = asyncio.Event()
+        self._client = client
+        self._scheduler = scheduler
+        self._as_karmada = as_karmada
+        self._clusters: dict[str, KarmadaCluster] = {}
+        self._messages: dict[str, resource_pb2.Cluster] = {}
+        self._bindings: dict[str, KarmadaBinding] = {}
+        self._unlisted = {"clusters", "bindings", "cluster bindings"}
+        self._waiting: asyncio.Queue[_Seen] = asyncio.Queue(MOST_WAITING)
+
+    def replace_clusters(self, clusters: Iterable[KarmadaCluster]) -> None:
+        self._clusters.clear()
+        self._messages.clear()
+        for cluster in clusters:
+            self.put_cluster(cluster)
+        self._arrived("clusters")
+
+    def put_cluster(self, cluster: KarmadaCluster) -> None:
+        if cluster.is_deleting:
+            self.remove_cluster(cluster)
+            return
+        self._clusters[cluster.name] = cluster
+        try:
+            self._messages[cluster.name] = cluster_message(cluster, self.unknown_fields)
+        except InvalidRequest as error:
+            self._messages.pop(cluster.name, None)
+            logger.warning("cluster %s is left out: %s", cluster.name, error.message)
+
+    def remove_cluster(self, cluster: KarmadaCluster) -> None:
+        self._clusters.pop(cluster.name, None)
+        self._messages.pop(cluster.name, None)
+
+    def replace_bindings(self, bindings: Iterable[KarmadaBinding], kind: str) -> None:
+        for binding in bindings:
+            self.put_binding(binding)
+        self._arrived(kind)
+
+    def put_binding(self, binding: KarmadaBinding) -> None:
+        """Compare it where karmada-scheduler has placed it anew since it was seen last."""
+        before = self._bindings.get(binding.key)
+        self._bindings[binding.key] = binding
+        if before is None and self._unlisted:
+            return
+        prior = before.targets if before is not None and before.uid == binding.uid else {}
+        if binding.is_for(self._scheduler) and binding.targets and binding.targets != prior:
+            if self._waiting.full():
+                self._waiting.get_nowait()
+            clusters = tuple(self._messages.values())
+            self._waiting.put_nowait(_Seen(_running(binding, prior), binding, clusters))
+
+    def remove_binding(self, binding: KarmadaBinding) -> None:
+        self._bindings.pop(binding.key, None)
+
+    def _arrived(self, kind: str) -> None:
+        self._unlisted.discard(kind)
+        if not self._unlisted:
+            self.listed.set()
+
+    async def compare_standing(self) -> None:
+        """All that is placed now. Raises what a call raises."""
+        placed = [
+            each
+            for each in self._bindings.values()
+            if each.is_for(self._scheduler) and each.targets and not each.is_deleting
+        ]
+        clusters = list(self._messages.values())
+        for start in range(0, len(placed), TOGETHER):
+            bindings = placed[start : start + TOGETHER]
+            self.compared += await self._compare(bindings, bindings, clusters, Occasion.STANDING)
+        for line in summary_lines(self.compared):
+            logger.info("%s", line)
+
+    async def compare_decided(self) -> None:
+        """Each new decision as it is seen, until cancelled."""
+        while True:
+            asked, decided, clusters = await self._waiting.get()
+            try:
+                found = await self._compare([asked], [decided], clusters, Occasion.DECIDED)
+            except FederationError as error:
+                logger.warning("binding %s is not compared: %s", asked.key, error.message)
+                continue
+            self.compared += found
+            for each in found:
+                if not each.agrees:
+                    logger.info("%s: %s", each.binding, each.why)
+
+    async def _compare(
+        self,
+        asked: Sequence[KarmadaBinding],
+        decided: Sequence[KarmadaBinding],
+        clusters: Sequence[resource_pb2.Cluster],
+        occasion: Occasion,
+    ) -> list[Comparison]:
+        """``asked`` run where they ran before, ``decided`` where karmada-scheduler put them."""
+        options = as_karmada_options() if self._as_karmada else usual_options()
+        compared: list[Comparison] = []
+        sound: list[tuple[KarmadaBinding, KarmadaBinding, resource_pb2.ResourceBinding]] = []
+        for before, after in zip(asked, decided, strict=True):
+            try:
+                sound.append((before, after, self._request(before)))
+            except InvalidRequest as error:
+                compared.append(_comparison(after, occasion, None, error.message))
+        messages = [message for _, _, message in sound]
+        decisions = await self._simulated(clusters, messages, options)
+        for (_, after, message), decision in zip(sound, decisions, strict=True):
+            ours = targets_of(decision)
+            why = ""
+            if not is_same(after, ours):
+                why = await self._why(after, message, clusters, decision)
+            compared.append(_comparison(after, occasion, ours, why))
+        return compared
+
+    async def _simulated(
+        self,
+        clusters: Sequence[resource_pb2.Cluster],
+        bindings: Sequence[resource_pb2.ResourceBinding],
+        options: simulation_pb2.SimulationOptions,
+    ) -> list[scheduling_pb2.Decision]:
+        if not bindings:
+            return []
+        return await self._client.simulate(clusters, bindings, options=options)
+
+    async def _why(
+        self,
+        decided: KarmadaBinding,
+        message: resource_pb2.ResourceBinding,
+        clusters: Sequence[resource_pb2.Cluster],
+        decision: scheduling_pb2.Decision,
+    ) -> str:
+        """The first of Karmada's ways under which it would have been the same, else our reason."""
+        if not self._as_karmada:
+            for options, cause in ((same_ties(), TIES), (as_karmada_options(), ESTIMATES)):
+                (other,) = await self._simulated(clusters, [message], options)
+                if is_same(decided, targets_of(other)):
+                    return cause
+        return why_not(decided, decision)
+
+    def _request(self, binding: KarmadaBinding) -> resource_pb2.ResourceBinding:
+        return request_of(
+            binding, scheduler=self._scheduler, as_karmada=False, unknown=self.unknown_fields
+        )
+
+
+def _running(binding: KarmadaBinding, prior: dict[str, int]) -> KarmadaBinding:
+    """The binding as it was when it was decided: where it ran before."""
+    clusters = [{"name": name, "replicas": replicas} for name, replicas in prior.items()]
+    return replace(binding, spec={**binding.spec, "clusters": clusters})
+
+
+def _comparison(
+    decided: KarmadaBinding, occasion: Occasion, ours: dict[str, int] | None, why: str
+) -> Comparison:
+    return Comparison(
+        binding=decided.key, occasion=occasion, karmada=decided.targets, fedsched=ours, why=why
+    )

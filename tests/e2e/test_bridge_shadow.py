@@ -1,0 +1,109 @@
+"""``federation bridge --shadow`` beside another scheduler: it compares, and only reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.agreement import TIES
+from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.e2e.servers import ROOT, environment
+from tests.karmadas import DYNAMIC, PLACEMENT, Karmada, binding, member, new_karmada_server
+from tests.patience import PATIENCE_SECONDS
+
+
+@pytest.fixture
+def karmada() -> Iterator[Karmada]:
+    with new_karmada_server() as server:
+        yield Karmada(server)
+
+
+@pytest.fixture
+async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+    async with running_control_plane(database_url, tmp_path) as running:
+        yield running
+
+
+def theirs(name: str, **spec: Any) -> dict[str, Any]:
+    return binding(name, schedulerName="default-scheduler", **spec)
+
+
+def first_of_equals(uid: str, *names: str) -> str:
+    """Karmada's order of ties: by name, downwards where the uid's FNV-1a hash is odd."""
+    hashed = 2_166_136_261
+    for byte in uid.encode():
+        hashed = (hashed ^ byte) * 16_777_619 % 2**32
+    return max(names) if hashed % 2 else min(names)
+
+
+async def said(process: subprocess.Popen[str], words: str) -> None:
+    """Block until a line of its log has these words."""
+
+    def read() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if words in line:
+                return
+        raise AssertionError(f"it ended without {words!r}")
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await asyncio.to_thread(read)
+
+
+async def test_agreement_is_told_with_the_cause_of_each_difference(
+    karmada: Karmada, plane: RunningControlPlane, tmp_path: Path
+) -> None:
+    near = {"clusterAffinity": {"clusterNames": ["m1"]}, "replicaScheduling": DYNAMIC}
+    karmada.put(
+        member("m1"),
+        member("m2"),
+        theirs("same", clusters=[{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 3}]),
+        theirs("short", replicas=40, placement=near, clusters=[{"name": "m1", "replicas": 8}]),
+        theirs("odd", replicas=3, placement=PLACEMENT),
+        binding("ours", clusters=[{"name": "m1", "replicas": 1}]),
+    )
+    config = karmada.server.kubeconfig(tmp_path / "karmada.config")
+    arguments = [
+        *("--karmada-kubeconfig", str(config), "--endpoint", str(plane.plane.endpoint)),
+        *("--token-file", str(plane.plane.admin_token_file), "--insecure"),
+        *("--shadow", "--for", "3600", "-o", "json"),
+    ]
+    with subprocess.Popen(  # noqa: ASYNC220 - it begins at once, and is read in threads
+        [sys.executable, "-m", "federation", "bridge", *arguments],
+        cwd=ROOT,
+        env=environment({}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        await said(process, "1 of 2 placed bindings")
+        for number in range(4):
+            name = f"tied-{number}"
+            karmada.put(theirs(name, replicas=1, placement=PLACEMENT))
+            first = first_of_equals(f"uid-of-{name}", "m1", "m2")
+            karmada.edit(name, clusters=[{"name": first, "replicas": 1}])
+        karmada.edit("odd", clusters=[{"name": "m7", "replicas": 3}])
+        await said(process, "m7 is not among Karmada's clusters")
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        report = json.loads(await asyncio.to_thread(process.stdout.read))
+        assert process.wait(PATIENCE_SECONDS) == 0
+    assert report["compared"] == 7
+    found = {each["binding"]: each for each in report["differences"]}
+    assert found["default/short"]["occasion"] == "standing"
+    assert found["default/short"]["fedsched"] is None
+    assert "cpu" in found["default/short"]["why"]
+    assert found["default/odd"]["occasion"] == "decided"
+    tied = [each for name, each in found.items() if "tied" in name]
+    assert {each["why"] for each in tied} == {TIES}
+    assert report["agreed"] == 7 - len(found)
+    verbs = {each.verb for each in karmada.server.requests}
+    assert verbs <= {"list", "watch", "get"}
