@@ -30,5 +30,5 @@ Must stay empty of imports: agents pay for whatever is imported here.
 - ``services``: use cases: transactions, deadlines, and the fleet in memory
 - ``store``: PostgreSQL: tables, statements, and the embedded server
 - ``v1``: generated wire code (``make proto``); never edited by hand
-- ``web``: plain HTTP beside gRPC: the CA certificate, liveness and readiness
+- ``web``: plain HTTP beside gRPC: the CA certificate, liveness and readiness, and the page
 """

@@ -18,14 +18,12 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from sqlalchemy.ext.asyncio import AsyncEngine
-from starlette.applications import Starlette
 
 from federation.agents.conversation import Conversations
 from federation.agents.forwarding import Forwarding, PeerChannels, answer_peer, dial
 from federation.agents.interests import Interests
 from federation.agents.sessions import Sessions
 from federation.agents.upkeep import Upkeep
-from federation.certificates import ca_fingerprint, check_issued
 from federation.database import Database, keep_running
 from federation.model.errors import FederationError, PreconditionFailed, Unavailable
 from federation.rpc.access import add_access_to_server
@@ -35,12 +33,12 @@ from federation.rpc.estimates import EstimatesServicer
 from federation.rpc.failover import FailoverServicer
 from federation.rpc.history import HistoryCalls
 from federation.rpc.interceptors import Gate
-from federation.rpc.joining import Advertised
+from federation.rpc.joining import Advertised, Reached, advertised
 from federation.rpc.peers import PeersServicer
 from federation.rpc.placing import NodePlacing
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
-from federation.rpc.served import SERVICES, unstarted_server
+from federation.rpc.served import SERVICES, server_credentials, unstarted_server
 from federation.rpc.simulation import SimulationServicer, add_simulation_to_server
 from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
@@ -93,8 +91,10 @@ from federation.v1 import (
     scheduling_pb2_grpc,
     scoring_pb2_grpc,
 )
-from federation.web.server import WebServer, listening_on
+from federation.web.server import WebPorts
 from federation.web.site import make_probe_site, make_site
+from federation.web.ui.site import Ui
+from federation.web.ui.use_cases import UseCases
 
 DRAIN_SECONDS = 5.0
 READY_SECONDS = 2.0
@@ -140,6 +140,7 @@ class ControlPlane:
         self._profiles = profiles
         self._build_hearing()
         self._build_deciding()
+        self._ui = self._build_ui()
         self._simulation = self._build_simulation()
         self._binding_watches = Watches(
             self._store,
@@ -160,7 +161,7 @@ class ControlPlane:
         self._trail = AuditTrail(self._store)
         gate = Gate(self._identity, record=self._trail.refused)
         self._server = unstarted_server(gate, settings.max_connections)
-        self._web: list[WebServer] = []
+        self._web = WebPorts()
         self._tasks: list[asyncio.Task[None]] = []
         self._not_ready: str | None = "starting"
         self.endpoint = settings.listen
@@ -218,6 +219,14 @@ class ControlPlane:
             LabelDiscovery(self._fleet, self._agents, self._clock),
             self._profiles,
         )
+        self._previews = Previews(
+            self._store,
+            self._fleet,
+            self._following,
+            self._scheduling,
+            self._pipeline,
+            self._clock,
+        )
         self._placing = NodePlacing(self._scheduling.node_plans)
         self._keeper = QueueKeeper(
             self._store,
@@ -247,6 +256,29 @@ class ControlPlane:
     def _readiness_changed(self, change: Change) -> None:
         self._cluster_watches.changed(change)
         self._keeper.changed(change)
+
+    def _build_ui(self) -> Ui:
+        """It asks what callers of the API ask."""
+        self._queueing = Queueing(self._store, self._fleet, self._pipeline)
+        self._history = DecisionHistory(self._store)
+        self._availability = Availability(self._fleet, self._agents, self._clock)
+        use_cases = UseCases(
+            fleet=self._fleet,
+            scheduling=self._scheduling,
+            previews=self._previews,
+            queueing=self._queueing,
+            history=self._history,
+            availability=self._availability,
+            failover=self._failover.control,
+            identity=self._identity,
+            replicas=self._replicas,
+            duties=self._duties,
+            clock=self._clock,
+            ask_for_nodes=self._placing.start_behind,
+            why_not_ready=self._why_not_ready,
+            database=self._database.description,
+        )
+        return Ui(use_cases, self._settings.ui, self._settings.web_listen)
 
     def _build_simulation(self) -> SimulationServicer:
         """In processes of its own, which start when there is something to simulate."""
@@ -300,8 +332,8 @@ class ControlPlane:
         self._sessions.send_away(Unavailable("the control plane is stopping; dial again"))
         await self._placing.settle(DRAIN_SECONDS / 2)
         await stopping
-        for web in self._web:
-            await web.stop()
+        self._ui.close()
+        await self._web.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -316,7 +348,7 @@ class ControlPlane:
         """Be known to the other control planes, and know them, from now on."""
         settings = self._settings
         dialled = settings.peer_endpoint or settings.advertise_endpoint
-        self._replicas.endpoint = str(dialled or self._dialable(self.endpoint))
+        self._replicas.endpoint = str(dialled or self.endpoint.dialable_at(self._host_name))
         await self._presences.share()
         self._keep(self._presences.keep_sharing(), self._duties.keep_doing())
         self._keep(self._keeper.run(), self._failover.run())
@@ -364,22 +396,15 @@ class ControlPlane:
         return None if path is None else read_whole(path)
 
     def _listen_web(self, ca_pem: bytes | None) -> None:
-        site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready)
-        self.web_endpoint = self._serve_web(self._settings.web_listen, site)
+        site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready, more=self._ui.routes)
+        self.web_endpoint = self._web.serve(self._settings.web_listen, site)
         if self._settings.probe_listen is not None:
             probes = make_probe_site(self._why_not_ready)
-            self.probe_endpoint = self._serve_web(self._settings.probe_listen, probes)
-
-    def _serve_web(self, address: Address, site: Starlette) -> Address:
-        """Where it is served, with the port that was chosen. Raises Unavailable."""
-        web = WebServer(site, listening_on(address))
-        web.start()
-        self._web.append(web)
-        return Address(host=address.host, port=web.port)
+            self.probe_endpoint = self._web.serve(self._settings.probe_listen, probes)
 
     def _listen_grpc(self, ca_pem: bytes | None) -> None:
         address = self._settings.listen
-        credentials = self._server_credentials()
+        credentials = server_credentials(self._settings)
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(str(address))
@@ -388,32 +413,10 @@ class ControlPlane:
         except RuntimeError as error:
             raise Unavailable(f"cannot listen on {address}: is the port in use?") from error
         self.endpoint = Address(host=address.host, port=port)
-        self._add_services(self._advertised(ca_pem))
+        reached = Reached(endpoint=self.endpoint, web=self.web_endpoint, host_name=self._host_name)
+        self._add_services(advertised(self._settings, reached, ca_pem))
 
-    def _server_credentials(self) -> grpc.ServerCredentials | None:
-        settings = self._settings
-        cert, key, ca = settings.tls_cert, settings.tls_key, settings.tls_ca
-        if cert is None or key is None or ca is None:
-            return None
-        pair = (read_whole(key), read_whole(cert))
-        check_issued(cert, key, ca)
-        return grpc.ssl_server_credentials([pair])
-
-    def _advertised(self, ca_pem: bytes | None) -> Advertised:
-        endpoint = self._settings.advertise_endpoint or self._dialable(self.endpoint)
-        if ca_pem is None:
-            return Advertised(endpoint=str(endpoint))
-        web = Address(host=self._dialable(self.web_endpoint).host, port=self.web_endpoint.port)
-        return Advertised(
-            endpoint=str(endpoint),
-            ca_url=self._settings.advertise_ca_url or f"http://{web}/ca.pem",
-            ca_sha256=ca_fingerprint(ca_pem),
-        )
-
-    def _dialable(self, address: Address) -> Address:
-        return Address(host=self._host_name, port=address.port) if address.is_wildcard else address
-
-    def _add_services(self, advertised: Advertised) -> None:
+    def _add_services(self, reached_at: Advertised) -> None:
         server, reporting = self._server, self._reporting
         interests = Interests(self._fleet)
         self._fleet.observe(interests.changed)
@@ -427,30 +430,23 @@ class ControlPlane:
         add_access_to_server(Tokens(self._store, self._identity.forget), self._trail, server)
         clusters_pb2_grpc.add_ClustersServicer_to_server(
             ClustersServicer(
-                registration, membership, advertised, self._clock, self._cluster_watches
+                registration, membership, reached_at, self._clock, self._cluster_watches
             ),
             server,
         )
         agents_pb2_grpc.add_AgentsServicer_to_server(AgentsServicer(conversations.converse), server)
         estimates_pb2_grpc.add_EstimatesServicer_to_server(
-            EstimatesServicer(Availability(self._fleet, self._agents, self._clock)), server
+            EstimatesServicer(self._availability), server
         )
         scheduling_pb2_grpc.add_SchedulingServicer_to_server(
             SchedulingServicer(
                 self._scheduling,
-                Previews(
-                    self._store,
-                    self._fleet,
-                    self._following,
-                    self._scheduling,
-                    self._pipeline,
-                    self._clock,
-                ),
+                self._previews,
                 self._placing,
                 self._releases,
                 self._binding_watches,
-                Queueing(self._store, self._fleet, self._pipeline),
-                HistoryCalls(DecisionHistory(self._store), self._simulation.ask),
+                self._queueing,
+                HistoryCalls(self._history, self._simulation.ask),
             ),
             server,
         )

@@ -20,7 +20,7 @@ from federation.app import ControlPlane
 from federation.database import Database, bring_up_to_date, opened_database
 from federation.plugins import read_profiles
 from federation.runtime.interruptions import Interruptions
-from federation.runtime.settings import LoadedSettings
+from federation.runtime.settings import LoadedSettings, UiAccess
 from federation.runtime.terminal import say_lines
 from federation.scheduler.plugins.profile import Profiles
 
@@ -129,10 +129,11 @@ def _banner(loaded: LoadedSettings, database: Database, control_plane: ControlPl
     settings = loaded.settings
     trust = "plain text" if settings.tls_ca is None else f"TLS, CA {settings.tls_ca}"
     token = control_plane.admin_token_file
+    page = "readyz" if settings.ui is UiAccess.OFF else "ui/"
     lines = [
         f"fedsched {version('fedsched')} serves",
         f"  API       {control_plane.endpoint} ({trust})",
-        f"  web       http://{control_plane.web_endpoint}/readyz",
+        f"  web       http://{control_plane.web_endpoint}/{page}",
         f"  database  {database.description}",
         f"  token     {token if token.exists() else 'where an earlier start wrote it'}",
     ]

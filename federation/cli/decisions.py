@@ -6,17 +6,10 @@ Must not interpret the trace beyond its layout.
 from __future__ import annotations
 
 from federation.cli import output as show
+from federation.codec.decision_words import bound_word, outcome_name, source_word, why
 from federation.model.placement import binding_key
 from federation.runtime.terminal import say
-from federation.v1 import estimates_pb2, scheduling_pb2
-
-_LIMITED = {
-    "min": "raised to the least replicas asked for",
-    "max": "held to the most replicas asked for",
-    "room": "no more fits",
-    "others": "others are at their limits",
-}
-
+from federation.v1 import scheduling_pb2
 
 # What a narrow terminal leaves out of a trace, the first one first.
 LEAST_OF_TRACE = (
@@ -136,39 +129,5 @@ def _row(cluster: scheduling_pb2.ClusterTrace, *, wide: bool) -> list[object]:
     return row
 
 
-def why(cluster: scheduling_pb2.ClusterTrace) -> str:
-    """What became of one cluster, in a few words."""
-    if cluster.filter:
-        return f"{cluster.filter}: {cluster.reason}"
-    if not cluster.selected:
-        return "passed every filter, not selected"
-    if cluster.availability_unknown and cluster.estimate_note:
-        return f"selected; {cluster.estimate_note}"
-    if cluster.limited_by:
-        return f"selected; {_LIMITED.get(cluster.limited_by, cluster.limited_by)}"
-    if cluster.tied:
-        return "selected; holds a remainder seat, won by the tie order"
-    if cluster.remainder_seat:
-        return "selected; holds a remainder seat"
-    return "selected"
-
-
 def outcome_word(decision: scheduling_pb2.Decision) -> str:
     return outcome_name(decision.outcome)
-
-
-def outcome_name(outcome: scheduling_pb2.Outcome.ValueType) -> str:
-    """``SCHEDULED`` for OUTCOME_SCHEDULED."""
-    return scheduling_pb2.Outcome.Name(outcome).removeprefix("OUTCOME_")
-
-
-def source_word(source: estimates_pb2.EstimateSource.ValueType) -> str:
-    """``models`` for ESTIMATE_SOURCE_MODELS; ``-`` when nothing answered."""
-    name = estimates_pb2.EstimateSource.Name(source).removeprefix("ESTIMATE_SOURCE_").lower()
-    return "-" if name == "unspecified" else name
-
-
-def bound_word(bound: estimates_pb2.EstimateBound.ValueType) -> str:
-    """``lower`` for ESTIMATE_BOUND_LOWER."""
-    name = estimates_pb2.EstimateBound.Name(bound).removeprefix("ESTIMATE_BOUND_").lower()
-    return "-" if name == "unspecified" else name

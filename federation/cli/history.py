@@ -15,10 +15,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.decisions import outcome_name, outcome_word
+from federation.cli.decisions import outcome_word
 from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.cli.times import time_of
+from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
 from federation.scheduler.decision import Outcome

@@ -17,14 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from federation.model import readable
 from federation.model.printable import printable
-from federation.model.resources import (
-    CPU,
-    EPHEMERAL_STORAGE,
-    HUGEPAGES_PREFIX,
-    MEMORY,
-    STORAGE,
-)
 from federation.runtime.terminal import json_text, say, say_lines, styled, yaml_text
 
 # Piped output is for other programs: it is never cut to a width.
@@ -37,7 +31,7 @@ GAP = 2
 PROSE_COLUMNS = 24
 # A cluster's name, and how many replicas it gets.
 LONGEST_WORD = 60
-IN_BYTES = frozenset({MEMORY, STORAGE, EPHEMERAL_STORAGE})
+amount, age = readable.amount, readable.age
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -183,32 +177,6 @@ def console(width: int | None = None) -> Console:
     # Without a height a dumb terminal's width is taken for 80, whatever is said here.
     height = None if width is None else LINES
     return Console(file=sys.stdout, width=width, height=height, highlight=False)
-
-
-def amount(name: str, base_units: int) -> str:
-    """An amount as people read it, never below 0: cpu in cores, bytes in Ki to Ti."""
-    left = max(0, base_units)
-    if name == CPU:
-        return f"{left / 1000:.12g}"
-    if name not in IN_BYTES and not name.startswith(HUGEPAGES_PREFIX):
-        return str(left)
-    scaled: float = left
-    for unit in ("", "Ki", "Mi", "Gi"):
-        if scaled < 1024:
-            return f"{scaled:.4g}{unit}"
-        scaled /= 1024
-    return f"{scaled:.4g}Ti"
-
-
-def age(seconds: float) -> str:
-    """``0.4s``, ``12s``, ``5m``, ``3h``, ``2d``."""
-    if seconds < 10:
-        return f"{max(seconds, 0.0):.1f}s"
-    for unit, size in (("s", 60), ("m", 60), ("h", 24)):
-        if seconds < 2 * size:
-            return f"{seconds:.0f}{unit}"
-        seconds /= size
-    return f"{seconds:.0f}d"
 
 
 def _print(table: Table, width: int) -> None:

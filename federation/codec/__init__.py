@@ -5,6 +5,7 @@
 - ``clusters``: member clusters, from messages and back
 - ``counts``: how many of anything a request may hold: more than anybody means, and little enough
   to read
+- ``decision_words``: parts of decisions in words, for terminals and pages alike
 - ``decisions``: decisions and their traces to messages
 - ``descriptors``: what the descriptors of protobuf do not say directly, nor their type stubs
 - ``document_files``: files of documents that somebody named, read whole and checked for size

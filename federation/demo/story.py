@@ -208,6 +208,7 @@ def _start_control_plane(stage: DemoStage, programs: Programs) -> None:
             "--breaker-percent=100",
         )
         programs.await_answer(f"http://{stage.web}/readyz", START_SECONDS)
+    _say(f"  to look at all of this: http://{stage.web}/ui/")
 
 
 def _join(
@@ -322,7 +323,8 @@ def _run(programs: Programs, shown: str, command: Sequence[str], arguments: Sequ
 
 
 def _stay(stage: DemoStage, programs: Programs) -> None:
-    _say("\nEverything keeps running until Ctrl-C. In another terminal:\n")
+    _say(f"\nEverything keeps running until Ctrl-C. Look at it: http://{stage.web}/ui/")
+    _say("In another terminal:\n")
     for name in ("FEDCTL_ENDPOINT", "FEDCTL_CA", "FEDCTL_TOKEN_FILE"):
         _say(f"  export {name}={stage.environment[name]}")
     _say("  .venv/bin/fedctl describe cluster member2")

@@ -19,6 +19,7 @@
 - ``printable``: texts of others, made safe to show: nothing in them acts on a terminal, a log or
   a page
 - ``quantity``: Kubernetes quantity strings ("500m", "1.5Gi", "2e3"), read and written exactly
+- ``readable``: amounts and spans of time as people read them
 - ``reported_pools``: pools between what is reckoned with and what is reported, both ways and
   without loss
 - ``reservations``: what was promised to bindings and what agents have seen of it: values, and

@@ -8,6 +8,10 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from federation.certificates import ca_fingerprint
+from federation.runtime.addresses import Address
+from federation.runtime.settings import Settings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advertised:
@@ -19,6 +23,28 @@ class Advertised:
     endpoint: str
     ca_url: str = ""
     ca_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """Where a control plane listens, and the name of its machine."""
+
+    endpoint: Address
+    web: Address
+    host_name: str
+
+
+def advertised(settings: Settings, reached: Reached, ca_pem: bytes | None) -> Advertised:
+    """What settings say, else what is listened on."""
+    endpoint = settings.advertise_endpoint or reached.endpoint.dialable_at(reached.host_name)
+    if ca_pem is None:
+        return Advertised(endpoint=str(endpoint))
+    return Advertised(
+        endpoint=str(endpoint),
+        ca_url=settings.advertise_ca_url
+        or f"http://{reached.web.dialable_at(reached.host_name)}/ca.pem",
+        ca_sha256=ca_fingerprint(ca_pem),
+    )
 
 
 def join_command(advertised: Advertised, cluster: str, token: str) -> str:

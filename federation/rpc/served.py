@@ -9,7 +9,10 @@ import resource
 
 import grpc
 
+from federation.certificates import check_issued
 from federation.rpc.decoding import MAX_REQUEST_BYTES
+from federation.runtime.files import read_whole
+from federation.runtime.settings import Settings
 from federation.v1.access_pb2 import DESCRIPTOR as ACCESS
 from federation.v1.agents_pb2 import DESCRIPTOR as AGENTS
 from federation.v1.clusters_pb2 import DESCRIPTOR as CLUSTERS
@@ -66,3 +69,13 @@ def connections_left() -> int:
     if files == resource.RLIM_INFINITY:
         return NO_LIMIT
     return files - min(FILES_FOR_OTHERS, files // 2)
+
+
+def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
+    """None for plain text. Raises PreconditionFailed, and InvalidRequest where files do not fit."""
+    cert, key, ca = settings.tls_cert, settings.tls_key, settings.tls_ca
+    if cert is None or key is None or ca is None:
+        return None
+    pair = (read_whole(key), read_whole(cert))
+    check_issued(cert, key, ca)
+    return grpc.ssl_server_credentials([pair])

@@ -36,6 +36,10 @@ class Address:
         except ValueError:
             return False
 
+    def dialable_at(self, host_name: str) -> Address:
+        """The place that others dial: on that machine, where it means every interface."""
+        return Address(host=host_name, port=self.port) if self.is_wildcard else self
+
 
 def parse_address(text: str, *, least_port: int = 0) -> Address:
     """Port 0 lets the system choose. Raises ValueError with the rule that is broken."""

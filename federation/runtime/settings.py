@@ -41,12 +41,21 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+class UiAccess(StrEnum):
+    """Who may look at the page: on loopback everybody, or nobody without a token; or it is off."""
+
+    AUTO = "auto"
+    TOKEN = "token"  # noqa: S105 - the name of a choice
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Every setting, parsed. ``OPTIONS`` says what each is for. Empty and None: not set."""
 
     listen: Address
     web_listen: Address
+    ui: UiAccess
     probe_listen: Address | None
     advertise_endpoint: Address | None
     advertise_ca_url: str
@@ -98,7 +107,13 @@ OPTIONS = OptionTable(
         name="web_listen",
         parse=parse_address,
         default="127.0.0.1:7080",
-        help="HOST:PORT of plain HTTP: /ca.pem, /healthz, /readyz.",
+        help="HOST:PORT of plain HTTP: the page at /ui/, /ca.pem, /healthz, /readyz.",
+    ),
+    Option(
+        name="ui",
+        parse=one_of(UiAccess),
+        default="auto",
+        help="Who may look at the page: auto (on loopback all, else with a token), token, off.",
     ),
     Option(
         name="probe_listen",

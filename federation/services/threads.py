@@ -65,6 +65,8 @@ TELLING_PLUGINS: Final = Threads("telling of plugins", workers=1, most_waiting=1
 DECODING: Final = Threads("reading of requests", workers=1, most_waiting=100)
 GIVING_BACK: Final = Threads("giving back of memory", workers=1, most_waiting=1)
 ENCODING: Final = Threads("writing of answers", workers=2, most_waiting=100)
+# Pages for people: programs that ask need not wait for them.
+DRAWING: Final = Threads("drawing of pages", workers=1, most_waiting=50)
 ESTIMATING: Final = Threads("estimating", workers=2, most_waiting=100)
 SCORING: Final = Threads("scoring", workers=1, most_waiting=20)
 # Reports of agents that all came back at once, and what they are told then.

@@ -1,8 +1,8 @@
-"""Plain HTTP beside gRPC: the CA certificate, liveness and readiness.
-
-Must not answer anything that needs a credential.
+"""Plain HTTP beside gRPC: the CA certificate, liveness and readiness, and the page for people.
 
 - ``connections``: HTTP connections that do not last
-- ``server``: an HTTP server as a guest on a loop that belongs to somebody else
-- ``site``: the pages of the plain HTTP side: /ca.pem, /healthz and /readyz
+- ``server``: the HTTP ports of a control plane, as guests on a loop that belongs to somebody else
+- ``site``: the addresses of the plain HTTP side: /ca.pem, /healthz, /readyz, and what else is to
+  be there
+- ``ui``: the page: what people look at when they would rather look than type
 """

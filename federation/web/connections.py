@@ -29,8 +29,16 @@ def protocol_of(connections: Connections) -> type[asyncio.Protocol]:
             super().connection_made(transport)
             peer = transport.get_extra_info("peername")
             self._address = str(peer[0]) if peer else ""
-            self._end = self.loop.call_later(LIFETIME_SECONDS, transport.abort)
+            # Who answers may use it for longer: ``request.state.keep_open``.
+            self.app_state = {**self.app_state, "keep_open": self.keep_open}
+            self.keep_open(LIFETIME_SECONDS)
             connections.opened(self._address, transport)
+
+        def keep_open(self, seconds: float) -> None:
+            """It ends so much later than now."""
+            if self._end is not None:
+                self._end.cancel()
+            self._end = self.loop.call_later(seconds, self.transport.abort)
 
         def connection_lost(self, exc: Exception | None) -> None:
             if self._end is not None:

@@ -1,4 +1,4 @@
-"""An HTTP server as a guest on a loop that belongs to somebody else.
+"""The HTTP ports of a control plane, as guests on a loop that belongs to somebody else.
 
 Must not touch signals, logging configuration or the loop's life.
 """
@@ -51,6 +51,8 @@ class WebServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # Tokens are bound to the address that asks, whatever it says of others.
+                proxy_headers=False,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=STOP_SECONDS,
                 # What strangers send that is no HTTP is their affair.
@@ -77,3 +79,21 @@ class WebServer:
                 await self._serving
         self._serving = None
         self._listener.close()
+
+
+class WebPorts:
+    """The addresses that are served, until they are stopped."""
+
+    def __init__(self) -> None:
+        self._servers: list[WebServer] = []
+
+    def serve(self, address: Address, site: ASGIApp) -> Address:
+        """Where it is served, with the port that was chosen. Raises Unavailable."""
+        server = WebServer(site, listening_on(address))
+        server.start()
+        self._servers.append(server)
+        return Address(host=address.host, port=server.port)
+
+    async def stop(self) -> None:
+        for each in self._servers:
+            await each.stop()

@@ -1,17 +1,17 @@
-"""The pages of the plain HTTP side: /ca.pem, /healthz and /readyz.
+"""The addresses of the plain HTTP side: /ca.pem, /healthz, /readyz, and what else is to be there.
 
 Must not know what readiness means: it is asked through a callable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 UNCACHED = {"cache-control": "no-store"}
 
@@ -19,7 +19,9 @@ UNCACHED = {"cache-control": "no-store"}
 WhyNotReady: TypeAlias = Callable[[], Awaitable[str | None]]
 
 
-def make_site(*, ca_pem: bytes | None, why_not_ready: WhyNotReady) -> Starlette:
+def make_site(
+    *, ca_pem: bytes | None, why_not_ready: WhyNotReady, more: Sequence[BaseRoute] = ()
+) -> Starlette:
     """``ca_pem`` is None where there is no TLS; ``why_not_ready`` answers None when ready."""
 
     async def ca(_: Request) -> Response:
@@ -28,7 +30,7 @@ def make_site(*, ca_pem: bytes | None, why_not_ready: WhyNotReady) -> Starlette:
             return PlainTextResponse(text, status_code=404)
         return Response(ca_pem, media_type="application/x-pem-file")
 
-    return Starlette(routes=[Route("/ca.pem", ca), *_probes(why_not_ready)])
+    return Starlette(routes=[Route("/ca.pem", ca), *_probes(why_not_ready), *more])
 
 
 def make_probe_site(why_not_ready: WhyNotReady) -> Starlette:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from federation.cli.decisions import why
+from federation.codec.decision_words import why
 from federation.codec.decisions import (
     decision_to_message,
     reservation_messages,

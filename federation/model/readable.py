@@ -1,0 +1,44 @@
+"""Amounts and spans of time as people read them.
+
+Pure. Must not know where they are shown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from federation.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    HUGEPAGES_PREFIX,
+    MEMORY,
+    STORAGE,
+)
+
+_IN_BYTES: Final = frozenset({MEMORY, STORAGE, EPHEMERAL_STORAGE})
+
+
+def amount(name: str, base_units: int) -> str:
+    """An amount as people read it, never below 0: cpu in cores, bytes in Ki to Ti."""
+    left = max(0, base_units)
+    if name == CPU:
+        return f"{left / 1000:.12g}"
+    if name not in _IN_BYTES and not name.startswith(HUGEPAGES_PREFIX):
+        return str(left)
+    scaled: float = left
+    for unit in ("", "Ki", "Mi", "Gi"):
+        if scaled < 1024:
+            return f"{scaled:.4g}{unit}"
+        scaled /= 1024
+    return f"{scaled:.4g}Ti"
+
+
+def age(seconds: float) -> str:
+    """``0.4s``, ``12s``, ``5m``, ``3h``, ``2d``."""
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f}s"
+    for unit, size in (("s", 60), ("m", 60), ("h", 24)):
+        if seconds < 2 * size:
+            return f"{seconds:.0f}{unit}"
+        seconds /= size
+    return f"{seconds:.0f}d"

@@ -1,0 +1,22 @@
+"""The page: what people look at when they would rather look than type.
+
+A client of the use cases, as the servicers are; drawn here, with nothing fetched from elsewhere,
+and whole without JavaScript. Must not decide anything, nor touch the store.
+
+- ``admission``: who may look at the page, and who may do something there
+- ``asking``: what people ask on the page: how many of a shape fit, and where a workload would go
+- ``captions``: what fedsched's own values are called on pages
+- ``drawing``: templates into pages, in a thread of their own
+- ``events``: tells pages that something changed, so that they load anew
+- ``funnel``: a decision as a funnel: from all clusters to those that promised
+- ``overview``: the whole fleet as one picture: how full each cluster is, and how well
+- ``pool_picture``: the node pools of a cluster, as rectangles beside one another
+- ``requests``: what addresses ask for, checked before anything is looked up
+- ``sessions``: sessions of browsers: a token is given once, and a cookie stands for it
+- ``site``: the page's addresses: who is let in, what is answered, and the headers
+- ``static``: the style, the script and the icon
+- ``templates``: the pages, and the parts that they share
+- ``use_cases``: what the page asks
+- ``views``: the views: what each shows of the fleet, of its bindings and of decisions
+- ``words``: values as the page shows them: escaped, made visible, in units that people read
+"""

@@ -1,0 +1,195 @@
+"""What people ask on the page: how many of a shape fit, and where a workload would go.
+
+Must not commit anything but what a preview showed, for who has signed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
+
+from federation.codec.bindings import binding_from_message
+from federation.codec.counts import refuse_too_many
+from federation.codec.documents import read_documents
+from federation.codec.estimates import bound_word, source_word
+from federation.codec.requirements import read_requirements
+from federation.codec.strict import message_from_document
+from federation.codec.unread import unread_in_message, warning_of
+from federation.codec.violations import Violations
+from federation.codec.workloads import bindings_from_documents
+from federation.model.errors import FederationError, InvalidRequest
+from federation.model.estimate import EstimateOptions
+from federation.model.placement import Binding
+from federation.model.workload import ReplicaRequirements
+from federation.services.threads import DECODING, DRAWING
+from federation.services.values import EstimateAnswer, Previewed, Scheduled
+from federation.v1 import resource_pb2
+from federation.web.ui.funnel import decision_picture
+from federation.web.ui.requests import number_of, text_of
+from federation.web.ui.use_cases import UseCases
+from federation.web.ui.views import ROWS, Page
+
+PASTED: Final = "the text"
+FIELDS: Final = ("cpu", "memory", "others", "nodes")
+
+
+class Fitting(NamedTuple):
+    """How many fit in one cluster, None where that is unknown."""
+
+    cluster: str
+    replicas: int | None
+    source: str
+    bound: str
+    age_seconds: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How many fit in all clusters, the most first."""
+
+    rows: tuple[Fitting, ...]
+    replicas: int
+    clusters: int
+    unknown: int
+
+    @property
+    def most(self) -> int:
+        return max((each.replicas or 0 for each in self.rows), default=0)
+
+
+class Asking:
+    """The pages with forms; all raise what the use cases raise."""
+
+    def __init__(self, use_cases: UseCases) -> None:
+        self._use_cases = use_cases
+
+    async def ask(self, request: Request) -> Page:
+        """The form, and the answer where something is asked."""
+        asked = {name: text_of(request, name) for name in FIELDS}
+        first = number_of(request, "first", least=0, most=10**9) or 0
+        fit, error = None, None
+        if any(asked.values()):
+            try:
+                shape = shape_of(asked)
+                answer = await self._use_cases.availability.estimate([shape], (), EstimateOptions())
+                fit = await DRAWING.run(fit_of, answer)
+            except InvalidRequest as refused:
+                error = refused
+        return self._page(asked=asked, fit=fit, error=error, first=first)
+
+    async def preview(self, fields: Mapping[str, str]) -> Page:
+        """Where the workload in ``text`` would go now."""
+        text = fields.get("text", "")
+        try:
+            binding, warning = await DECODING.run(binding_in, text)
+            previewed = await self._use_cases.previews.preview(binding, adopt=False, wait=True)
+        except FederationError as refused:
+            return self._page(text=text, error=refused, status=422)
+        return await self._previewed(text, previewed, warning)
+
+    async def commit(self, fields: Mapping[str, str]) -> Scheduled:
+        """What a preview showed; agents choose nodes for it behind the answer."""
+        scheduled = await self._use_cases.previews.commit(fields.get("preview_token", ""), None)
+        self._use_cases.ask_for_nodes([scheduled])
+        return scheduled
+
+    async def _previewed(self, text: str, previewed: Previewed, warning: str) -> Page:
+        picture = await DRAWING.run(decision_picture, previewed.record)
+        return self._page(text=text, preview=previewed, picture=picture, warning=warning)
+
+    def _page(self, *, status: int = 200, **values: Any) -> Page:
+        nothing = {
+            **dict.fromkeys(("fit", "error", "preview", "picture")),
+            "asked": dict.fromkeys(FIELDS, ""),
+            "text": "",
+            "warning": "",
+            "first": 0,
+        }
+        return Page(
+            template="ask",
+            title="Ask",
+            values={**nothing, **values, "step": ROWS},
+            is_live=False,
+            has_forms=True,
+            status=status,
+        )
+
+
+def shape_of(asked: Mapping[str, str]) -> ReplicaRequirements:
+    """What one replica asks for. Raises InvalidRequest."""
+    request = {name: asked[name] for name in ("cpu", "memory") if asked[name]}
+    request |= _pairs(asked["others"], "others")
+    selector = _pairs(asked["nodes"], "nodes")
+    if not request:
+        raise InvalidRequest.of("cpu", "say how much of anything one replica asks for")
+    document: dict[str, Any] = {"resourceRequest": request}
+    if selector:
+        document["nodeClaim"] = {"nodeSelector": selector}
+    message = message_from_document(document, resource_pb2.ReplicaRequirements)
+    found = Violations()
+    requirements = read_requirements(message, "", found)
+    found.check()
+    return requirements
+
+
+def fit_of(answer: EstimateAnswer) -> Fit:
+    """Of the one shape that was asked about; safe in any thread."""
+    (estimates,) = answer.estimates
+    unknown_c = estimates.unknown_c.tolist()
+    columns = zip(
+        answer.names,
+        estimates.replicas_c.tolist(),
+        estimates.source_c.tolist(),
+        estimates.bound_c.tolist(),
+        answer.age_seconds_c.tolist(),
+        answer.sequence_c.tolist(),
+        strict=True,
+    )
+    rows = [
+        Fitting(
+            cluster=name,
+            replicas=None if unknown_c[position] else replicas,
+            source=source_word(source),
+            bound=bound_word(bound),
+            age_seconds=age if sequence else None,
+            note=estimates.reasons.get(position, ""),
+        )
+        for position, (name, replicas, source, bound, age, sequence) in enumerate(columns)
+    ]
+    rows.sort(key=lambda each: (each.replicas is None, -(each.replicas or 0), each.cluster))
+    return Fit(
+        rows=tuple(rows),
+        replicas=sum(each.replicas or 0 for each in rows),
+        clusters=sum(1 for each in rows if each.replicas),
+        unknown=sum(unknown_c),
+    )
+
+
+def binding_in(text: str) -> tuple[Binding, str]:
+    """The one binding that a text means, and what of it nothing reads. Raises InvalidRequest."""
+    messages = bindings_from_documents(read_documents(text, source=PASTED))
+    if len(messages) != 1:
+        rule = (
+            f"must hold one workload with its policy, or one ResourceBinding, not {len(messages)}"
+        )
+        raise InvalidRequest.of(PASTED, rule)
+    (message,) = messages
+    found = Violations()
+    refuse_too_many(message, "", found)
+    found.check()
+    return binding_from_message(message), warning_of(unread_in_message(message))
+
+
+def _pairs(text: str, field: str) -> dict[str, str]:
+    """``name=value`` pairs, divided by commas or blanks. Raises InvalidRequest."""
+    pairs = {}
+    for word in text.replace(",", " ").split():
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise InvalidRequest.of(field, f"{word!r} must be name=value")
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,157 @@
+"""What fedsched's own values are called on pages.
+
+Must not know any view. What others named goes through ``words``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from federation.model.cluster import Taint
+from federation.model.errors import FederationError, InvalidRequest, Violation
+from federation.model.waiting import Wait
+from federation.services.values import HeldReservation
+from federation.web.ui.overview import HEALTH_WORDS, ClusterRow, Health, Meter
+from federation.web.ui.pool_picture import PoolPicture
+from federation.web.ui.words import binding_link, counted, measured
+
+__all__ = [
+    "again",
+    "bound_text",
+    "by_region",
+    "cells_text",
+    "current",
+    "error_title",
+    "error_violations",
+    "health_counts",
+    "heat",
+    "held_meter",
+    "key_link",
+    "meter_text",
+    "request_text",
+    "resource_name",
+    "selected",
+    "taint_text",
+    "wait_text",
+]
+
+HOTTEST = 10
+_BOUNDS = {
+    "exact": "exact",
+    "lower": "at least so many",
+    "none": "about so many",
+}
+
+
+def current(is_current: bool) -> Markup:
+    return Markup(' aria-current="page"') if is_current else Markup()
+
+
+def selected(is_selected: bool) -> Markup:
+    return Markup(" selected") if is_selected else Markup()
+
+
+def again(query: Mapping[str, str], **changes: object) -> str:
+    """The same question with other values."""
+    return urlencode({**query, **changes})
+
+
+def resource_name(resource: str) -> str:
+    """Without the domain that it is named after: ``gpu`` of nvidia.com/gpu."""
+    return resource.rpartition("/")[2]
+
+
+def meter_text(meter: Meter) -> str:
+    """What a bar shows, for who cannot see it."""
+    named = (
+        ("running", meter.running),
+        ("promised", meter.promised),
+        ("waiting", meter.waiting),
+        ("free", meter.free),
+    )
+    parts = ", ".join(f"{measured(meter.resource, amount)} {word}" for word, amount in named)
+    whole = measured(meter.resource, meter.allocatable)
+    return f"{resource_name(meter.resource)}: {parts} of {whole}"
+
+
+def heat(share: float) -> int:
+    """Which of the colours, 0 to ``HOTTEST``."""
+    return max(0, min(HOTTEST, int(share * HOTTEST)))
+
+
+def by_region(rows: Iterable[ClusterRow]) -> list[tuple[str, list[ClusterRow]]]:
+    """Those without a region last."""
+    ordered = sorted(rows, key=lambda row: (not row.region, row.region))
+    return [(region, list(group)) for region, group in groupby(ordered, lambda row: row.region)]
+
+
+def health_counts(rows: Sequence[ClusterRow]) -> str:
+    """``998 ready, 2 not seen``."""
+    counts = Counter(row.health for row in rows)
+    found = (
+        f"{counts[each]:,} {HEALTH_WORDS[each][1]}" for each in reversed(Health) if counts[each]
+    )
+    return ", ".join(found) or "none"
+
+
+def taint_text(taint: Taint) -> str:
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"
+
+
+def cells_text(pool: PoolPicture) -> str:
+    """What the rectangles of a pool show, for who cannot see them."""
+    parts = [
+        f"{counted(each.nodes, 'node')} with {measured('cpu', each.cpu_millis)} free"
+        for each in pool.rectangles[:12]
+    ]
+    more = len(pool.rectangles) - len(parts)
+    return "; ".join([*parts, *([f"and {more} more kinds of nodes"] if more else [])])
+
+
+def request_text(request: Mapping[str, int]) -> str:
+    """``0.5 cores cpu, 1Gi memory``."""
+    texts = (f"{measured(name, amount)} {name}" for name, amount in sorted(request.items()))
+    return ", ".join(texts) or "nothing"
+
+
+def key_link(key: str) -> Markup:
+    """A binding by its key, leading to it."""
+    namespace, slash, name = key.rpartition("/")
+    return binding_link(namespace if slash else "", name)
+
+
+def wait_text(wait: Wait) -> str:
+    return f"{wait.state}: {wait.gate}" if wait.gate else str(wait.state)
+
+
+def held_meter(held: HeldReservation) -> Meter:
+    """What became of a reservation, as a bar of replicas."""
+    return Meter(
+        "replicas",
+        allocatable=held.replicas,
+        running=min(held.replicas, held.bound + held.finished),
+        promised=max(0, held.outstanding - held.unbound),
+        waiting=min(held.unbound, held.outstanding),
+    )
+
+
+def bound_text(bound: str) -> str:
+    """What an estimate is worth."""
+    return _BOUNDS.get(bound, bound)
+
+
+def error_title(error: FederationError) -> str:
+    violations = error_violations(error)
+    if not violations:
+        return error.message
+    return "This cannot be answered as it is asked:"
+
+
+def error_violations(error: FederationError) -> Sequence[Violation]:
+    return error.violations if isinstance(error, InvalidRequest) else ()

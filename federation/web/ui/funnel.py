@@ -1,0 +1,127 @@
+"""A decision as a funnel: from all clusters to those that promised, and what left at each step.
+
+Must not decide anything, nor know how it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from federation.codec.decision_words import bound_word, outcome_name, source_word, why
+from federation.codec.decisions import RecordView, decision_to_message
+from federation.v1 import scheduling_pb2
+
+MOST_REASONS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunnelStep:
+    """How many clusters are left after a step, and how many left there for which reason."""
+
+    title: str
+    left: int
+    note: str = ""
+    reasons: Sequence[tuple[str, int]] = ()
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionPicture:
+    """A decision with what its pages show, ``clusters`` with the largest shares first."""
+
+    message: scheduling_pb2.Decision
+    outcome: str
+    steps: tuple[FunnelStep, ...]
+    clusters: tuple[scheduling_pb2.ClusterTrace, ...]
+
+    @property
+    def most_replicas(self) -> int:
+        return max((each.replicas for each in self.clusters), default=0)
+
+    @property
+    def promises(self) -> dict[str, scheduling_pb2.ClusterPromise]:
+        return {each.cluster: each for each in self.message.promises}
+
+    def why(self, cluster: scheduling_pb2.ClusterTrace) -> str:
+        return why(cluster)
+
+    def source(self, cluster: scheduling_pb2.ClusterTrace) -> str:
+        source, bound = source_word(cluster.source), bound_word(cluster.bound)
+        return source if bound in ("-", "none") else f"{source}, {bound}"
+
+
+def decision_picture(record: RecordView) -> DecisionPicture:
+    """Of a large fleet that takes too long for an event loop."""
+    message = decision_to_message(record, trace=True)
+    every = tuple(message.trace.clusters)
+    return DecisionPicture(
+        message=message,
+        outcome=outcome_name(message.outcome),
+        steps=tuple(_steps(message, every)),
+        clusters=tuple(sorted(every, key=_importance)),
+    )
+
+
+def _steps(
+    message: scheduling_pb2.Decision, every: Sequence[scheduling_pb2.ClusterTrace]
+) -> list[FunnelStep]:
+    passed = [each for each in every if not each.filter]
+    refused = Counter(f"{each.filter}: {each.reason}" for each in every if each.filter)
+    selected = [each for each in passed if each.selected]
+    given = [each for each in selected if each.replicas]
+    facts = {each.name: each.value for each in message.trace.facts}
+    certificates = Counter(each.certificate for each in message.promises)
+    return [
+        FunnelStep(title="clusters in the fleet", left=len(every)),
+        _filtered(len(passed), refused),
+        FunnelStep(title="scored", left=len(passed), note=_scores(passed)),
+        FunnelStep(
+            title="selected",
+            left=len(selected),
+            note=facts.get("selection", ""),
+            reasons=_count("not selected", len(passed) - len(selected)),
+        ),
+        FunnelStep(
+            title="given replicas",
+            left=len(given),
+            note=_division(facts, given),
+            reasons=_count("their share is 0", len(selected) - len(given)),
+        ),
+        FunnelStep(
+            title="promised",
+            left=len(message.promises),
+            note=", ".join(f"{count} {kind}" for kind, count in sorted(certificates.items())),
+        ),
+    ]
+
+
+def _filtered(left: int, refused: Counter[str]) -> FunnelStep:
+    common = refused.most_common(MOST_REASONS)
+    others = refused.total() - sum(count for _, count in common)
+    return FunnelStep(title="passed every filter", left=left, reasons=common, others=others)
+
+
+def _count(reason: str, count: int) -> list[tuple[str, int]]:
+    return [(reason, count)] if count > 0 else []
+
+
+def _scores(passed: Sequence[scheduling_pb2.ClusterTrace]) -> str:
+    if not passed:
+        return ""
+    scores = [each.score for each in passed]
+    least, most = min(scores), max(scores)
+    return f"all {most} of 100" if least == most else f"{least} to {most} of 100"
+
+
+def _division(facts: dict[str, str], given: Sequence[scheduling_pb2.ClusterTrace]) -> str:
+    seats = sum(each.remainder_seat for each in given)
+    words = [facts.get("strategy", ""), f"{sum(each.replicas for each in given)} replicas"]
+    words += [f"{seats} of them by remainder"] if seats else []
+    return ", ".join(filter(None, words))
+
+
+def _importance(cluster: scheduling_pb2.ClusterTrace) -> tuple[object, ...]:
+    unimportant = not cluster.selected, bool(cluster.filter)
+    return -cluster.replicas, *unimportant, -cluster.score, cluster.name

@@ -1,0 +1,246 @@
+"""The page's addresses: who is let in, what is answered, and the headers that go with it.
+
+Must not know what a view shows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from federation.model.errors import (
+    AlreadyExists,
+    Conflict,
+    DeadlineMissed,
+    FederationError,
+    InvalidRequest,
+    LimitExceeded,
+    NotFound,
+    PermissionRefused,
+    PreconditionFailed,
+    Unauthenticated,
+    Unavailable,
+)
+from federation.runtime.addresses import Address
+from federation.runtime.settings import UiAccess
+from federation.web.ui.admission import (
+    Admission,
+    SignInNeeded,
+    Visitor,
+    fields_of,
+    is_private,
+    is_same_origin,
+    page_of_ours,
+    place_after,
+)
+from federation.web.ui.asking import Asking
+from federation.web.ui.drawing import drawn
+from federation.web.ui.events import Pulse
+from federation.web.ui.use_cases import UseCases
+from federation.web.ui.views import Page, Views
+
+HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    # With no referrer at all browsers would not say where a form comes from.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+CODES: Final = {
+    InvalidRequest: 400,
+    Unauthenticated: 401,
+    PermissionRefused: 403,
+    NotFound: 404,
+    AlreadyExists: 409,
+    Conflict: 409,
+    PreconditionFailed: 409,
+    LimitExceeded: 429,
+    Unavailable: 503,
+    DeadlineMissed: 504,
+}
+SEE_OTHER = 303
+
+PageView: TypeAlias = Callable[[Request], Awaitable[Page]]
+PageAnswer: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+logger = logging.getLogger(__name__)
+
+
+class Ui:
+    """The page: its ``routes``, and what is told of changes until it is closed."""
+
+    def __init__(self, use_cases: UseCases, access: UiAccess, listen: Address) -> None:
+        self._clock = use_cases.clock
+        self._admission = Admission(use_cases.identity, use_cases.clock, access, listen)
+        self._views = Views(use_cases)
+        self._asking = Asking(use_cases)
+        self._pulse = Pulse()
+        self._is_off = access is UiAccess.OFF
+        if not self._is_off:
+            use_cases.fleet.observe(self._pulse.changed)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """None where the page is off."""
+        if self._is_off:
+            return []
+        views = self._views
+        pages: dict[str, PageView] = {
+            "/": views.fleet,
+            "/cluster": views.cluster,
+            "/bindings": views.bindings,
+            "/binding": views.binding,
+            "/queue": views.queue,
+            "/decision": views.decision,
+            "/ask": self._asking.ask,
+            "/about": views.about,
+        }
+        answers: dict[str, PageAnswer] = {
+            "/sign-in": self._sign_in,
+            "/sign-out": self._sign_out,
+            "/preview": self._preview,
+            "/commit": self._commit,
+        }
+        files = StaticFiles(directory=Path(__file__).parent / "static")
+        inside: list[BaseRoute] = [
+            *(Route(path, self._shown(view), methods=["GET"]) for path, view in pages.items()),
+            *(Route(path, self._guarded(each), methods=["POST"]) for path, each in answers.items()),
+            Route("/sign-in", self._guarded(self._sign_in_page), methods=["GET"]),
+            Route("/events", self._guarded(self._events), methods=["GET"]),
+            Mount("/static", files),
+        ]
+        to_page = RedirectResponse("/ui/", status_code=SEE_OTHER)
+        return [Route("/", to_page), Route("/ui", to_page), Mount("/ui", routes=inside)]
+
+    def close(self) -> None:
+        """Nobody is told of changes any more."""
+        self._pulse.close()
+
+    def _shown(self, view: PageView) -> PageAnswer:
+        async def answer(request: Request) -> Response:
+            visitor = await self._admission.visitor(request)
+            return await self._response(request, visitor, await view(request))
+
+        return self._guarded(answer)
+
+    def _guarded(self, answer: PageAnswer) -> PageAnswer:
+        """With the headers of all pages, and a page for every error."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                response = await answer(request)
+            except SignInNeeded:
+                place = f"/ui/sign-in?next={place_after(request)}"
+                response = RedirectResponse(place, status_code=SEE_OTHER)
+            except FederationError as error:
+                response = await self._error(request, error)
+            except Exception:
+                logger.exception("page failed", extra={"fields": {"path": request.url.path}})
+                told = FederationError("Something unexpected went wrong; the log says what.")
+                response = await self._error(request, told)
+            response.headers.update(HEADERS)
+            return response
+
+        return guarded
+
+    async def _error(self, request: Request, error: FederationError) -> Response:
+        status = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), 500)
+        page = Page(
+            template="error",
+            title="Not possible" if status in CODES.values() else "Something went wrong",
+            values={"error": error, "code": status},
+            is_live=False,
+            status=status,
+        )
+        return await self._response(request, Visitor(), page)
+
+    async def _response(self, request: Request, visitor: Visitor, page: Page) -> Response:
+        visitor = self._admission.for_forms(visitor) if page.has_forms else visitor
+        text = await drawn(
+            page.template,
+            **{
+                **page.values,
+                "title": page.title,
+                "path": request.url.path,
+                "query": dict(request.query_params),
+                "visitor": visitor,
+                "is_live": page.is_live,
+                "is_private": is_private(request),
+                "now": self._clock.now(),
+            },
+        )
+        response = HTMLResponse(text, status_code=page.status)
+        if page.has_forms and visitor.session is not None:
+            self._admission.give_cookie(visitor.session, request, response)
+        return response
+
+    async def _sign_in_page(self, request: Request) -> Response:
+        return await self._response(request, Visitor(), self._sign_in_form(request))
+
+    def _sign_in_form(self, request: Request, trouble: str = "", status: int = 200) -> Page:
+        place = page_of_ours(request.query_params.get("next", ""))
+        return Page(
+            template="sign_in",
+            title="Sign in",
+            values={"next_page": place, "trouble": trouble},
+            is_live=False,
+            status=status,
+        )
+
+    async def _sign_in(self, request: Request) -> Response:
+        if not is_same_origin(request):
+            raise PermissionRefused("This form is not from a page here: load it again.")
+        fields = await fields_of(request)
+        try:
+            session = await self._admission.sign_in(fields.get("token", "").strip(), request)
+        except (Unauthenticated, LimitExceeded, PermissionRefused) as error:
+            status = CODES[type(error)]
+            page = self._sign_in_form(request, error.message, status)
+            return await self._response(request, Visitor(), page)
+        place = page_of_ours(fields.get("next", ""))
+        response = RedirectResponse(place, status_code=SEE_OTHER)
+        self._admission.give_cookie(session, request, response)
+        return response
+
+    async def _sign_out(self, request: Request) -> Response:
+        visitor = await self._admission.visitor(request)
+        await self._admission.form(request, visitor)
+        response = RedirectResponse("/ui/", status_code=SEE_OTHER)
+        self._admission.sign_out(visitor, response)
+        return response
+
+    async def _preview(self, request: Request) -> Response:
+        visitor = await self._admission.visitor(request)
+        fields = await self._admission.form(request, visitor)
+        return await self._response(request, visitor, await self._asking.preview(fields))
+
+    async def _commit(self, request: Request) -> Response:
+        visitor = await self._admission.visitor(request)
+        fields = await self._admission.form(request, visitor)
+        if not visitor.may_act:
+            raise PermissionRefused("To commit it takes a token of the role scheduler or admin.")
+        scheduled = await self._asking.commit(fields)
+        place = f"/ui/decision?id={scheduled.record.id}"
+        return RedirectResponse(place, status_code=SEE_OTHER)
+
+    async def _events(self, request: Request) -> Response:
+        await self._admission.visitor(request)
+        stream = self._pulse.stream(request.state.keep_open)
+        return StreamingResponse(stream, media_type="text/event-stream")

@@ -1,0 +1,42 @@
+"""What the page asks: the use cases that callers of the API reach, too.
+
+Must not do anything by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from federation.services.duties import Duties
+from federation.services.estimates.availability import Availability
+from federation.services.failover.control import FailoverControl
+from federation.services.fleet.registry import FleetOwner
+from federation.services.history import DecisionHistory
+from federation.services.members.identity import Identity
+from federation.services.members.replicas import Replicas
+from federation.services.ports import Clock
+from federation.services.scheduling.bindings import Scheduling
+from federation.services.scheduling.previews import Previews
+from federation.services.values import Scheduled
+from federation.services.waiting.steering import Queueing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseCases:
+    """``ask_for_nodes`` has agents choose nodes for what was decided, behind the answer."""
+
+    fleet: FleetOwner
+    scheduling: Scheduling
+    previews: Previews
+    queueing: Queueing
+    history: DecisionHistory
+    availability: Availability
+    failover: FailoverControl
+    identity: Identity
+    replicas: Replicas
+    duties: Duties
+    clock: Clock
+    ask_for_nodes: Callable[[Iterable[Scheduled]], None]
+    why_not_ready: Callable[[], Awaitable[str | None]]
+    database: str

@@ -1,0 +1,189 @@
+"""The views: what each shows of the fleet, of its bindings and of decisions.
+
+Must not draw anything, nor change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from federation.codec.clusters import cluster_to_message
+from federation.model.errors import InvalidRequest
+from federation.services.listed_decisions import DecisionFilter
+from federation.services.threads import DRAWING
+from federation.services.values import ClusterView
+from federation.web.ui.funnel import decision_picture
+from federation.web.ui.overview import SORTS, Overview, in_order, matching, meters_of, totals
+from federation.web.ui.pool_picture import pool_pictures
+from federation.web.ui.requests import number_of, queue_place_of, required_text, text_of
+from federation.web.ui.use_cases import UseCases
+
+ROWS: Final = 100
+# Fewer clusters are seen at a glance in the table.
+FEWEST_ON_A_MAP: Final = 25
+MOST_OUTSTANDING: Final = 100
+MOST_DECISIONS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A template and what it shows. A page ``is_live`` is loaded anew when something changes."""
+
+    template: str
+    title: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    is_live: bool = True
+    has_forms: bool = False
+    status: int = 200
+
+
+class Views:
+    """One method for each; all raise what the use cases raise, and InvalidRequest."""
+
+    def __init__(self, use_cases: UseCases) -> None:
+        self._use_cases = use_cases
+        self._overview = Overview(use_cases.fleet, use_cases.clock)
+
+    async def fleet(self, request: Request) -> Page:
+        text, sort = text_of(request, "q"), text_of(request, "sort") or "name"
+        picture = await self._overview.newest()
+        if sort not in SORTS and sort not in picture.resources:
+            known = ", ".join((*SORTS, *picture.resources))
+            raise InvalidRequest.of("sort", f"must be one of {known}")
+        first = number_of(request, "first", least=0, most=10**9) or 0
+        rows = await DRAWING.run(in_order, filter(matching(text), picture.rows), sort)
+        return Page(
+            template="fleet",
+            title="Fleet",
+            values={
+                "every": rows,
+                "rows": rows[first : first + ROWS],
+                "first": first,
+                "step": ROWS,
+                "count": len(picture.rows),
+                "resources": picture.resources,
+                "meters": [totals(rows, name) for name in picture.resources],
+                "on_map": rows if len(rows) >= FEWEST_ON_A_MAP else (),
+                "text": text,
+                "sort": sort,
+                "sorts": (*SORTS, *picture.resources),
+            },
+        )
+
+    async def cluster(self, request: Request) -> Page:
+        name = required_text(request, "name")
+        fleet, now = self._use_cases.fleet, self._use_cases.clock.now()
+        view = fleet.view(name)
+        outstanding = fleet.ledger(name).outstanding()
+        report = view.state.report
+        return Page(
+            template="cluster",
+            title=name,
+            values={
+                "cluster": view.state.cluster,
+                "status": _status(view, now),
+                "report": report,
+                "as_of": view.state.as_of,
+                "presence": view.presence,
+                "meters": meters_of(report.summary, outstanding) if report else {},
+                "pools": await DRAWING.run(pool_pictures, view.room) if view.room else (),
+                "outstanding": outstanding[-MOST_OUTSTANDING:][::-1],
+                "outstanding_count": len(outstanding),
+                "stuck": view.overcommitted,
+                "bindings": len(fleet.ledger(name).bindings()),
+            },
+        )
+
+    async def bindings(self, request: Request) -> Page:
+        namespace, after = text_of(request, "namespace"), text_of(request, "after_name")
+        place = (text_of(request, "after_namespace"), after) if after else None
+        page = await self._use_cases.scheduling.list_bindings(namespace, place, ROWS)
+        return Page(
+            template="bindings",
+            title="Bindings",
+            values={
+                "bindings": page.bindings,
+                "next_after": page.next_after,
+                "namespace": namespace,
+                "is_first": place is None,
+            },
+        )
+
+    async def binding(self, request: Request) -> Page:
+        namespace, name = text_of(request, "namespace"), required_text(request, "name")
+        view = await self._use_cases.scheduling.get_binding(namespace, name)
+        wanted = DecisionFilter(namespace=namespace, name=name)
+        history = await self._use_cases.history.list_decisions(wanted, None, MOST_DECISIONS)
+        return Page(
+            template="binding",
+            title=view.binding.key,
+            values={
+                "binding": view.binding,
+                "view": view,
+                "decisions": history.decisions,
+                "has_more": history.next_after is not None,
+            },
+        )
+
+    async def queue(self, request: Request) -> Page:
+        namespace = text_of(request, "namespace")
+        after = queue_place_of(request)
+        page = await self._use_cases.queueing.list(namespace, None, after, ROWS)
+        return Page(
+            template="queue",
+            title="Queue",
+            values={
+                "queued": page.bindings,
+                "is_last": page.is_last,
+                "is_first": after is None,
+                "namespace": namespace,
+            },
+        )
+
+    async def decision(self, request: Request) -> Page:
+        record = await self._use_cases.scheduling.get_decision(required_text(request, "id"))
+        first = number_of(request, "first", least=0, most=10**9) or 0
+        return Page(
+            template="decision",
+            title=f"Decision about {record.binding_key}",
+            values={
+                "record": record,
+                "picture": await DRAWING.run(decision_picture, record),
+                "first": first,
+                "step": ROWS,
+            },
+        )
+
+    async def about(self, _: Request) -> Page:
+        use_cases = self._use_cases
+        return Page(
+            template="about",
+            title="About",
+            values={
+                "version": version("fedsched"),
+                "replica": use_cases.replicas.id,
+                "endpoint": use_cases.replicas.endpoint,
+                "peers": sorted(use_cases.replicas.endpoints),
+                "duties": sorted(use_cases.duties.held),
+                "clusters": use_cases.fleet.size,
+                "database": use_cases.database,
+                "trouble": await use_cases.why_not_ready(),
+                "failover": await use_cases.failover.get(),
+            },
+        )
+
+
+def _status(view: ClusterView, now: float) -> Any:
+    """Conditions in the words of the API."""
+    return cluster_to_message(
+        view.state,
+        view.presence,
+        silent=view.presence.is_silent_at(now),
+        overcommitted=view.overcommitted,
+        careful_reserve=view.careful_reserve,
+    ).status

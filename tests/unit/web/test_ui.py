@@ -1,0 +1,319 @@
+"""The page of a running control plane: every view, who may look, and who may do something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from federation.codec.bindings import binding_to_message
+from federation.model.errors import LimitExceeded
+from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
+from federation.model.workload import ObjectReference, ReplicaRequirements
+from federation.v1 import access_pb2, access_pb2_grpc
+from federation.v1.clusters_pb2 import CordonClusterRequest
+from federation.v1.scheduling_pb2 import ScheduleRequest
+from federation.web.ui import events
+from tests.control_planes import RunningControlPlane, report, running_control_plane
+from tests.patience import PATIENCE_SECONDS, until
+from tests.unit.web.browser import Answered, Browser
+
+EVIL = "x'\"><script>alert(1)</script>"
+WORKLOAD = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 3
+  template:
+    spec: {containers: [{name: web, resources: {requests: {cpu: 500m}}}]}
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: all, namespace: shop}
+spec:
+  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}]
+  placement: {replicaScheduling: {replicaSchedulingType: Divided}}
+"""
+
+
+def binding(name: str, replicas: int) -> ScheduleRequest:
+    return ScheduleRequest(
+        binding=binding_to_message(
+            Binding(
+                namespace="shop",
+                name=name,
+                replicas=replicas,
+                resource=ObjectReference(api_version="apps/v1", kind="Deployment", name=EVIL),
+                requirements=ReplicaRequirements(request={"cpu": 1000}),
+                placement=Placement(
+                    replica_scheduling=ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
+                ),
+            )
+        )
+    )
+
+
+def check(page: Answered) -> None:
+    """Whole HTML, nothing of elsewhere, and nothing in it that acts."""
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert page.headers["x-frame-options"] == "DENY"
+    assert page.headers["cache-control"] == "no-store"
+    document = page.document
+    assert [each.attributes["src"] for each in document.all("script")] == ["/ui/static/page.js"]
+    assert document.all("style") == []
+    for each in document.elements:
+        assert not any(name.startswith("on") or name == "style" for name in each.attributes)
+        for name in ("src", "href", "action"):
+            assert each.attributes.get(name, "/").startswith(("/", "#")) or name == "href"
+            assert ":" not in each.attributes.get(name, "").partition("?")[0]
+    ids = [each.attributes["id"] for each in document.elements if "id" in each.attributes]
+    assert len(ids) == len(set(ids))
+    labelled = {
+        each.attributes["for"] for each in document.all("label") if "for" in each.attributes
+    }
+    assert labelled <= set(ids)
+
+
+async def made_token(
+    running: RunningControlPlane, **fields: Any
+) -> tuple[str, Callable[[], Awaitable[object]]]:
+    """A token, and what revokes it."""
+    admin, access = running.admin, access_pb2_grpc.AccessStub(running.channel)
+    made = await admin.call(access.CreateToken, access_pb2.CreateTokenRequest(name="t", **fields))
+    revoke = access_pb2.RevokeTokenRequest(id=made.token.id)
+    return made.secret, lambda: admin.call(access.RevokeToken, revoke)
+
+
+async def everything(browser: Browser, first: str) -> dict[str, Answered]:
+    """All pages that links lead to."""
+    pages: dict[str, Answered] = {}
+    left = {first}
+    while left:
+        path = left.pop()
+        pages[path] = page = await browser.get(path)
+        assert page.status == 200, (path, page.body)
+        check(page)
+        left |= page.document.links(path) - pages.keys()
+    return pages
+
+
+async def test_every_view_is_whole_and_every_link_leads_somewhere(
+    running: RunningControlPlane,
+) -> None:
+    browser = Browser(address=running.plane.web_endpoint)
+    assert "No cluster has joined yet" in (await browser.get("/ui/")).document.text
+    assert (await browser.get("/")).headers["location"] == "/ui/"
+    async with running.connected("alpha", report=report()):
+        admin = running.admin
+        for request in (binding("web", 5), binding("too-many", 500)):
+            await admin.call(admin.scheduling.Schedule, request)
+        cordon = CordonClusterRequest(name="alpha", cordoned=True)
+        await admin.call(admin.clusters.CordonCluster, cordon)
+        pages = await everything(browser, "/ui/")
+        fits = await browser.get("/ui/ask?cpu=1&memory=1Gi")
+        check(fits)
+    views = {path.partition("?")[0] for path in pages}
+    assert views == {
+        *("/ui/", "/ui/cluster", "/ui/bindings", "/ui/binding", "/ui/queue", "/ui/decision"),
+        *("/ui/ask", "/ui/about", "/ui/sign-in"),
+    }
+    assert "cordoned" in pages["/ui/"].document.text
+    assert "Deployment/" + EVIL in pages["/ui/bindings"].document.text
+    assert "too-many" in pages["/ui/queue"].document.text
+    # 16 cores, of which 5 are promised; of the cores of a node one is left over.
+    assert "11 replicas" in fits.document.text
+    assert "running, 5 cores promised" in pages["/ui/cluster?name=alpha"].body
+
+
+WRONG = [
+    ("/ui/cluster?name=nobody", 404, "There is no cluster 'nobody'"),
+    ("/ui/cluster", 400, "is required"),
+    ("/ui/decision?id=x", 404, "There is no decision"),
+    ("/ui/binding?name=%00", 400, "without NUL"),
+    ("/ui/?sort=evil", 400, "must be one of name"),
+    ("/ui/queue?priority=1&since=nan", 400, "must be a time"),
+    ("/ui/?first=-1", 400, "must be a whole number"),
+    ("/ui/ask?cpu=lots", 200, "resourceRequest"),
+    ("/ui/ask?others=gpu", 200, "must be name=value"),
+]
+
+
+async def test_what_cannot_be_answered_says_why(running: RunningControlPlane) -> None:
+    browser = Browser(address=running.plane.web_endpoint)
+    for path, status, said in WRONG:
+        page = await browser.get(path)
+        assert page.status == status, (path, page.body)
+        assert said in page.document.text, (path, page.document.text)
+        check(page)
+
+
+async def test_a_token_is_given_once_and_a_session_stands_for_it(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with running_control_plane(database_url, tmp_path, ui="token") as running:
+        token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
+        browser = Browser(address=running.plane.web_endpoint)
+        for path in ("/ui/", "/ui/bindings?namespace=a%26b", "/ui/events", "/ui/ask"):
+            assert (await browser.get(path)).status == 303
+        there = (await browser.get("/ui/bindings?namespace=a%26b")).headers["location"]
+        assert (await browser.get(there)).document.field("next") == "/ui/bindings?namespace=a%26b"
+        wrong = await browser.post("/ui/sign-in", {"token": "a.b", "next": "/ui/"})
+        assert (wrong.status, wrong.cookies) == (401, ())
+        agent = await running.enrolled("alpha")
+        bearer = agent.metadata[0][1].removeprefix("Bearer ")
+        assert (await browser.post("/ui/sign-in", {"token": bearer})).status == 403
+        signed_in = await browser.post(
+            "/ui/sign-in", {"token": f" {token}\n", "next": "//evil.example/"}
+        )
+        assert (signed_in.status, signed_in.headers["location"]) == (303, "/ui/")
+        (cookie,) = signed_in.cookies
+        assert (cookie["httponly"], cookie["samesite"].lower(), cookie["path"]) == (
+            *(True, "strict"),
+            "/ui",
+        )
+        assert cookie.value
+        assert cookie.value not in token
+        fleet = await browser.get("/ui/")
+        assert "alpha" in fleet.document.text
+        assert token not in fleet.body
+        viewer = Browser(address=running.plane.web_endpoint)
+        secret, ended = await made_token(running, role=access_pb2.ROLE_VIEWER)
+        assert (await viewer.post("/ui/sign-in", {"token": secret})).status == 303
+        assert "alpha" in (await viewer.get("/ui/")).document.text
+        fields = {"form_secret": (await viewer.get("/ui/ask")).document.field("form_secret")}
+        refused = await viewer.post("/ui/commit", {**fields, "preview_token": "a.b"})
+        assert (refused.status, "role scheduler or admin" in refused.document.text) == (403, True)
+        await ended()
+        assert (await viewer.get("/ui/")).status == 303
+        # Pages leave nothing out, so they are not for who may see a part only.
+        secret, _ = await made_token(running, role=access_pb2.ROLE_VIEWER, namespaces=["shop"])
+        part = await viewer.post("/ui/sign-in", {"token": secret})
+        assert (part.status, "a part of the fleet only" in part.document.text) == (403, True)
+        stolen = dict(browser.cookies)
+        refused = await browser.post("/ui/sign-out", {"form_secret": "guessed"})
+        assert refused.status == 403
+        gone = await browser.post(
+            "/ui/sign-out", {"form_secret": fleet.document.field("form_secret")}
+        )
+        assert gone.status == 303
+        after = Browser(address=running.plane.web_endpoint, cookies=stolen)
+        assert (await after.get("/ui/")).status == 303
+
+
+async def test_what_is_open_on_loopback_is_open_there_alone(running: RunningControlPlane) -> None:
+    token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
+    browser = Browser(address=running.plane.web_endpoint)
+    assert (await browser.get("/ui/")).status == 200
+    for header in (
+        {"host": "evil.example"},
+        {"x_forwarded_for": "10.0.0.1"},
+        {"forwarded": "for=10.0.0.1"},
+        {"host": "127.0.0.1.evil.example:80"},
+    ):
+        elsewhere = await browser.get("/ui/", **header)
+        assert elsewhere.status == 303, header
+        # Others could read it on the way.
+        form = await browser.get("/ui/sign-in", **header)
+        assert "A token cannot be given here" in form.document.text
+        given = await browser.post("/ui/sign-in", {"token": token}, **header)
+        assert (given.status, given.cookies) == (403, ())
+    behind = {"host": "fleet.example", "x_forwarded_proto": "https"}
+    over_tls = await browser.post("/ui/sign-in", {"token": token}, **behind)
+    assert (over_tls.status, over_tls.cookies[0]["secure"]) == (303, True)
+    assert (await browser.get("/ui/", **behind)).status == 200
+
+
+async def test_a_preview_is_shown_to_all_and_committed_with_a_token(
+    running: RunningControlPlane,
+) -> None:
+    token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
+    browser = Browser(address=running.plane.web_endpoint)
+
+    async def form_secret() -> str:
+        return (await browser.get("/ui/ask")).document.field("form_secret")
+
+    async def previewed(text: str, **headers: str) -> Answered:
+        fields = {"form_secret": await form_secret(), "text": text}
+        return await browser.post("/ui/preview", fields, **headers)
+
+    async with running.connected("alpha", report=report()):
+        assert (await browser.post("/ui/preview", {"text": WORKLOAD})).status == 403
+        assert (await previewed(WORKLOAD, origin="http://evil.example")).status == 403
+        broken = await previewed("kind: [" + EVIL)
+        assert (broken.status, "is not YAML" in broken.document.text) == (422, True)
+        assert broken.document.all("textarea")[0].text == "kind: [" + EVIL
+        check(broken)
+        shown = await previewed(WORKLOAD)
+        assert "SCHEDULED" in shown.document.text
+        assert "Sign in" in shown.document.text
+        assert "Commit exactly this" not in shown.document.text
+        check(shown)
+        await browser.post("/ui/sign-in", {"token": token})
+        shown = await previewed(WORKLOAD)
+        fields = {name: shown.document.field(name) for name in ("form_secret", "preview_token")}
+        stranger = Browser(address=running.plane.web_endpoint)
+        assert (await stranger.post("/ui/commit", fields)).status == 403
+        await stranger.get("/ui/ask")
+        own = {
+            **fields,
+            "form_secret": (await stranger.get("/ui/ask")).document.field("form_secret"),
+        }
+        without_token = await stranger.post("/ui/commit", own)
+        assert (without_token.status, "takes a token" in without_token.body) == (403, True)
+        assert "Nothing has been scheduled" in (await browser.get("/ui/bindings")).document.text
+        committed = await browser.post("/ui/commit", fields)
+        assert committed.status == 303, committed.body
+        decision = await browser.get(committed.headers["location"])
+        assert "shop/web-deployment" in decision.document.text
+        too_large = {"form_secret": fields["form_secret"], "text": "x" * 600_000}
+        assert (await browser.post("/ui/preview", too_large)).status == 429
+
+
+async def test_pages_hear_of_changes_for_longer_than_other_connections_last(
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running.plane._ui._pulse, "_tell_seconds", 0.01)
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.plane.web_endpoint.port)
+    writer.write(b"GET /ui/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    heard: list[bytes] = []
+
+    async def listen() -> bytes:
+        heard.append(await reader.readline())
+        return heard[-1]
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await until(listen, lambda line: b"retry:" in line)
+        await running.enrolled("alpha")
+        await until(listen, lambda line: line == b"event: changed\n")
+        running.plane._ui.close()
+        await until(listen, lambda line: line == b"0\r\n")
+    writer.close()
+    assert any(b"text/event-stream" in line for line in heard)
+
+
+async def test_only_so_many_pages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_STREAMS", 1)
+    kept: list[float] = []
+    pulse = events.Pulse()
+    first = pulse.stream(kept.append)
+    assert await anext(first) == b"retry: 3000\n\n"
+    with pytest.raises(LimitExceeded):
+        pulse.stream(kept.append)
+    assert len(kept) == 1
+    assert kept[0] > events.STREAM_SECONDS
+
+
+async def test_the_page_may_be_off(database_url: str, tmp_path: Path) -> None:
+    async with running_control_plane(database_url, tmp_path, ui="off") as running:
+        browser = Browser(address=running.plane.web_endpoint)
+        assert [(await browser.get(path)).status for path in ("/", "/ui/", "/ui/sign-in")] == [
+            404
+        ] * 3
+        assert (await browser.get("/readyz")).status == 200
