@@ -27,12 +27,12 @@ from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.demand import Demand
-from federation.scheduler.division.strategies import Division
+from federation.scheduler.division.strategies import Division, DivisionStrategy
 from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
-from federation.scheduler.reasons import refusals_text, unknown_text, unnamed_text
+from federation.scheduler.reasons import lost_text, refusals_text, unknown_text, unnamed_text
 from federation.scheduler.resolved_placement import Group, Terms
 from federation.scheduler.selection.spread import Selection
 from federation.scheduler.stages import (
@@ -72,10 +72,21 @@ class _Attempt:
     outcome: Outcome
     reason: str
     placed: int
+    remainder: int
     filtering: FilterTrace
     scoring: ScoreTrace
     selection: SelectionTrace
     division: DivisionTrace
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other group is tried: what waits for a lost cluster of its own stays beside
+        it.
+        """
+        is_duplicated = self.division.strategy == DivisionStrategy.DUPLICATED
+        return self.outcome is Outcome.SCHEDULED or (
+            is_duplicated and self.outcome is Outcome.PARTIAL
+        )
 
     @property
     def trial(self) -> GroupTrial:
@@ -105,7 +116,7 @@ def schedule(
     attempts: list[_Attempt] = []
     for group, state in _states(binding, fleet, available_c, terms, surroundings, now):
         attempts.append(_attempt(group, terms, state, profile, demand, availability))
-        if attempts[-1].outcome is Outcome.SCHEDULED:
+        if attempts[-1].is_last:
             break
     best = max(attempts, key=_rank)
     trace = Trace(
@@ -214,7 +225,7 @@ def _decision(demand: Demand, fleet: Fleet, attempt: _Attempt, trace: Trace) -> 
     return Decision(
         outcome=attempt.outcome,
         clusters=clusters,
-        remainder=(demand.units - attempt.placed) * demand.unit_replicas,
+        remainder=attempt.remainder * demand.unit_replicas,
         reason=attempt.reason,
         trace=trace,
     )
@@ -262,17 +273,23 @@ def _attempt(
         )
         if objection:
             outcome, reason = Outcome.UNSCHEDULABLE, "; ".join(filter(None, (objection, reason)))
+    is_placed = outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}
     if outcome is not Outcome.SCHEDULED:
-        details = [refusals_text(filtering), unnamed_text(group.affinities, state.fleet)]
+        lost_k = chosen_k[state.fleet.lost_c[chosen_k]]
+        details = [
+            lost_text(lost_k, state.fleet),
+            refusals_text(filtering),
+            unnamed_text(group.affinities, state.fleet),
+        ]
         if demand.need.heeds_capacity:
             details.append(unknown_text(availability, feasible_c))
         reason = "; ".join(text for text in (reason, *details) if text)
-    placed = demand.units - division.missing
     return _Attempt(
         group=group.name,
         outcome=outcome,
         reason=reason,
-        placed=placed if outcome in {Outcome.SCHEDULED, Outcome.PARTIAL} else 0,
+        placed=int(division.share_k.sum()) if is_placed else 0,
+        remainder=division.missing if is_placed else demand.units,
         filtering=filtering,
         scoring=scoring,
         selection=selection_trace(selection, chosen_k),
@@ -295,9 +312,14 @@ def _ending(
         return Outcome.UNSCHEDULABLE, division.conflict
     if not division.missing:
         return Outcome.SCHEDULED, ""
-    placed = demand.units - division.missing
-    is_enough = demand.partial and placed >= demand.least
-    reason = f"{placed} replicas are available, {demand.units} wanted"
+    placed = int(division.share_k.sum())
+    if demand.rule.strategy is DivisionStrategy.DUPLICATED:
+        # Every cluster has all of it: what one lacks keeps no other from having it.
+        is_enough = placed >= demand.least
+        reason = f"{division.missing} replicas are missing in clusters where nothing may grow now"
+    else:
+        is_enough = demand.partial and placed >= demand.least
+        reason = f"{placed} replicas are available, {demand.units} wanted"
     if demand.least > 1 and not is_enough:
         reason = f"{reason}, and at least {demand.least} together (minAvailable)"
     return Outcome.PARTIAL if is_enough else Outcome.UNSCHEDULABLE, reason

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from federation.model.arrays import BoolArray
+from federation.model.arrays import BoolArray, IntArray
 from federation.model.estimate import Estimates
 from federation.model.placement import ClusterAffinity
 from federation.scheduler.fleet import Fleet
@@ -32,6 +32,16 @@ def refusals_text(filtering: FilterTrace) -> str:
     reasons = [refusal.reason for refusal in filtering.refusals]
     named = _most_first(zip(reasons, counts, strict=True))
     return f"{len(refused)} of {len(filtering.refusal_c)} clusters were refused: {named}"
+
+
+def lost_text(lost_k: IntArray, fleet: Fleet) -> str:
+    """Which of the selected clusters keep what they have, and why; empty when none does.
+
+    For instance ``east is stale, west is stale``.
+    """
+    named = [f"{fleet.names[c]} {fleet.unready[c]}" for c in sorted(lost_k.tolist())]
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return f"{', '.join(named[:_MOST_NAMED])}{more}"
 
 
 def unnamed_text(affinities: Iterable[ClusterAffinity], fleet: Fleet) -> str:

@@ -28,6 +28,7 @@ from federation.model.placement import (
 )
 from federation.model.workload import ReplicaRequirements
 from federation.v1.scheduling_pb2 import (
+    OUTCOME_PARTIAL,
     OUTCOME_SCHEDULED,
     Decision,
     DeleteBindingRequest,
@@ -53,6 +54,7 @@ GIVE_UP_SECONDS = 45.0
 PAUSE_SECONDS = 0.1
 RETRIED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED}
 MOST_BINDINGS = 12
+PLACED = {OUTCOME_SCHEDULED, OUTCOME_PARTIAL}
 # The key of what no request of a caller was answered with.
 BY_THE_QUEUE = ""
 DIVIDED = SchedulingType.DIVIDED
@@ -323,7 +325,7 @@ class Caller:
         )
         self.owned[binding.key] = owned
         owned.newest = decision.id
-        if decision.outcome != OUTCOME_SCHEDULED:
+        if decision.outcome not in PLACED:
             return
         for name in owned.clusters.keys() - clusters.keys():
             self._members[name].remove(binding.uid)

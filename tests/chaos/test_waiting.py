@@ -38,7 +38,8 @@ def test_who_waits_and_is_gone_is_found() -> None:
 
 
 def test_who_has_too_little_and_does_not_wait_is_found() -> None:
-    for each in (replace(WAITING, waits=False), replace(PLACED, replicas=4)):
+    uneven = replace(PLACED, scheduling="Duplicated", replicas=2)
+    for each in (replace(WAITING, waits=False), replace(PLACED, replicas=4), uneven):
         (found,) = wrong_rows([each])
         assert found.startswith("shop/web is lost")
 

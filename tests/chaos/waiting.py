@@ -43,10 +43,10 @@ class Row:
     def is_whole(self) -> bool:
         """Whether the newest decision gave every replica a place."""
         shares = [each["replicas"] for each in self.clusters or ()]
-        # In clusters that are not ready just then what is Duplicated keeps what it had, be it less.
-        is_enough = sum(shares) == self.replicas or (
-            self.scheduling == "Duplicated" and any(shares)
-        )
+        if self.scheduling == "Duplicated":
+            is_enough = set(shares) == {self.replicas}
+        else:
+            is_enough = sum(shares) == self.replicas
         return self.outcome == WHOLE and is_enough
 
 

@@ -136,8 +136,9 @@ class Candidates:
 class Division:
     """The replicas of each candidate and the arithmetic behind them, axis k.
 
-    ``limit_k`` are numbers of ``Limit``. ``missing`` replicas fit nowhere. ``conflict`` says which
-    limit cannot be kept, empty when all can; the shares mean nothing then.
+    ``limit_k`` are numbers of ``Limit``. ``missing`` replicas fit nowhere, or of what is Duplicated
+    are missing in clusters that are lost. ``conflict`` says which limit cannot be kept, empty when
+    all can; the shares mean nothing then.
     """
 
     share_k: IntArray
@@ -252,7 +253,7 @@ def _duplicate(_rule: DivisionRule, candidates: Candidates, replicas: int) -> Di
         candidates=count,
     )
     return replace(
-        _nothing(candidates, missing=0),
+        _nothing(candidates, missing=int((replicas - share_k).sum())),
         share_k=share_k,
         quota_k=share_k.astype(np.float64),
         facts=(facts,),

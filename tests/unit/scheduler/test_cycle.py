@@ -35,7 +35,7 @@ from federation.model.workload import (
 )
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome, not_preempting
-from federation.scheduler.fleet import Column, Fleet
+from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile, Score
 from federation.scheduler.plugins.scores import SCORES
@@ -44,36 +44,6 @@ from federation.scheduler.state import ALONE, Surroundings
 DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
 TAINT = Taint(key="gpu", value="yes", effect=TaintEffect.NO_SCHEDULE)
 ABC = tuple(Cluster(name=name, region="xyx"["abc".index(name)]) for name in "abc")
-
-
-@pytest.mark.parametrize(
-    ("scheduling", "expected"),
-    [
-        (ReplicaScheduling(type=SchedulingType.DUPLICATED), {"a": 2, "b": 5}),
-        (ReplicaScheduling(type=SchedulingType.DIVIDED), {"a": 2, "b": 3}),
-        (DYNAMIC, {"a": 2, "b": 3}),
-    ],
-)
-def test_what_runs_in_a_lost_cluster_stays_and_does_not_grow(
-    scheduling: ReplicaScheduling, expected: dict[str, int]
-) -> None:
-    binding = Binding(
-        name="web",
-        resource=ObjectReference(api_version="apps/v1", kind="Deployment", name="web"),
-        replicas=5,
-        requirements=ReplicaRequirements(request={"cpu": 1}),
-        placement=Placement(replica_scheduling=scheduling),
-        clusters=(TargetCluster(name="a", replicas=2), TargetCluster(name="b", replicas=2)),
-    )
-    fleet = Fleet.of([Cluster(name="a"), Cluster(name="b")]).without(Column.of(["is lost", ""]))
-    available = Estimates(
-        replicas_c=np.array([9, 9]),
-        source_c=np.full(2, Source.POOLS, np.int8),
-        bound_c=np.full(2, Bound.LOWER, np.int8),
-        reasons={},
-    )
-    decision = schedule(binding, fleet, available, now=0.0)
-    assert {each.name: each.replicas for each in decision.clusters} == expected
 
 
 def decide(

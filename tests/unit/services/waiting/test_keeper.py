@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from federation.model.placement import Placement
+from federation.model.placement import ClusterAffinity, Placement
 from federation.model.waiting import WaitState
+from federation.scheduler.decision import Outcome
+from federation.services.journal import ClusterChanged
 from federation.services.members.lifecycle import Membership
 from federation.services.waiting.keeper import LostNews, QueueKeeper
 from federation.services.waiting.steering import Queueing
 from federation.store.postgres import PostgresStore
-from tests.services import WEB, Deciders, apply
+from tests.services import WEB, Deciders, apply, decided
 from tests.unit.services.conftest import ControlPlane, Streams, only
 from tests.unit.services.waiting.conftest import World, binding
 
@@ -128,6 +130,27 @@ async def test_what_is_left_of_a_partial_placement_is_placed_when_there_is_room(
     await world.settle()
     view = await world.deciders.scheduling.get_binding("shop", "part")
     assert {each.name: each.replicas for each in view.binding.clusters} == {"b": 2, "c": 2}
+    assert await world.names() == []
+
+
+async def test_what_is_duplicated_grows_in_a_cluster_that_is_heard_again(world: World) -> None:
+    await world.report("b", 9)
+    await world.report("c", 9)
+    everywhere = Placement(affinity=ClusterAffinity(cluster_names=("b", "c")))
+    asked = binding("everywhere", replicas=2, placement=everywhere)
+    assert not (await apply(world.deciders.scheduling, asked)).queued
+    present = world.fleet.known("b").presence
+    world.fleet.put_presence("b", replace(present, silent_after=world.clock.now() - 1))
+    answer = await apply(world.deciders.scheduling, replace(asked, replicas=4))
+    assert answer.queued
+    assert (answer.record.decision.outcome, decided(answer)) == (Outcome.PARTIAL, {"b": 2, "c": 4})
+    assert await world.settle() == ["everywhere"]
+    assert await world.names() == ["everywhere"]
+    world.fleet.put_presence("b", present)
+    world.keeper.changed(ClusterChanged(cluster="b"))
+    await world.settle()
+    view = await world.deciders.scheduling.get_binding("shop", "everywhere")
+    assert {each.name: each.replicas for each in view.binding.clusters} == {"b": 4, "c": 4}
     assert await world.names() == []
 
 
