@@ -74,7 +74,7 @@ from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import EXPIRED_AT_ONCE, ReleaseService
-from federation.services.waiting.keeper import LostNews, QueueKeeper
+from federation.services.waiting.running import RunningQueue
 from federation.services.waiting.steering import Queueing
 from federation.services.watching.subjects import BindingSubject, ClusterSubject
 from federation.services.watching.watches import Watches, WatchPace
@@ -155,7 +155,7 @@ class ControlPlane:
             watch_pace,
         )
         self._fleet.observe(self._cluster_watches.changed, ReportAdvanced, ClusterChanged)
-        self._fleet.observe(self._keeper.changed)
+        self._fleet.observe(self._queue.changed)
         self._readiness = Readiness(self._fleet, self._clock, self._readiness_changed)
         self._health = health.aio.HealthServicer()
         self._trail = AuditTrail(self._store)
@@ -186,9 +186,9 @@ class ControlPlane:
             finishing=self._finishing,
         )
         self._replicas = Replicas(self._store, self._clock, uuid.uuid4().hex)
-        self._presences = Presences(
-            self._store, self._fleet, self._sessions, self._replicas, self._reporting, self._clock
-        )
+        knowing = self._store, self._fleet, self._sessions, self._replicas, self._reporting
+        lost_seconds = self._settings.lost_seconds
+        self._presences = Presences(*knowing, self._clock, lost_seconds=lost_seconds)
         self._channels = PeerChannels(self._dial_peer, self._replicas, self._clock)
         self._agents = Forwarding(self._sessions, self._presences, self._channels, self._clock)
 
@@ -228,22 +228,21 @@ class ControlPlane:
             self._clock,
         )
         self._placing = NodePlacing(self._scheduling.node_plans)
-        self._keeper = QueueKeeper(
+        self._queue = RunningQueue(
             self._store,
             self._fleet,
+            self._following,
             self._pipeline,
             self._profiles,
             self._clock,
             self._placing.start_behind,
+            self._replicas.id,
         )
-        self._following.observe(LostNews(self._keeper))
-        self._following.observe_anew(self._keeper.lost)
         expiring = Duty(
             name="expire leases", work=self._releases.expire_leases, at_once=EXPIRED_AT_ONCE
         )
         duties = (
             expiring,
-            Duty(name="queue", work=self._keeper.hold),
             *pruning(self._settings.keep_decisions_days * DAY_SECONDS),
             *auditing(self._settings.keep_audit_days * DAY_SECONDS),
         )
@@ -255,7 +254,7 @@ class ControlPlane:
 
     def _readiness_changed(self, change: Change) -> None:
         self._cluster_watches.changed(change)
-        self._keeper.changed(change)
+        self._queue.changed(change)
 
     def _build_ui(self) -> Ui:
         """It asks what callers of the API ask."""
@@ -305,8 +304,7 @@ class ControlPlane:
             self._keep(keep_running(self._database.embedded))
         await self._keep_admin_token()
         await self._following.load(grace_until=self._clock.now() + self._grace_seconds)
-        overcommitment = Overcommitment(self._fleet)
-        self._fleet.observe(overcommitment.changed, ReportAdvanced, ClusterChanged)
+        self._fleet.observe(Overcommitment(self._fleet).changed, ReportAdvanced, ClusterChanged)
         watch = LoopWatch(self._fleet, self._clock)
         self._keep(watch.keep_watching(), self._readiness.keep_looking())
         self._keep(self._identity.keep_looking(), self._trail.keep_writing())
@@ -340,7 +338,7 @@ class ControlPlane:
         await self._leave_peers()
         await self._signal.close()
         self._pipeline.close()
-        self._keeper.close()
+        self._queue.close()
         await self._simulation.close()
         await self._engine.dispose()
 
@@ -351,7 +349,7 @@ class ControlPlane:
         self._replicas.endpoint = str(dialled or self.endpoint.dialable_at(self._host_name))
         await self._presences.share()
         self._keep(self._presences.keep_sharing(), self._duties.keep_doing())
-        self._keep(self._keeper.run(), self._failover.run())
+        self._keep(self._queue.run(), self._failover.run())
 
     def _keep(self, *work: Coroutine[None, None, None]) -> None:
         """Goes on with each until ``stop``."""
@@ -363,6 +361,7 @@ class ControlPlane:
             async with asyncio.timeout(READY_SECONDS):
                 await self._trail.write()
                 await self._duties.leave()
+                await self._queue.leave()
                 await self._failover.leave()
                 await self._replicas.leave()
         await self._channels.close()

@@ -11,13 +11,19 @@ from typing import NamedTuple
 
 # Whoever did not look, or could not hear, for longer may have missed everything.
 MOST_DEAF_SECONDS = 15.0
+# A control plane is found to be gone so long after its last word at most.
+MOST_UNNOTICED_SECONDS = 20.0
 
 
 class Silence(NamedTuple):
-    """Since when a cluster is silent, and when it was first seen to be stale; Unix seconds."""
+    """Since when a cluster is silent, and when it was first seen to be stale; Unix seconds.
+
+    ``is_left_alone``: it fell silent with the control plane that heard it.
+    """
 
     since: float
     stale_at: float
+    is_left_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,23 +39,32 @@ class Silences:
         return cls(looked_at=now, listening_since=now)
 
     def looked(
-        self, now: float, stale: Collection[str], *, stale_seconds: float, could_hear_at: float
+        self,
+        now: float,
+        stale: Collection[str],
+        *,
+        stale_seconds: float,
+        could_hear_at: float,
+        left_alone: Collection[str] = (),
     ) -> Silences:
         """As found ``now``: agents are stale that were not heard for ``stale_seconds``.
 
         ``could_hear_at`` is when everybody who speaks could last be heard. After a time in which
-        that was not so, or nobody looked, all silence counts anew.
+        that was not so, or nobody looked, all silence counts anew. So does, once, that of those
+        which are ``left_alone`` by their control plane and fell silent with it: they may have
+        spoken to it for longer, and have to find another one.
         """
         deaf = now - min(self.looked_at, could_hear_at) > MOST_DEAF_SECONDS
         listening_since = now if deaf or now < self.looked_at else self.listening_since
         known = {} if listening_since == now else self.silent
         fresh = Silence(max(now - stale_seconds, listening_since), now)
-        return replace(
-            self,
-            looked_at=now,
-            listening_since=listening_since,
-            silent={name: known.get(name, fresh) for name in sorted(stale)},
-        )
+        silent = {name: known.get(name, fresh) for name in sorted(stale)}
+        with_it = now - stale_seconds - MOST_UNNOTICED_SECONDS
+        for name in left_alone:
+            silence = silent[name]
+            if silence.since >= with_it and not silence.is_left_alone:
+                silent[name] = Silence(now, silence.stale_at, is_left_alone=True)
+        return replace(self, looked_at=now, listening_since=listening_since, silent=silent)
 
     def lost(self, lost_seconds: float) -> list[str]:
         """Those that have been silent for so long, by the last look."""

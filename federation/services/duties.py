@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from federation.model.errors import FederationError
 from federation.services.listed_decisions import FIRST_PLACE
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.troubles import Trouble
 
 LEASE_SECONDS = 10.0
+# Of what people wait for: when its holder dies another one goes on within a lease and a round.
+URGENT_LEASE_SECONDS = 3.0
 ROUNDS_PER_LEASE = 3
 JOURNAL_SECONDS = 3600.0
 PRUNE_EVERY_SECONDS = 60.0
@@ -60,14 +63,13 @@ class Duties:
         clock: Clock,
         *,
         lease_seconds: float = LEASE_SECONDS,
-        pause_seconds: float = LEASE_SECONDS / ROUNDS_PER_LEASE,
     ) -> None:
         self._store = store
         self._replica_id = replica_id
         self._duties = duties
         self._clock = clock
         self._lease_seconds = lease_seconds
-        self._pause_seconds = pause_seconds
+        self._pause_seconds = lease_seconds / ROUNDS_PER_LEASE
         self._tokens: dict[str, int] = {}
         self._due_at: dict[str, float] = {}
         self._troubles = {
@@ -93,10 +95,23 @@ class Duties:
     async def do_round(self) -> None:
         """Raises Unavailable when nothing can be held."""
         await self._hold()
-        for duty in self._duties:
-            is_due = self._clock.now() >= self._due_at.get(duty.name, 0.0)
-            if duty.name in self._tokens and is_due:
-                await self._try(duty)
+        renewing = asyncio.create_task(self._keep_renewing())
+        try:
+            for duty in self._duties:
+                is_due = self._clock.now() >= self._due_at.get(duty.name, 0.0)
+                if duty.name in self._tokens and is_due:
+                    await self._try(duty)
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _keep_renewing(self) -> None:
+        """Until cancelled: a piece of work may outlast a lease."""
+        while True:
+            await asyncio.sleep(self._pause_seconds)
+            # What is in the way is told by the next round.
+            with suppress(FederationError):
+                await self._hold()
 
     async def leave(self) -> None:
         """Others may take over at once."""
@@ -125,13 +140,13 @@ class Duties:
             self._troubles[duty.name].met(error)
 
     async def _do(self, duty: Duty) -> None:
-        """Piece by piece, no longer than until the lease has to be renewed."""
+        """Piece by piece, no longer than until it is another duty's turn."""
         stop_at = self._clock.now() + self._lease_seconds / ROUNDS_PER_LEASE
         while self._clock.now() < stop_at:
             try:
                 done = await duty.work(partial(self._begin, duty))
             except DutyLost:
-                del self._tokens[duty.name]
+                self._tokens.pop(duty.name, None)
                 logger.warning("duty lost", extra={"fields": {"duty": duty.name}})
                 return
             if done < duty.at_once:
@@ -142,7 +157,8 @@ class Duties:
     async def _begin(self, duty: Duty) -> AsyncIterator[Transaction]:
         """A transaction of a duty. Raises DutyLost."""
         async with self._store.transaction() as tx:
-            if not await tx.duties.check(duty.name, self._tokens[duty.name]):
+            token = self._tokens.get(duty.name)
+            if token is None or not await tx.duties.check(duty.name, token):
                 raise DutyLost
             yield tx
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,15 @@ from federation.v1.resource_pb2 import (
     ResourceBindingSpec,
 )
 from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
-from tests.control_planes import RunningControlPlane, heartbeat, report, running_control_plane
+from tests.control_planes import (
+    AgentStream,
+    Caller,
+    RunningControlPlane,
+    heartbeat,
+    hello,
+    report,
+    running_control_plane,
+)
 from tests.patience import PATIENCE_SECONDS, until
 
 # Generous bounds on hanging: 30 s of held locks were the fault.
@@ -115,18 +123,35 @@ def scheduled(running: RunningControlPlane, name: str) -> Any:
 @asynccontextmanager
 async def beating(running: RunningControlPlane) -> AsyncIterator[None]:
     """The agent of member1, which is heard all the time."""
-    async with running.connected("member1", report=report()) as stream:
+    async with beating_by(await running.enrolled("member1")):
+        yield
+
+
+@asynccontextmanager
+async def beating_by(agent: Caller, sequence: int = 1) -> AsyncIterator[AgentStream]:
+    """The same with the credential of an agent, and the stream that it is heard by."""
+    async with AgentStream(agent, "member1") as stream:
+        await stream.say(hello=hello())
+        await stream.hear("welcome")
+        await stream.say(report=report(sequence=sequence))
+        await stream.hear("ack")
 
         async def beat() -> None:
             while True:
-                await stream.say(heartbeat=heartbeat(1, "hash-1-1"))
+                await stream.say(heartbeat=heartbeat(sequence, f"hash-1-{sequence}"))
                 await asyncio.sleep(0.3)
 
         beating = asyncio.create_task(beat())
         try:
-            yield
+            yield stream
         finally:
             beating.cancel()
+
+
+async def conditions(running: RunningControlPlane) -> Mapping[str, str]:
+    """The statuses of the conditions of member1, by type."""
+    listed = await running.admin.call(running.admin.clusters.ListClusters, ListClustersRequest())
+    return {each.type: each.status for found in listed.clusters for each in found.status.conditions}
 
 
 @asynccontextmanager
@@ -173,11 +198,7 @@ async def test_who_is_back_calls_no_agent_silent_that_others_heard(
             await scheduled(here, "lost")
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert (await scheduled(there, "other")).decision.outcome == OUTCOME_SCHEDULED
-        listed = await here.admin.call(here.admin.clusters.ListClusters, ListClustersRequest())
-        (ready,) = [
-            each.status for each in listed.clusters[0].status.conditions if each.type == "Ready"
-        ]
-        assert ready == "True"
+        assert (await conditions(here))["Ready"] == "True"
         proxy.back()
         answered = 0
         while answered < 10:
@@ -189,3 +210,24 @@ async def test_who_is_back_calls_no_agent_silent_that_others_heard(
                 continue
             assert answer.decision.outcome == OUTCOME_SCHEDULED, answer.decision.reason
             answered += 1
+
+
+async def test_an_agent_of_a_plane_that_is_cut_off_is_sent_to_another_before_it_is_lost(
+    fresh_database_url: str, tmp_path: Path
+) -> None:
+    often = {"heartbeat_seconds": "1", "lost_seconds": "20"}
+    async with (
+        Proxy(fresh_database_url).running() as proxy,
+        running_control_plane(fresh_database_url, tmp_path / "there", **often) as there,
+        running_control_plane(proxy.url, tmp_path / "there", **often) as here,
+    ):
+        agent = await here.enrolled("member1")
+        async with beating_by(agent) as stream:
+            await until(lambda: conditions(there), lambda each: each.get("Ready") == "True")
+            proxy.fall_silent()
+            assert "dial another" in (await stream.hear("reconnect")).reason
+            assert "Lost" not in await conditions(there)
+        elsewhere = there.caller(None)
+        elsewhere.metadata = agent.metadata
+        async with beating_by(elsewhere, sequence=2):
+            await until(lambda: conditions(there), lambda each: each.get("Ready") == "True")

@@ -269,6 +269,10 @@ def test_duties_move_when_their_holder_is_killed(planes: Planes) -> None:
     holds = "SELECT holder FROM duty WHERE name = 'prune requests'"
     holder = soon(lambda: planes.of_replica(holds))
     holder.server.kill()
+    # Of what people wait for nobody has more than seconds to be replaced.
+    urgent = "SELECT {} FROM duty WHERE name IN ('queue', 'failover')"
+    assert planes.value(urgent.format("count(*)")) == 2
+    assert planes.value(urgent.format("max(expires_at) <= now() + interval '3 seconds'"))
     planes.value(
         "INSERT INTO request (caller, key, body_hash, answer, created_at) VALUES "
         "('admin', 'old', decode(repeat('00', 32), 'hex'), '', now() - interval '25 hours')"

@@ -23,7 +23,7 @@ from federation.services.ports import Clock, Store
 LOOK_SECONDS, IDLE_SECONDS = 1.0, 5.0
 # Of many the looking takes its time: it rests so many times as long.
 REST_TIMES = 20
-# A piece of work must not outlast a lease.
+# Others of the same duty wait for a piece of work.
 PAGES_AT_ONCE = 10
 TRY_AGAIN_SECONDS = 10.0
 

@@ -98,7 +98,7 @@ class Moving:
         if clusters != self._planned_for or (clusters and now >= self._plan_again_at):
             if self._planning is None:
                 self._planning = asyncio.create_task(self._plan(clusters))
-            # Of very many it outlasts a piece of work, which must not outlast a lease.
+            # Of very many it lasts, and what else there is to do must not wait for it.
             await asyncio.wait({self._planning}, timeout=PLANNING_SECONDS)
             if not self._planning.done():
                 return True

@@ -9,11 +9,10 @@ import asyncio
 
 from federation.failover.breaker import BreakerLimits
 from federation.runtime.settings import Settings
-from federation.services.duties import Duties
+from federation.services.duties import URGENT_LEASE_SECONDS, Duties
 from federation.services.failover.control import FailoverControl
 from federation.services.failover.moving import PlacedObserver
 from federation.services.failover.watching import (
-    LOOK_SECONDS,
     Failover,
     FailoverSettings,
     Hearing,
@@ -45,7 +44,9 @@ class RunningFailover:
         self._failover = Failover(store, fleet, pipeline, hearing, clock, limits)
         # Rounds of its own: some of its work takes its time.
         duties = (self._failover.duty,)
-        self._duties = Duties(store, hearing.replica_id, duties, clock, pause_seconds=LOOK_SECONDS)
+        self._duties = Duties(
+            store, hearing.replica_id, duties, clock, lease_seconds=URGENT_LEASE_SECONDS
+        )
         self.control = FailoverControl(store, fleet, self._failover, clock, limits)
 
     def observe(self, observer: PlacedObserver) -> None:

@@ -64,6 +64,10 @@ class Hearing(Protocol):
         """Its own id."""
         ...
 
+    def is_left_alone(self, cluster: str) -> bool:
+        """Whether the control plane that served a cluster's agent last is gone."""
+        ...
+
 
 class Failover:
     """Who is silent, by this control plane, and what follows. Belongs to one event loop."""
@@ -127,7 +131,11 @@ class Failover:
                 heard.append(name)
         self._heard = frozenset(heard)
         self.silences = before.looked(
-            now, stale, stale_seconds=self._hearing.silence_seconds, could_hear_at=could_hear_at
+            now,
+            stale,
+            stale_seconds=self._hearing.silence_seconds,
+            could_hear_at=could_hear_at,
+            left_alone=[name for name in stale if self._hearing.is_left_alone(name)],
         )
 
     async def work(self, begin: Begin) -> int:

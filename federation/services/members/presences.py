@@ -1,7 +1,8 @@
 """Who hears which agent, shared by all control planes: told, read, and followed.
 
 Must not compare clocks: an agent counts as heard by a peer when the peer's row is seen to change;
-nor call an agent silent for as long as no row could be read.
+nor call an agent silent for as long as no row could be read; nor keep agents of which it can tell
+nobody.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
 ROWS_AT_ONCE = 250
 # What a peer tells is dated by the begin of its transaction, and seen at its end.
 COMMITTED_SECONDS = 10.0
+# Who can tell nobody of its agents for so long sends them to its peers, or sooner: half of the time
+# until they would be lost is theirs. A database that fails over takes less.
+CUT_OFF_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +59,10 @@ class HeldStreams(Protocol):
         """End the stream of a cluster's agent, which has another one already."""
         ...
 
+    def send_away(self, error: Unavailable) -> None:
+        """End all streams; their agents dial again."""
+        ...
+
 
 class LastHeard(NamedTuple):
     """What was last written of a stream of ours: its session, and when it was heard, our time."""
@@ -74,6 +82,8 @@ class Presences:
         replicas: Replicas,
         reporting: Reporting,
         clock: Clock,
+        *,
+        lost_seconds: float,
     ) -> None:
         self._store = store
         self._fleet = fleet
@@ -81,6 +91,7 @@ class Presences:
         self._replicas = replicas
         self._reporting = reporting
         self._clock = clock
+        self._cut_off_seconds = min(CUT_OFF_SECONDS, lost_seconds / 2)
         self._told: dict[str, LastHeard] = {}
         self._seen: dict[str, StoredPresence] = {}
         self._since = 0.0
@@ -109,6 +120,12 @@ class Presences:
         row = self._seen.get(cluster)
         return self._replicas.peer(row.replica) if row else None
 
+    def is_left_alone(self, cluster: str) -> bool:
+        """Whether the control plane that served a cluster's agent last is gone."""
+        presence = self._fleet.presence(cluster)
+        peer = presence.peer if presence else ""
+        return bool(peer) and self._replicas.peer(peer) is None
+
     async def keep_sharing(self) -> None:
         """Round after round until cancelled."""
         trouble = Trouble(logger, "presences not shared")
@@ -128,6 +145,7 @@ class Presences:
                 await asyncio.wait({sharing}, timeout=self.round_seconds)
                 if not sharing.done() or sharing.exception() is not None:
                     self._forgive()
+                    self._send_away()
             await sharing
         finally:
             sharing.cancel()
@@ -137,6 +155,18 @@ class Presences:
         held = self._streams.epochs()
         others = [name for name in self._fleet.snapshot.names if name not in held]
         forgive(self._fleet, others, self._could_read_at - since, since)
+
+    def _send_away(self) -> None:
+        """Peers that hear nothing of our agents would call them lost: they are to dial a peer."""
+        silent_seconds = self._clock.now() - self.shared_at
+        held = self._streams.epochs()
+        if silent_seconds < self._cut_off_seconds or not (held and self._replicas.endpoints):
+            return
+        fields = {"agents": len(held), "seconds": round(silent_seconds)}
+        logger.warning("no database: agents are sent away", extra={"fields": fields})
+        self._streams.send_away(
+            Unavailable("this control plane is cut off from its database; dial another one")
+        )
 
     async def share(self) -> None:
         """One round. Raises Unavailable."""

@@ -22,7 +22,7 @@ from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.queue import TryOrder, Waiter, WaitingQueue
-from federation.services.duties import LEASE_SECONDS, Begin
+from federation.services.duties import URGENT_LEASE_SECONDS, Begin
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Change, ClusterChanged, ReportAdvanced
 from federation.services.ports import Clock, Store, StoredBinding
@@ -117,7 +117,7 @@ class QueueKeeper:
     async def hold(self, begin: Begin) -> int:
         """The duty's work: it is this control plane's for as long as a lease."""
         del begin
-        self._held_until = self._clock.now() + LEASE_SECONDS
+        self._held_until = self._clock.now() + URGENT_LEASE_SECONDS
         if not self._is_loaded:
             self._wake.set()
         return 0

@@ -49,3 +49,29 @@ def test_it_does_not_count_while_the_database_cannot_be_read() -> None:
     assert seen.lost(LOST_SECONDS) == []
     assert seen.silent["a"].since == 399.0
     assert looked_until(seen, 700, "a").lost(LOST_SECONDS) == ["a"]
+
+
+def test_who_fell_silent_with_its_control_plane_has_its_time_anew_once() -> None:
+    seen = looked_until(Silences.begun(0.0), 1000)
+    # By its last words it is silent since 971.
+    seen = looked_until(seen, 1015, "a", "long")
+    for now in range(1016, 1315):
+        seen = seen.looked(
+            float(now),
+            ["a", "b", "long"],
+            stale_seconds=STALE_SECONDS,
+            could_hear_at=float(now),
+            left_alone=["a", "b"],
+        )
+    assert seen.silent["a"].since == seen.silent["b"].since == 1016
+    assert seen.lost(LOST_SECONDS) == ["long"]
+    seen = looked_until(seen, 1316, "a", "b", "long")
+    assert seen.lost(LOST_SECONDS) == ["a", "b", "long"]
+
+
+def test_who_was_silent_long_before_its_control_plane_went_is_lost_in_time() -> None:
+    seen = looked_until(looked_until(Silences.begun(0.0), 1000), 1200, "a")
+    seen = seen.looked(
+        1201.0, ["a"], stale_seconds=STALE_SECONDS, could_hear_at=1201.0, left_alone=["a"]
+    )
+    assert looked_until(seen, 1271, "a").lost(LOST_SECONDS) == ["a"]

@@ -11,13 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.model.cluster import Cluster
 from federation.model.errors import Conflict
-from federation.services.duties import Duties, Duty, in_one, pruning
+from federation.services.duties import Begin, Duties, Duty, in_one, pruning
 from federation.services.journal import ClusterChanged, Position
 from federation.services.members.replicas import Replicas
 from federation.services.ports import Clock, Transaction
 from federation.services.secrets import parse_secret
 from federation.services.values import AgentFacts, PrincipalKind
 from federation.store.postgres import PostgresStore
+from tests.patience import until
 from tests.services import WEB
 from tests.stores import NOWHERE, keep_decision, put_binding
 
@@ -130,6 +131,25 @@ async def test_while_a_piece_is_done_nobody_can_take_over(
     await run_out(engine)
     await b.do_round()
     assert await written(store) == ["a", "b"]
+
+
+async def test_a_lease_is_renewed_while_a_piece_that_outlasts_it_is_done(
+    store: PostgresStore, clock: Clock, engine: AsyncEngine
+) -> None:
+    async def has_run_out() -> bool:
+        await asyncio.sleep(0.02)
+        async with engine.connect() as connection:
+            query = text("SELECT expires_at <= now() FROM duty WHERE name = 'work'")
+            return bool((await connection.execute(query)).scalar_one())
+
+    async def do(_: Begin) -> int:
+        await run_out(engine)
+        await until(has_run_out, lambda it_has: not it_has)
+        return 0
+
+    a = Duties(store, "a", [Duty(name="work", work=do)], clock, lease_seconds=0.5)
+    await a.do_round()
+    assert a.held == {"work"}
 
 
 async def test_leaving_hands_over_at_once(store: PostgresStore, clock: Clock) -> None:

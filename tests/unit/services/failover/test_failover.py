@@ -55,6 +55,7 @@ class Drill:
     deciders: Deciders
     registration: Registration
     speaking: set[str] = field(default_factory=lambda: {"a", "b", "c"})
+    left_alone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.shared_at = self.clock.now()
@@ -79,6 +80,9 @@ class Drill:
     @property
     def silence_seconds(self) -> float:
         return self.reporting.silence_seconds
+
+    def is_left_alone(self, cluster: str) -> bool:
+        return cluster in self.left_alone
 
     async def pass_time(self, seconds: int) -> None:
         """Second by second, each with a look and a round."""
@@ -168,6 +172,17 @@ async def test_a_lost_cluster_is_left_and_keeps_its_share_until_the_new_one_runs
     ended = await drill.stored()
     assert ended.eviction_tasks == ()
     assert ended.clusters == moved.clusters
+
+
+async def test_whose_control_plane_is_gone_has_its_time_anew(drill: Drill) -> None:
+    await apply(drill.deciders.scheduling, THREE)
+    drill.speaking.remove("a")
+    await drill.pass_time(40)
+    drill.left_alone.add("a")
+    await drill.pass_time(59)
+    assert not drill.is_lost("a")
+    await drill.pass_time(3)
+    assert drill.is_lost("a")
 
 
 async def test_people_and_watchers_are_told(drill: Drill) -> None:

@@ -28,6 +28,7 @@ from tests.services import join, make_report
 
 HEARTBEAT_SECONDS = 6.0
 GRACE_SECONDS = 30.0
+LOST_SECONDS = 100.0
 
 
 @dataclass
@@ -53,9 +54,11 @@ class Plane:
         self.replicas.endpoint = f"{name}.example:7443"
         beat = ReportTimes(heartbeat_seconds=HEARTBEAT_SECONDS, batch_seconds=0.0)
         self.reporting = Reporting(store, self.fleet, self.clock, beat)
-        self.presences = Presences(
-            store, self.fleet, self.sessions, self.replicas, self.reporting, self.clock
-        )
+        self.presences = self.presences_by(self.reporting)
+
+    def presences_by(self, reporting: Reporting) -> Presences:
+        given = self.store, self.fleet, self.sessions, self.replicas, reporting, self.clock
+        return Presences(*given, lost_seconds=LOST_SECONDS)
 
     async def start(self) -> None:
         await self.fleet.load(grace_until=self.clock.now() + GRACE_SECONDS)
@@ -213,9 +216,12 @@ async def test_a_control_plane_that_dies_takes_its_agents_along_in_time(
     await a.connect(credential_id)
     await share(a, b)
     await a.replicas.leave()
+    assert not b.presences.is_left_alone("member1")
     await share(b)
     assert not b.seen.connected
     assert b.presences.holder("member1") is None
+    assert b.presences.is_left_alone("member1")
+    assert not a.presences.is_left_alone("member1")
     assert not b.is_stale()
     pass_time(b, seconds=60)
     await share(b)
@@ -398,7 +404,7 @@ def test_rounds_are_three_a_heartbeat_within_limits(planes: tuple[Plane, Plane])
     def round_seconds(heartbeat_seconds: float) -> float:
         beat = ReportTimes(heartbeat_seconds=heartbeat_seconds)
         reporting = Reporting(a.store, a.fleet, a.clock, beat)
-        return Presences(a.store, a.fleet, a.sessions, a.replicas, reporting, a.clock).round_seconds
+        return a.presences_by(reporting).round_seconds
 
     assert round_seconds(0.1) == LEAST_SECONDS
     assert round_seconds(3600) == MOST_SECONDS
@@ -459,3 +465,31 @@ async def test_whose_reading_hangs_calls_nobody_silent(
     await forgiven.wait()
     assert not b.is_stale()
     sharing.cancel()
+
+
+@pytest.mark.parametrize("has_peers", [True, False])
+async def test_who_can_tell_nobody_of_its_agents_sends_them_to_its_peers_if_there_are_any(
+    planes: tuple[Plane, Plane],
+    credential_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    has_peers: bool,
+) -> None:
+    async def share_in_vain() -> None:
+        raise Unavailable
+
+    a, b = planes
+    session = await a.connect(credential_id)
+    if not has_peers:
+        await b.replicas.leave()
+    await share(a)
+    monkeypatch.setattr(a.presences, "share", share_in_vain)
+    for _ in range(49):
+        pass_time(a, seconds=1)
+        with pytest.raises(Unavailable):
+            await a.presences.share_or_forgive()
+    assert not session.ended.is_set()
+    pass_time(a, seconds=1)
+    with pytest.raises(Unavailable):
+        await a.presences.share_or_forgive()
+    assert session.ended.is_set() is has_peers
