@@ -2,6 +2,8 @@
 .SUFFIXES:
 # Every program that tests start would compile all it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
+# As our programs run: see federation/runtime/native_libraries.py.
+export OPENBLAS_NUM_THREADS = 1
 .PHONY: help install check test test-all demo bench accuracy attack chaos truth proto lock
 
 BIN = .venv/bin

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-import federation.runtime.grpc_noise  # noqa: F401 - before grpc
+import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
 from federation.model.errors import FederationError, InvalidRequest
 from federation.runtime.terminal import error_lines, say_lines
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-import federation.runtime.grpc_noise  # noqa: F401 - before grpc
+import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
 from estimator.agent import WatchedCluster
 from estimator.cases import answers
 from estimator.estimation.capacity import NodeSet

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-import federation.runtime.grpc_noise  # noqa: F401 - before grpc
+import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
 from bridge.__main__ import bridge
 from federation.certificates import make_certificates
 from federation.codec.document_files import document_of

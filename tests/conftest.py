@@ -17,6 +17,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
+import federation.runtime.native_libraries  # noqa: F401 - before numpy
 from tests import examples
 from tests.databases import Databases
 from tests.patience import PATIENCE_SECONDS

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-import federation.runtime.grpc_noise  # noqa: F401 - before grpc
+import federation.runtime.native_libraries  # noqa: F401 - before grpc and numpy
 from federation.cli.connection import (
     CHOSEN,
     DEFAULTS,

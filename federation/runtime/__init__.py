@@ -12,11 +12,11 @@
 - ``files``: directories of our own, and files that appear whole, with their mode from the first
   moment on
 - ``flags``: the flags of a command, one for every setting of its program
-- ``grpc_noise``: keeps gRPC's core from writing lines of its own to standard error: we say what
-  went wrong
 - ``interruptions``: ctrl-C and its kin: let in where a program can stop, kept for later where it
   must not
 - ``logs``: how log records look: one line of text or one JSON object, fields beside the message
+- ``native_libraries``: what libraries below Python are told: gRPC's core writes no lines, OpenBLAS
+  starts no threads
 - ``options``: settings of a program as one table: flags, environment, file, default, and where each
   value came from
 - ``settings``: settings of the control plane

@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("federation", "estimator", "bridge")
-# A part of the ``__main__`` modules that has to come before they import grpc.
-BEFORE_GRPC = Path("federation", "runtime", "grpc_noise.py")
+# A part of the ``__main__`` modules that has to come before they import grpc and numpy.
+BEFORE_LIBRARIES = Path("federation", "runtime", "native_libraries.py")
 PROCESS_ATTRIBUTES = {
     ("os", "environ"),
     ("os", "environb"),
@@ -30,7 +30,7 @@ def modules() -> list[Path]:
         path.relative_to(ROOT)
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
-        if path.name != "__main__.py" and path.relative_to(ROOT) != BEFORE_GRPC
+        if path.name != "__main__.py" and path.relative_to(ROOT) != BEFORE_LIBRARIES
     ]
 
 
@@ -50,12 +50,12 @@ def uses_of_the_process(source: str) -> Iterator[str]:
                         yield f"line {node.lineno}: from {module} import {alias.name}"
 
 
-def test_only_programs_quieten_grpc() -> None:
-    assert (ROOT / BEFORE_GRPC).exists()
+def test_only_programs_tell_libraries_how_to_behave() -> None:
+    assert (ROOT / BEFORE_LIBRARIES).exists()
     assert [
         path
         for path in modules()
-        if "import federation.runtime.grpc_noise" in (ROOT / path).read_text()
+        if "import federation.runtime.native_libraries" in (ROOT / path).read_text()
     ] == []
 
 
