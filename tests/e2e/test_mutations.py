@@ -20,6 +20,7 @@ from federation.codec.descriptors import map_values
 from federation.codec.strict import message_from_document
 from federation.rpc.served import SERVICES
 from federation.v1 import (
+    access_pb2,
     clusters_pb2,
     estimates_pb2,
     failover_pb2,
@@ -40,7 +41,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
     # Clusters last: its methods take away what the others ask about.
     for module in (
         *(estimates_pb2, scheduling_pb2, failover_pb2, scoring_pb2, simulation_pb2, peers_pb2),
-        clusters_pb2,
+        *(access_pb2, clusters_pb2),
     )
 )
 METHODS: dict[str, MethodDescriptor] = {
@@ -161,6 +162,9 @@ def seeds() -> Iterator[Message]:
     """Requests that are right, several for some methods."""
     bindings = [binding(placement) for placement in PLACEMENTS]
     shape = bindings[0].spec.replica_requirements
+    yield access_pb2.CreateTokenRequest(
+        name="reader", role=access_pb2.ROLE_VIEWER, namespaces=["shop"], networks=["10.0.0.0/8"]
+    )
     yield clusters_pb2.CreateJoinTokenRequest(cluster="member2", ttl_seconds=60)
     yield clusters_pb2.UpdateClusterRequest(cluster=cluster("member1"))
     yield clusters_pb2.CordonClusterRequest(name="member1", cordoned=True)
