@@ -4,7 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check test test-all demo bench accuracy attack chaos truth proto lock
+.PHONY: help install check collect test test-all demo bench accuracy attack chaos truth proto lock
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -26,6 +26,9 @@ install: ## Make .venv with everything that developing needs
 
 check: install ## Format, lint, types, import floors, stubs, protos, sizes, suppressions, locks
 	@$(BIN)/python -m tools.check
+
+collect: install ## Find all tests, without running them
+	@$(BIN)/python -m pytest -qq --collect-only
 
 # Many tests wait for processes and databases: more workers than cores.
 test: install ## All tests

@@ -104,8 +104,11 @@ def installed(version: Version, python: Path) -> Path | None:
 def tests_pass(version: Version, python: Path, workers: int) -> bool:
     """Several run at once: which one a line is of stands in front of it."""
     started = time.monotonic()
+    pytest = [str(python), "-m", "pytest", "-q"]
+    # Compiles what tests import: else each worker would, at the same time.
+    subprocess.run([*pytest, "--collect-only", *TESTS], cwd=ROOT, capture_output=True, check=False)
     with subprocess.Popen(
-        [python, "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadfile", *TESTS],
+        [*pytest, "-n", str(workers), "--dist", "loadfile", *TESTS],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
