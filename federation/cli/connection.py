@@ -27,7 +27,6 @@ from federation.model.errors import (
     Unavailable,
     Violation,
 )
-from federation.runtime.terminal import error_lines
 
 T = TypeVar("T")
 STATE_HOME: Final = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
@@ -263,7 +262,8 @@ def _options_of(name: str | None) -> Mapping[str, Any]:
         contexts = read_contexts(contexts_file())
         return contexts.of(name) if name else contexts.options.get(contexts.current, {})
     except FederationError as error:
-        raise click.UsageError("\n".join(error_lines(error))) from error
+        broken = error.violations if isinstance(error, InvalidRequest) else (error,)
+        raise click.UsageError("\n".join(map(str, broken))) from error
 
 
 def _said(context: click.Context, parameter: click.Parameter, value: Any) -> None:

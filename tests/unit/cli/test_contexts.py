@@ -151,7 +151,7 @@ def test_a_wrong_file_is_refused_by_field(file: Path, content: str, complaint: s
     file.write_text(content)
     refused = asked("get", "clusters")
     assert refused.exit_code == 2
-    assert str(file) in refused.stderr
+    assert f"Error: {file}" in refused.stderr
     assert complaint in refused.stderr
 
 
