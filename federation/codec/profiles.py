@@ -23,6 +23,7 @@ from federation.scheduler.plugins.profile import (
     PostBind,
     Profile,
     Profiles,
+    QueueSort,
     Reserve,
     Score,
 )
@@ -154,6 +155,8 @@ class _Reader:
                 self._found.add(f"{here}[{position}].name", f"{name!r} is there already")
             seen.add(name)
             kept[name] = enabled
+        if point is ExtensionPoint.QUEUE_SORT and len(kept) > 1:
+            self._found.add(here, "must name one plugin: a queue has one order")
         if point is ExtensionPoint.FILTER and INDISPENSABLE not in kept:
             rule = f"must leave {INDISPENSABLE} on, which affinity groups and tiers rest on"
             self._found.add(f"{path}.disabled", rule)
@@ -248,6 +251,13 @@ def _profile(name: str, plan: _Plan, args: Mapping[str, object]) -> Profile:
         post_binds=tuple(
             PostBind(name=plugin, run=each.plugin.bound(args.get(plugin)))
             for plugin, each in plan[ExtensionPoint.POST_BIND].items()
+        ),
+        queue_sort=next(
+            (
+                QueueSort(name=plugin, run=each.plugin.bound(args.get(plugin)))
+                for plugin, each in plan[ExtensionPoint.QUEUE_SORT].items()
+            ),
+            None,
         ),
     )
 

@@ -32,7 +32,8 @@ class Wait:
     people. ``overtaken_by`` is the key of the first binding that came later and was placed where
     this one might have gone, at ``overtaken_since``; since ``earmarked_since`` room is kept for it.
     Of a ``gang`` that waits together ``entry`` is the member that stands for all, and ``priority``
-    the highest of all; ``has_timed_out`` is true from ``times_out`` on.
+    the highest of all. ``ordered_at`` stands in place of ``since`` in the order, where it is not
+    None; ``has_timed_out`` is true from ``times_out`` on.
     """
 
     state: WaitState
@@ -48,8 +49,14 @@ class Wait:
     gang: str = ""
     entry: str = ""
     priority: int = 0
+    ordered_at: float | None = None
     times_out: float | None = None
     has_timed_out: bool = False
+
+    @property
+    def place_at(self) -> float:
+        """By which instant it stands among those of its priority."""
+        return self.since if self.ordered_at is None else self.ordered_at
 
     @property
     def is_suspended(self) -> bool:

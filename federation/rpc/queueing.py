@@ -93,7 +93,7 @@ def _check_named(
 
 
 def _token(version: str, last: QueuedBinding) -> str:
-    place = str(last.priority), repr(last.wait.since), last.namespace, last.name
+    place = str(last.priority), repr(last.wait.place_at), last.namespace, last.name
     return page_token((version, *place, last.wait.entry))
 
 

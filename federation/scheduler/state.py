@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federation.model.arrays import BoolArray, IntArray, filled, nowhere, read_only
+from federation.model.arrays import BoolArray, FloatArray, IntArray, filled, nowhere, read_only
 from federation.model.placement import Binding
 from federation.scheduler.fleet import Fleet
 
@@ -62,6 +62,15 @@ class CycleState:
         if not self.binding.clusters:
             return self.available_c
         return read_only(self.available_c + self.prior_c)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SortState:
+    """Bindings that wait, arrays in their order (axis w); ``since_w`` in Unix seconds."""
+
+    bindings: tuple[Binding, ...]
+    priority_w: IntArray
+    since_w: FloatArray
 
 
 def prior_replicas(binding: Binding, fleet: Fleet) -> tuple[IntArray, BoolArray]:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from federation.model.waiting import Wait, WaitState
+
+# Nobody writes to it.
+NOT_ORDERED: Final[Mapping[int, float | None]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,8 @@ class QueuedBinding:
 
 
 class QueuePlace(NamedTuple):
-    """A place in the order of the queue; ``since`` in Unix seconds. ``entry`` is the first member
+    """A place in the order of the queue; ``since`` in Unix seconds, or what a plugin has put in its
+    place. ``entry`` is the first member
     of the gang that it waits with, "" where it is of none.
     """
 
@@ -101,10 +105,12 @@ class Waits(Protocol):
         failed: Mapping[int, float],
         overtaken: Mapping[int, str],
         earmarked: Collection[int] = (),
+        ordered: Mapping[int, float | None] = NOT_ORDERED,
     ) -> None:
         """By the ids of bindings: who was refused once more, and for lack of what; who failed, and
         after how many seconds it is tried again; who was overtaken for the first time, and by whom;
-        for whom room is kept from now on.
+        for whom room is kept from now on; by which instant (Unix seconds, None: since when it
+        waits) it stands in the order.
 
         Of who waits no more, or is gated, nothing is noted.
         """

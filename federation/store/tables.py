@@ -303,10 +303,11 @@ waiting = Table(
     Column("overtaken_by", Text, nullable=False, server_default=""),
     # Since when room is kept for it.
     Column("earmarked_since", TIME),
-    # The gang that it waits with for its first place: priority and since are the gang's then.
+    # The gang that it waits with for its first place, and the first member: all have its position.
     Column("gang", Text, nullable=False, server_default=""),
-    # The first member of that gang: all of it have one position. Empty without a gang.
     Column("entry", NAME, nullable=False, server_default=""),
+    # In place of since in the order, where a plugin says so.
+    Column("ordered_at", TIME),
     # When the gang's time is over.
     Column("times_out", TIME),
     CheckConstraint("state IN ('active', 'backoff', 'unschedulable', 'gated')", name="state_known"),

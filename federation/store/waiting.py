@@ -27,7 +27,13 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.waiting import Wait, WaitState
-from federation.services.waiting_ports import GangWait, NewWait, QueuedBinding, QueuePlace
+from federation.services.waiting_ports import (
+    NOT_ORDERED,
+    GangWait,
+    NewWait,
+    QueuedBinding,
+    QueuePlace,
+)
 from federation.store.namespaces import in_namespaces
 from federation.store.tables import binding, unix_seconds
 from federation.store.tables import waiting as table
@@ -74,7 +80,7 @@ LOCK_TOGETHER = text("""
 TOGETHER = text("""
     UPDATE waiting
     SET gang = :gang, entry = :entry, priority = :priority, gate = :gate, since = first.since,
-        times_out = first.since + make_interval(secs => :timeout),
+        ordered_at = NULL, times_out = first.since + make_interval(secs => :timeout),
         state = CASE WHEN :gate <> '' THEN 'gated' WHEN state = 'gated' THEN 'unschedulable'
             ELSE state END,
         next_try = CASE WHEN :gate <> '' THEN NULL ELSE next_try END,
@@ -119,11 +125,17 @@ EARMARKED = text("""
     UPDATE waiting SET earmarked_since = now()
     WHERE binding_id = ANY(:ids) AND earmarked_since IS NULL
 """).bindparams(bindparam("ids", type_=ARRAY(BigInteger)))
+ORDERED = text("""
+    UPDATE waiting SET ordered_at = to_timestamp(given.instant)
+    FROM unnest(:ids, :instants) AS given (id, instant) WHERE binding_id = given.id
+""").bindparams(
+    bindparam("ids", type_=ARRAY(BigInteger)), bindparam("instants", type_=ARRAY(Double))
+)
 IS_TRIED = table.c.state != WaitState.GATED
 # Those of one gang share the place of its first member.
 PLACE = (
     -table.c.priority,
-    table.c.since,
+    func.coalesce(table.c.ordered_at, table.c.since),
     table.c.namespace,
     func.coalesce(func.nullif(table.c.entry, ""), table.c.name),
 )
@@ -202,8 +214,9 @@ class WaitingStatements:
         failed: Mapping[int, float],
         overtaken: Mapping[int, str],
         earmarked: Collection[int] = (),
+        ordered: Mapping[int, float | None] = NOT_ORDERED,
     ) -> None:
-        every = {*refused, *failed, *overtaken, *earmarked}
+        every = {*refused, *failed, *overtaken, *earmarked, *ordered}
         rows = await self._connection.execute(LOCK, {"ids": sorted(every)})
         held = set(rows.scalars())
         again = {each: why for each, why in refused.items() if each in held}
@@ -223,6 +236,10 @@ class WaitingStatements:
         kept_for = [each for each in earmarked if each in held]
         if kept_for:
             await self._connection.execute(EARMARKED, {"ids": kept_for})
+        placed_by = {each: instant for each, instant in ordered.items() if each in held}
+        if placed_by:
+            given = {"ids": [*placed_by], "instants": [*placed_by.values()]}
+            await self._connection.execute(ORDERED, given)
 
     async def page(
         self,
@@ -284,6 +301,7 @@ def wait_of(row: Row[Any]) -> Wait | None:
         gang=row.wait_gang,
         entry=row.wait_entry,
         priority=row.wait_priority if row.wait_gang else 0,
+        ordered_at=unix_seconds(row.wait_ordered_at),
         times_out=unix_seconds(row.wait_times_out),
         has_timed_out=bool(row.wait_has_timed_out),
     )

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from federation.model.arrays import IntArray
+from federation.model.arrays import FloatArray, IntArray
 from federation.model.errors import InvalidRequest, Violation
 from federation.model.placement import Binding, Certificate
 from federation.scheduler.plugins.filters import FILTERS, FilterPlugin
 from federation.scheduler.plugins.permits import PermitPlugin
 from federation.scheduler.plugins.scores import SCORES, ScorePlugin
-from federation.scheduler.state import CycleState
+from federation.scheduler.state import CycleState, SortState
 
 # Karmada's name: what a binding means that names no scheduler.
 DEFAULT_NAME: Final = "default-scheduler"
@@ -65,6 +65,14 @@ class PostBind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSort:
+    """A plugin that says in which order those of equal priority wait, under its name."""
+
+    name: str
+    run: Callable[[SortState], FloatArray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """The plugins of one scheduler name. A cluster's reason is that of the first filter.
 
@@ -79,6 +87,7 @@ class Profile:
     permits: tuple[Permit, ...] = ()
     reserves: tuple[Reserve, ...] = ()
     post_binds: tuple[PostBind, ...] = ()
+    queue_sort: QueueSort | None = None
     certificate: Certificate | None = None
     strict: bool = False
     starvation_seconds: float = STARVATION_SECONDS

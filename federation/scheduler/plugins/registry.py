@@ -15,9 +15,17 @@ from typing import Any, Final
 from federation.scheduler.plugins.filters import FILTERS, CapacityArgs, Refusals
 from federation.scheduler.plugins.permits import PERMITS, GangArgs
 from federation.scheduler.plugins.scores import MAX_SCORE, SCORES
-from federation.scheduler.state import CycleState
+from federation.scheduler.state import CycleState, SortState
 
-__all__ = ["IN_TREE", "MAX_SCORE", "CycleState", "ExtensionPoint", "Plugin", "Refusals"]
+__all__ = [
+    "IN_TREE",
+    "MAX_SCORE",
+    "CycleState",
+    "ExtensionPoint",
+    "Plugin",
+    "Refusals",
+    "SortState",
+]
 
 
 class ExtensionPoint(StrEnum):
@@ -29,6 +37,8 @@ class ExtensionPoint(StrEnum):
     RESERVE: ``run(state, replicas_c)`` keeps what these shares need and answers why it does not, ""
     when it does; ``undo(state, replicas_c)`` gives it back where nothing comes of the decision.
     POST_BIND: ``run(state, replicas_c)`` hears of a decision that is committed; answers None.
+    QUEUE_SORT: ``run(state)`` of a SortState answers for each binding by which instant, in Unix
+    seconds, it stands among those of its priority.
     """
 
     FILTER = "filter"
@@ -36,11 +46,12 @@ class ExtensionPoint(StrEnum):
     PERMIT = "permit"
     RESERVE = "reserve"
     POST_BIND = "postBind"
+    QUEUE_SORT = "queueSort"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """A function over the whole fleet at an extension point.
+    """A function over the whole fleet, or many bindings, at an extension point.
 
     ``args`` is a frozen dataclass of its arguments, every field with a default; an instance is
     passed as the last argument. Plugins without take none. ``undo`` is for RESERVE.

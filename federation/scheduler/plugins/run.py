@@ -11,15 +11,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from federation.model.arrays import BoolArray, IntArray
+from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.errors import PluginFailed
 from federation.scheduler.plugins.filters import FILTERS
-from federation.scheduler.plugins.profile import Filter, Permit, PostBind, Reserve, Score
+from federation.scheduler.plugins.profile import (
+    Filter,
+    Permit,
+    PostBind,
+    QueueSort,
+    Reserve,
+    Score,
+)
 from federation.scheduler.plugins.scores import MAX_SCORE, SCORES
-from federation.scheduler.state import CycleState
+from federation.scheduler.state import CycleState, SortState
 
 # Room for two names of the greatest length, as of an API or a taint, and for what is said of them.
 MAX_REASON: Final = 1_000
+# Unix seconds, far beyond any time that bindings wait.
+MAX_INSTANT: Final = 1e10
 
 
 def is_in_tree(plugin: Filter | Score) -> bool:
@@ -84,6 +93,20 @@ def hear_by(plugin: PostBind, state: CycleState, replicas_c: IntArray) -> None:
     _answer(plugin.name, plugin.run, state, _shown(replicas_c))
 
 
+def order_by(plugin: QueueSort, state: SortState) -> FloatArray:
+    """By which instants (Unix seconds) the bindings stand. Raises PluginFailed."""
+    instant_w = _answer(plugin.name, plugin.run, state)
+    _check_array(plugin.name, instant_w, "iuf", len(state.bindings))
+    (wrong,) = np.nonzero(~((instant_w >= 0) & (instant_w <= MAX_INSTANT)))
+    if len(wrong):
+        worst, key = instant_w[wrong[0]], state.bindings[wrong[0]].key
+        rule = f"ordered binding {key} by {worst}; instants are from 0 to {MAX_INSTANT:g}"
+        raise _wrong(plugin.name, rule)
+    # As exact as a database keeps them.
+    rounded_w: FloatArray = instant_w.astype(np.float64).round(6)
+    return rounded_w
+
+
 def _objection(plugin: Permit | Reserve, state: CycleState, replicas_c: IntArray) -> str:
     objection = _answer(plugin.name, plugin.run, state, _shown(replicas_c))
     return "" if objection == "" else _reason(plugin.name, objection)
@@ -103,7 +126,7 @@ def _answer(name: str, run: Callable[..., Any], *arguments: object) -> Any:
 
 
 def _check_array(name: str, array: object, kinds: str, count: int) -> None:
-    word = "booleans" if kinds == "b" else "integers"
+    word = {"b": "booleans", "iuf": "numbers"}.get(kinds, "integers")
     if not isinstance(array, np.ndarray):
         raise _wrong(name, f"answered {_kind(array)}, not an array of {word}")
     if array.dtype.kind not in kinds:

@@ -17,7 +17,7 @@ _MOST_NAMED: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class GangMember:
     """A binding of a gang of ``size``, as it is stored. Who ``waits`` for its place has none yet;
     who was suspended before it had one is not here.
     """
@@ -28,7 +28,7 @@ class Member:
     is_here: bool = True
 
     @classmethod
-    def of(cls, binding: Binding, wait: Wait | None) -> Member:
+    def of(cls, binding: Binding, wait: Wait | None) -> GangMember:
         is_suspended = wait is not None and wait.is_suspended
         return cls(
             name=binding.name,
@@ -38,7 +38,7 @@ class Member:
         )
 
 
-def gate_of(gang: Gang, members: Sequence[Member]) -> str:
+def gate_of(gang: Gang, members: Sequence[GangMember]) -> str:
     """What all members wait for, "" where the gang is complete."""
     here = sum(each.is_here for each in members)
     if here >= gang.size:
@@ -47,7 +47,7 @@ def gate_of(gang: Gang, members: Sequence[Member]) -> str:
     return f"{here} of {gang.size} members of gang {gang.name} {are} here"
 
 
-def missing(gang: Gang, members: Sequence[Member]) -> str:
+def missing(gang: Gang, members: Sequence[GangMember]) -> str:
     """Who an incomplete gang lacks, beside whom."""
     here = [each.name for each in members if each.is_here]
     suspended = [each.name for each in members if not each.is_here]
@@ -58,7 +58,7 @@ def missing(gang: Gang, members: Sequence[Member]) -> str:
     return f"{text} ({', '.join(notes)})" if notes else text
 
 
-def refusal_of(gang: Gang, others: Sequence[Member]) -> Violation | None:
+def refusal_of(gang: Gang, others: Sequence[GangMember]) -> Violation | None:
     """Why a binding that has no place yet cannot join these."""
     odd = next((each for each in others if each.size != gang.size), None)
     if odd is not None:

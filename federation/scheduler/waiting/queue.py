@@ -33,7 +33,7 @@ def backoff_seconds(failures: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiter:
-    """A binding that waits since ``since`` (Unix seconds).
+    """A binding that waits since ``since`` (Unix seconds), or stands in the order as if it did.
 
     ``want`` stands for all that it asks for, and ``units`` are the replicas, or sets, that it takes
     at least. It is not tried before ``not_before``; it failed ``failures`` times since it was

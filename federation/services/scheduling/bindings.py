@@ -192,5 +192,5 @@ async def _position(read: Transaction, stored: StoredBinding) -> int:
         return 0
     priority = wait.priority if wait.gang else binding.priority
     return await read.waiting.position(
-        QueuePlace(priority, wait.since, binding.namespace, binding.name, wait.entry)
+        QueuePlace(priority, wait.place_at, binding.namespace, binding.name, wait.entry)
     )

@@ -72,10 +72,10 @@ def _goes_with(one: Binding, other: Binding) -> bool:
 def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
     """Whether it is another one, which comes first in the order of the queue."""
     binding, wait, known = stored.binding, stored.wait, attempt.known
-    since = known.wait.since if known and known.wait else math.inf
+    since = known.wait.place_at if known and known.wait else math.inf
     own = -attempt.candidate.priority, since, attempt.key
     key = binding.namespace, binding.name
-    is_before = wait is not None and (-binding.priority, wait.since, key) < own
+    is_before = wait is not None and (-binding.priority, wait.place_at, key) < own
     return is_before and not _goes_with(binding, attempt.candidate)
 
 

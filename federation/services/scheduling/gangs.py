@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, BindingName, gang_to_join
-from federation.scheduler.waiting.gangs import Member, gate_of, missing, refusal_of
+from federation.scheduler.waiting.gangs import GangMember, gate_of, missing, refusal_of
 from federation.services.journal import BindingChanged
 from federation.services.ports import StoredBinding, Transaction
 from federation.services.scheduling.queue import Attempt
@@ -38,7 +38,7 @@ async def companions_of(read: Transaction, attempt: Attempt) -> list[Attempt]:
     refusal = refusal_of(gang, attempt.roster)
     if refusal is not None:
         raise InvalidRequest([refusal])
-    attempt.gate = gate_of(gang, (*attempt.roster, Member.of(binding, None)))
+    attempt.gate = gate_of(gang, (*attempt.roster, GangMember.of(binding, None)))
     if attempt.gate:
         return []
     return [
@@ -149,8 +149,8 @@ async def _others(read: Transaction, binding: Binding) -> list[StoredBinding]:
     return [each for each in found if each.binding.name != binding.name]
 
 
-def _members(every: Iterable[StoredBinding]) -> tuple[Member, ...]:
-    return tuple(Member.of(each.binding, each.wait) for each in every)
+def _members(every: Iterable[StoredBinding]) -> tuple[GangMember, ...]:
+    return tuple(GangMember.of(each.binding, each.wait) for each in every)
 
 
 def _waits_together(stored: StoredBinding) -> bool:

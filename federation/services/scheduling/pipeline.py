@@ -206,6 +206,8 @@ class DecisionPipeline:
         self._thread.close()
 
     def _add(self, *attempts: Attempt) -> None:
+        for attempt in attempts:
+            attempt.is_joining = joins_gang(attempt)
         self._queue.add(*attempts)
         self._begin()
 

@@ -20,7 +20,7 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Reserve
 from federation.scheduler.state import CycleState
-from federation.scheduler.waiting.gangs import Member
+from federation.scheduler.waiting.gangs import GangMember
 from federation.scheduler.waiting.queue import NOTHING, Seen
 from federation.services.audited_calls import AuditedCall, current_call
 from federation.services.journal_ports import Holding, PreemptionLimits
@@ -112,7 +112,7 @@ class Attempt:
     holding: Holding = field(default_factory=Holding)
     peers: Peers = field(default_factory=Peers)
     # Who else is of the gang that it joins, and what that waits for; then who is placed with it.
-    roster: tuple[Member, ...] | None = None
+    roster: tuple[GangMember, ...] | None = None
     gate: str = ""
     companions: tuple[Attempt, ...] = ()
     newest: PackedDecision | None = None

@@ -2,6 +2,7 @@
 
 - ``keeper``: the duty of the queue: one control plane tries what waits, as soon as it may have room
 - ``looking``: what there is for wants that sleep
+- ``ordering``: in which order bindings of equal priority wait, where a plugin says so
 - ``running``: the queue of one control plane: kept while it has the duty, and left to others
 - ``steering``: what callers ask of the queue
 - ``wants``: which waiting bindings ask for just the same, so that one is refused where the other is

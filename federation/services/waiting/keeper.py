@@ -34,6 +34,7 @@ from federation.services.threads import Threads
 from federation.services.troubles import Trouble
 from federation.services.values import Scheduled
 from federation.services.waiting.looking import Sample, look_for
+from federation.services.waiting.ordering import Ordering
 from federation.services.waiting.wants import waiting_of
 
 # So many are read in less than 5 ms; then it is others' turn on the event loop.
@@ -70,6 +71,7 @@ class QueueKeeper:
         self._profiles = profiles
         self._clock = clock
         self._placed = placed
+        self._ordering = Ordering(profiles, clock)
         self._thread = Threads("looking for room", workers=1, most_waiting=10)
         self._wake = asyncio.Event()
         self._held_until = -math.inf
@@ -96,6 +98,7 @@ class QueueKeeper:
         # By who stands for their gang; and those of whose gangs something changed since the last
         # try began.
         self._companions: dict[BindingName, set[int]] = {}
+        self._ordered: dict[BindingName, float | None] = {}
         self._changed_gangs: set[BindingName] = set()
         self._refused: dict[int, str] = {}
         self._failed: dict[int, float] = {}
@@ -156,6 +159,7 @@ class QueueKeeper:
 
     def close(self) -> None:
         self._thread.close()
+        self._ordering.close()
 
     async def do_round(self) -> None:
         """Try whoever may have room by now. Raises Unavailable."""
@@ -164,6 +168,7 @@ class QueueKeeper:
             return
         if not self._is_loaded:
             await self._load()
+        self._news |= self._ordering.to_show_again()
         await self._learn()
         started = time.thread_time()
         self._mark_overtaken()
@@ -179,6 +184,7 @@ class QueueKeeper:
 
     async def _wait(self) -> None:
         times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
+        times.append(self._ordering.again_at)
         due_at = min(each for each in times if each is not None)
         left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
         try:
@@ -234,7 +240,7 @@ class QueueKeeper:
             while True:
                 async with self._store.reading() as read:
                     page = await read.bindings.waiting(after, ROWS_AT_ONCE)
-                self._take_over(page)
+                await self._take_over(page)
                 if len(page) < ROWS_AT_ONCE:
                     break
                 after = page[-1].id
@@ -254,12 +260,14 @@ class QueueKeeper:
                 found = await read.bindings.find(keys)
             for key in keys - found.keys():
                 self._remove(key)
-            self._take_over(found.values())
+            await self._take_over([*found.values()])
             await asyncio.sleep(0)
 
-    def _take_over(self, rows: Iterable[StoredBinding]) -> None:
+    async def _take_over(self, rows: Sequence[StoredBinding]) -> None:
+        instants = await self._ordering.instants(rows)
         for stored in rows:
-            waiter = waiting_of(stored, self._profiles, self._clock.now())
+            instant = instants.get(stored.id)
+            waiter = waiting_of(stored, self._profiles, self._clock.now(), instant)
             if waiter is None:
                 self._remove((stored.binding.namespace, stored.binding.name))
                 self._note_companion(stored)
@@ -268,6 +276,8 @@ class QueueKeeper:
             self._ids[waiter.key] = stored.id
             self._samples.setdefault(waiter.want, Sample(binding=stored.binding))
             self._note_wait(waiter, stored.wait)
+            if stored.wait is not None and stored.wait.ordered_at != instant:
+                self._ordered[waiter.key] = instant
             if stored.binding.preemption_policy is not PreemptionPolicy.NEVER:
                 self._preempting[waiter.want] = waiter.priority
 
@@ -450,11 +460,17 @@ class QueueKeeper:
     async def _write(self, earmarked: Sequence[int]) -> None:
         """What the rows of those that wait on say of it."""
         refused, failed, overtaken = self._refused, self._failed, self._overtaken
-        if not (refused or failed or overtaken or earmarked):
+        ordered = {
+            row: instant
+            for key, instant in self._ordered.items()
+            if key in self._ids
+            for row in self._ids_of(key)
+        }
+        if not (refused or failed or overtaken or earmarked or ordered):
             return
-        self._refused, self._failed, self._overtaken = {}, {}, {}
+        self._refused, self._failed, self._overtaken, self._ordered = {}, {}, {}, {}
         async with self._store.transaction() as tx:
-            await tx.waiting.note(refused, failed, overtaken, earmarked)
+            await tx.waiting.note(refused, failed, overtaken, earmarked, ordered)
 
 
 class LostNews:

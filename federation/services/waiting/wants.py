@@ -21,8 +21,13 @@ from federation.services.ports import StoredBinding
 DIGEST_BYTES = 16
 
 
-def waiting_of(stored: StoredBinding, profiles: Profiles, now: float) -> Waiter | None:
-    """None where it does not wait, must not be tried, or another of its gang stands for it."""
+def waiting_of(
+    stored: StoredBinding, profiles: Profiles, now: float, instant: float | None = None
+) -> Waiter | None:
+    """None where it does not wait, must not be tried, or another of its gang stands for it.
+
+    ``instant`` takes the place of since when it waits.
+    """
     binding, wait = stored.binding, stored.wait
     if wait is None or not wait.is_tried or wait.entry not in ("", binding.name):
         return None
@@ -31,7 +36,7 @@ def waiting_of(stored: StoredBinding, profiles: Profiles, now: float) -> Waiter 
     return Waiter(
         key=(binding.namespace, binding.name),
         priority=wait.priority if wait.gang else binding.priority,
-        since=wait.since,
+        since=wait.since if instant is None else instant,
         want=want_of(stored, profiles),
         units=max(Demand.of(binding).units, 1),
         not_before=later,

@@ -43,13 +43,15 @@ class Catalog:
     """The scheduler's plugins, one of others, and one that cannot be loaded."""
 
     def names(self) -> Iterable[str]:
-        return {*IN_TREE, "Echo", "Broken"}
+        return {*IN_TREE, "Echo", "Broken", "Sort", "Other"}
 
     def find(self, name: str) -> Plugin | None:
         if name == "Broken":
             raise InvalidRequest.of("", "Broken cannot be loaded: ImportError: no module")
         if name == "Echo":
             return Plugin(point=ExtensionPoint.SCORE, run=echo, args=Args)
+        if name in ("Sort", "Other"):
+            return Plugin(point=ExtensionPoint.QUEUE_SORT, run=str)
         return IN_TREE.get(name)
 
 
@@ -152,7 +154,7 @@ def test_every_broken_rule_is_told_with_its_path() -> None:
     )
     assert found["extra"] == "there is no such field; fields are apiVersion, kind, profiles"
     assert found["profiles[0].plugins.bind"] == (
-        "there is no such field; fields are filter, score, permit, reserve, postBind"
+        "there is no such field; fields are filter, score, permit, reserve, postBind, queueSort"
     )
     assert found["profiles[0].plugins.score.enabled"] == "must be a list"
     assert found["profiles[1].schedulerName"] == "'a' is there already"
@@ -297,3 +299,17 @@ def test_how_a_profile_queues(fields: dict[str, Any], *, strict: bool, seconds: 
 )
 def test_queueing_that_makes_no_sense_is_refused(field: str, value: object) -> None:
     assert violations({"schedulerName": "mine", field: value}).keys() == {f"profiles[0].{field}"}
+
+
+def test_a_profile_has_one_order_of_its_queue() -> None:
+    def sorting(*names: str) -> dict[str, Any]:
+        enabled = [{"name": name} for name in names]
+        return {"schedulerName": "s", "plugins": {"queueSort": {"enabled": enabled}}}
+
+    sort = read(sorting("Sort")).by_name["s"].queue_sort
+    assert (sort is not None and sort.name, DEFAULT_PROFILE.queue_sort) == ("Sort", None)
+    with pytest.raises(InvalidRequest) as refused:
+        read(sorting("Sort", "Other"))
+    (violation,) = refused.value.violations
+    assert violation.field == "profiles[0].plugins.queueSort.enabled"
+    assert violation.rule == "must name one plugin: a queue has one order"

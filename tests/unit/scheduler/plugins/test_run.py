@@ -13,16 +13,24 @@ from federation.model.errors import PluginFailed
 from federation.model.placement import Binding
 from federation.model.workload import ObjectReference
 from federation.scheduler.plugins.filters import FILTERS
-from federation.scheduler.plugins.profile import Filter, Permit, PostBind, Reserve, Score
+from federation.scheduler.plugins.profile import (
+    Filter,
+    Permit,
+    PostBind,
+    QueueSort,
+    Reserve,
+    Score,
+)
 from federation.scheduler.plugins.run import (
     hear_by,
     keep_by,
     objection_by,
+    order_by,
     refusals_by,
     scores_by,
     undo_by,
 )
-from federation.scheduler.state import CycleState
+from federation.scheduler.state import CycleState, SortState
 from tests.unit.scheduler.states import state_of
 
 CLUSTERS = [Cluster(name=name) for name in "abc"]
@@ -165,3 +173,30 @@ def test_reserve_and_post_bind_plugins_are_held_to_the_same() -> None:
     with pytest.raises(PluginFailed, match="read-only"):
         hear_by(PostBind(name="Bad", run=takes), state(), replicas_c)
     assert replicas_c.tolist() == [1, 2, 0]
+
+
+def waiting() -> SortState:
+    bindings = tuple(Binding(name=name, replicas=3) for name in "ab")
+    return SortState(bindings=bindings, priority_w=np.array([0, 0]), since_w=np.array([1.5, 2.5]))
+
+
+def test_a_queue_sort_plugin_answers_an_instant_for_each_binding() -> None:
+    def sorts(answer: Any) -> QueueSort:
+        return QueueSort(name="Sorts", run=lambda _: answer)
+
+    assert order_by(QueueSort(name="Sorts", run=lambda s: s.since_w), waiting()).tolist() == [
+        1.5,
+        2.5,
+    ]
+    assert order_by(sorts(np.array([7, 0])), waiting()).tolist() == [7.0, 0.0]
+    for answer, what in (
+        (None, "answered nothing, not an array of numbers"),
+        (np.array([1.0]), r"answered an array of shape \(1,\), not \(2,\)"),
+        (np.array([True, False]), "answered an array of bool, not of numbers"),
+        (np.array([1.0, np.nan]), r"ordered binding b by nan; instants are from 0 to 1e\+10"),
+        (np.array([-1.0, np.inf]), "ordered binding a by -1.0"),
+    ):
+        with pytest.raises(PluginFailed, match=f"Sorts failed: it {what}"):
+            order_by(sorts(answer), waiting())
+    with pytest.raises(PluginFailed, match="Bad failed: it raised KeyError"):
+        order_by(QueueSort(name="Bad", run=raises(KeyError("x"))), waiting())
