@@ -137,6 +137,7 @@ class ControlPlane:
         self._clock = SystemClock()
         self._fleet = FleetOwner(self._store)
         self._identity = Identity(self._store, self._clock)
+        self._trail = AuditTrail(self._store)
         self._profiles = profiles
         self._build_hearing()
         self._build_deciding()
@@ -158,7 +159,6 @@ class ControlPlane:
         self._fleet.observe(self._queue.changed)
         self._readiness = Readiness(self._fleet, self._clock, self._readiness_changed)
         self._health = health.aio.HealthServicer()
-        self._trail = AuditTrail(self._store)
         gate = Gate(self._identity, record=self._trail.refused)
         self._server = unstarted_server(gate, settings.max_connections)
         self._web = WebPorts()
@@ -274,6 +274,7 @@ class ControlPlane:
             duties=self._duties,
             clock=self._clock,
             ask_for_nodes=self._placing.start_behind,
+            record=self._trail.refused,
             why_not_ready=self._why_not_ready,
             database=self._database.description,
         )

@@ -47,12 +47,20 @@ class SignInNeeded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Who asks for a page. ``may_act``: has given a token whose role allows to schedule."""
+    """Who asks for a page, and from where; ``principal`` is None for who gave no token."""
 
     session: BrowserSession | None = None
-    is_signed_in: bool = False
-    may_act: bool = False
+    principal: Principal | None = None
+    address: str = ""
     needs_token: bool = True
+
+    @property
+    def is_signed_in(self) -> bool:
+        return self.principal is not None
+
+    @property
+    def may_act(self) -> bool:
+        return self.principal is not None and self.principal.role in MAY_ACT
 
     @property
     def form_secret(self) -> str:
@@ -81,8 +89,8 @@ class Admission:
             raise SignInNeeded
         return Visitor(
             session=session,
-            is_signed_in=principal is not None,
-            may_act=principal is not None and principal.role in MAY_ACT,
+            principal=principal,
+            address=address_of(request),
             needs_token=needs_token,
         )
 
@@ -141,8 +149,7 @@ class Admission:
 
         Raises Unauthenticated and PermissionRefused.
         """
-        address = request.client.host if request.client else ""
-        principal = await self._identity.identify(bearer, address)
+        principal = await self._identity.identify(bearer, address_of(request))
         if principal.role is None:
             raise PermissionRefused("That credential is not for people: take a token.")
         if principal.scope != EVERYTHING:
@@ -172,6 +179,10 @@ async def fields_of(request: Request) -> dict[str, str]:
     except ValueError as error:
         raise InvalidRequest.of("form", "is not one that a browser sends") from error
     return {name: values[-1] for name, values in fields.items()}
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def is_local(request: Request) -> bool:

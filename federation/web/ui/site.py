@@ -35,10 +35,12 @@ from federation.model.errors import (
 )
 from federation.runtime.addresses import Address
 from federation.runtime.settings import UiAccess
+from federation.services.audited_calls import AuditedCall, audit_from_now
 from federation.web.ui.admission import (
     Admission,
     SignInNeeded,
     Visitor,
+    address_of,
     fields_of,
     is_private,
     is_same_origin,
@@ -76,6 +78,14 @@ CODES: Final = {
     DeadlineMissed: 504,
 }
 SEE_OTHER = 303
+# As the audit calls them: what is committed is what callers of the API commit, too.
+COMMITS: Final = "Scheduling/Schedule"
+SIGNS_IN: Final = "Page/SignIn"
+RESULTS: Final = {
+    Unauthenticated: "UNAUTHENTICATED",
+    PermissionRefused: "PERMISSION_DENIED",
+    LimitExceeded: "RESOURCE_EXHAUSTED",
+}
 
 PageView: TypeAlias = Callable[[Request], Awaitable[Page]]
 PageAnswer: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -89,6 +99,7 @@ class Ui:
     def __init__(self, use_cases: UseCases, access: UiAccess, listen: Address) -> None:
         self._clock = use_cases.clock
         self._admission = Admission(use_cases.identity, use_cases.clock, access, listen)
+        self._record = use_cases.record
         self._views = Views(use_cases)
         self._asking = Asking(use_cases)
         self._pulse = Pulse()
@@ -212,6 +223,13 @@ class Ui:
             session = await self._admission.sign_in(fields.get("token", "").strip(), request)
         except (Unauthenticated, LimitExceeded, PermissionRefused) as error:
             status = CODES[type(error)]
+            who = AuditedCall(
+                actor="somebody unknown",
+                credential_id="",
+                address=address_of(request),
+                method=SIGNS_IN,
+            )
+            self._record(who.record(result=RESULTS[type(error)], reason=error.message))
             page = self._sign_in_form(request, error.message, status)
             return await self._response(request, Visitor(), page)
         place = page_of_ours(fields.get("next", ""))
@@ -234,8 +252,17 @@ class Ui:
     async def _commit(self, request: Request) -> Response:
         visitor = await self._admission.visitor(request)
         fields = await self._admission.form(request, visitor)
-        if not visitor.may_act:
+        if visitor.principal is None or not visitor.may_act:
             raise PermissionRefused("To commit it takes a token of the role scheduler or admin.")
+        audit_from_now(
+            AuditedCall(
+                actor=str(visitor.principal),
+                credential_id=visitor.principal.credential_id,
+                address=visitor.address,
+                method=COMMITS,
+                is_decided=True,
+            )
+        )
         scheduled = await self._asking.commit(fields)
         place = f"/ui/decision?id={scheduled.record.id}"
         return RedirectResponse(place, status_code=SEE_OTHER)

@@ -196,6 +196,18 @@ async def test_a_token_is_given_once_and_a_session_stands_for_it(
         secret, _ = await made_token(running, role=access_pb2.ROLE_VIEWER, namespaces=["shop"])
         part = await viewer.post("/ui/sign-in", {"token": secret})
         assert (part.status, "a part of the fleet only" in part.document.text) == (403, True)
+
+        async def listed() -> list[str]:
+            audit = await running.admin.call(
+                access_pb2_grpc.AccessStub(running.channel).ListAudit,
+                access_pb2.ListAuditRequest(),
+            )
+            return [each.result for each in audit.records if each.method == "Page/SignIn"]
+
+        assert set(await until(listed, lambda results: len(results) == 3)) == {
+            "UNAUTHENTICATED",
+            "PERMISSION_DENIED",
+        }
         stolen = dict(browser.cookies)
         refused = await browser.post("/ui/sign-out", {"form_secret": "guessed"})
         assert refused.status == 403
@@ -270,6 +282,13 @@ async def test_a_preview_is_shown_to_all_and_committed_with_a_token(
         assert "Nothing has been scheduled" in (await browser.get("/ui/bindings")).document.text
         committed = await browser.post("/ui/commit", fields)
         assert committed.status == 303, committed.body
+        listed = await running.admin.call(
+            access_pb2_grpc.AccessStub(running.channel).ListAudit, access_pb2.ListAuditRequest()
+        )
+        recorded = {
+            (each.method, each.actor, each.address, *each.objects) for each in listed.records
+        }
+        assert ("Scheduling/Schedule", "admin", "127.0.0.1", "shop/web-deployment") in recorded
         decision = await browser.get(committed.headers["location"])
         assert "shop/web-deployment" in decision.document.text
         too_large = {"form_secret": fields["form_secret"], "text": "x" * 600_000}
