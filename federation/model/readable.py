@@ -19,18 +19,18 @@ _IN_BYTES: Final = frozenset({MEMORY, STORAGE, EPHEMERAL_STORAGE})
 
 
 def amount(name: str, base_units: int) -> str:
-    """An amount as people read it, never below 0: cpu in cores, bytes in Ki to Ti."""
+    """An amount as people read it, never below 0: cpu in cores, bytes in Ki to Pi."""
     left = max(0, base_units)
     if name == CPU:
         return f"{left / 1000:.12g}"
     if name not in _IN_BYTES and not name.startswith(HUGEPAGES_PREFIX):
         return str(left)
     scaled: float = left
-    for unit in ("", "Ki", "Mi", "Gi"):
+    for unit in ("", "Ki", "Mi", "Gi", "Ti"):
         if scaled < 1024:
             return f"{scaled:.4g}{unit}"
         scaled /= 1024
-    return f"{scaled:.4g}Ti"
+    return f"{scaled:.4g}Pi"
 
 
 def age(seconds: float) -> str:

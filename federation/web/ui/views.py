@@ -5,7 +5,7 @@ Must not draw anything, nor change anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
@@ -18,7 +18,16 @@ from federation.services.listed_decisions import DecisionFilter
 from federation.services.threads import DRAWING
 from federation.services.values import ClusterView
 from federation.web.ui.funnel import decision_picture
-from federation.web.ui.overview import SORTS, Overview, in_order, matching, meters_of, totals
+from federation.web.ui.overview import (
+    SORTS,
+    ClusterRow,
+    Meter,
+    Overview,
+    in_order,
+    matching,
+    meters_of,
+    totals,
+)
 from federation.web.ui.pool_picture import pool_pictures
 from federation.web.ui.requests import number_of, queue_place_of, required_text, text_of
 from federation.web.ui.use_cases import UseCases
@@ -56,7 +65,8 @@ class Views:
             known = ", ".join((*SORTS, *picture.resources))
             raise InvalidRequest.of("sort", f"must be one of {known}")
         first = number_of(request, "first", least=0, most=10**9) or 0
-        rows = await DRAWING.run(in_order, filter(matching(text), picture.rows), sort)
+        chosen = filter(matching(text), picture.rows)
+        rows, meters = await DRAWING.run(_ordered, chosen, sort, picture.resources)
         return Page(
             template="fleet",
             title="Fleet",
@@ -67,7 +77,7 @@ class Views:
                 "step": ROWS,
                 "count": len(picture.rows),
                 "resources": picture.resources,
-                "meters": [totals(rows, name) for name in picture.resources],
+                "meters": meters,
                 "on_map": rows if len(rows) >= FEWEST_ON_A_MAP else (),
                 "text": text,
                 "sort": sort,
@@ -175,7 +185,17 @@ class Views:
                 "trouble": await use_cases.why_not_ready(),
                 "failover": await use_cases.failover.get(),
             },
+            # It counts what all bindings have.
+            is_live=False,
         )
+
+
+def _ordered(
+    rows: Iterable[ClusterRow], by: str, resources: Iterable[str]
+) -> tuple[list[ClusterRow], list[Meter]]:
+    """The rows in order, and what all of them have together."""
+    ordered = in_order(rows, by)
+    return ordered, [totals(ordered, name) for name in resources]
 
 
 def _status(view: ClusterView, now: float) -> Any:

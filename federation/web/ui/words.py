@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from federation.model.placement import binding_key
 from federation.model.printable import printable, printable_lines
 from federation.model.readable import age, amount
+from federation.model.resources import CPU
 
 __all__ = [
     "ago",
@@ -28,8 +29,6 @@ __all__ = [
     "percent",
     "shown",
 ]
-
-UNITS = {"cpu": "cores"}
 
 
 def shown(value: object) -> Markup:
@@ -69,9 +68,11 @@ def moment_text(seconds: float) -> str:
 
 
 def measured(resource: str, base_units: int) -> str:
-    """An amount with its unit: ``1.5 cores``, ``32Gi``, ``7``."""
-    unit = UNITS.get(resource, "")
-    return f"{amount(resource, base_units)} {unit}".rstrip()
+    """An amount with its unit: ``1.5 cores``, ``32Gi``, ``7,000``."""
+    if resource == CPU:
+        return f"{max(0, base_units) / 1000:,.12g} cores"
+    text = amount(resource, base_units)
+    return f"{int(text):,}" if text.isdecimal() else text
 
 
 def percent(share: float) -> str:
