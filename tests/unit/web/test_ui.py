@@ -154,6 +154,23 @@ async def test_what_cannot_be_answered_says_why(running: RunningControlPlane) ->
         check(page)
 
 
+async def check_roles(running: RunningControlPlane) -> None:
+    """Who may look, and who may commit."""
+    viewer = Browser(address=running.plane.web_endpoint)
+    secret, ended = await made_token(running, role=access_pb2.ROLE_VIEWER)
+    assert (await viewer.post("/ui/sign-in", {"token": secret})).status == 303
+    assert "alpha" in (await viewer.get("/ui/")).document.text
+    fields = {"form_secret": (await viewer.get("/ui/ask")).document.field("form_secret")}
+    refused = await viewer.post("/ui/commit", {**fields, "preview_token": "a.b"})
+    assert (refused.status, "role scheduler or admin" in refused.document.text) == (403, True)
+    await ended()
+    assert (await viewer.get("/ui/")).status == 303
+    # Pages leave nothing out, so they are not for who may see a part only.
+    secret, _ = await made_token(running, role=access_pb2.ROLE_VIEWER, namespaces=["shop"])
+    part = await viewer.post("/ui/sign-in", {"token": secret})
+    assert (part.status, "a part of the fleet only" in part.document.text) == (403, True)
+
+
 async def test_a_token_is_given_once_and_a_session_stands_for_it(
     database_url: str, tmp_path: Path
 ) -> None:
@@ -183,19 +200,7 @@ async def test_a_token_is_given_once_and_a_session_stands_for_it(
         fleet = await browser.get("/ui/")
         assert "alpha" in fleet.document.text
         assert token not in fleet.body
-        viewer = Browser(address=running.plane.web_endpoint)
-        secret, ended = await made_token(running, role=access_pb2.ROLE_VIEWER)
-        assert (await viewer.post("/ui/sign-in", {"token": secret})).status == 303
-        assert "alpha" in (await viewer.get("/ui/")).document.text
-        fields = {"form_secret": (await viewer.get("/ui/ask")).document.field("form_secret")}
-        refused = await viewer.post("/ui/commit", {**fields, "preview_token": "a.b"})
-        assert (refused.status, "role scheduler or admin" in refused.document.text) == (403, True)
-        await ended()
-        assert (await viewer.get("/ui/")).status == 303
-        # Pages leave nothing out, so they are not for who may see a part only.
-        secret, _ = await made_token(running, role=access_pb2.ROLE_VIEWER, namespaces=["shop"])
-        part = await viewer.post("/ui/sign-in", {"token": secret})
-        assert (part.status, "a part of the fleet only" in part.document.text) == (403, True)
+        await check_roles(running)
 
         async def listed() -> list[str]:
             audit = await running.admin.call(
