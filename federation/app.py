@@ -36,9 +36,15 @@ from federation.rpc.interceptors import Gate
 from federation.rpc.joining import Advertised, Reached, advertised
 from federation.rpc.peers import PeersServicer
 from federation.rpc.placing import NodePlacing
+from federation.rpc.rebalance import RebalanceServicer
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
-from federation.rpc.served import SERVICES, server_credentials, unstarted_server
+from federation.rpc.served import (
+    SERVICES,
+    add_services,
+    server_credentials,
+    unstarted_server,
+)
 from federation.rpc.simulation import SimulationServicer, add_simulation_to_server
 from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
@@ -69,6 +75,7 @@ from federation.services.members.presences import Presences
 from federation.services.members.renewal import Renewal
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import MISSED_BEATS, Reporting, ReportTimes
+from federation.services.plans.running import RunningPlans
 from federation.services.scheduling.agents import LabelDiscovery
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.pipeline import DecisionPipeline
@@ -82,15 +89,6 @@ from federation.services.workers import WorkerLimits
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.store.signal import JournalSignal
-from federation.v1 import (
-    agents_pb2_grpc,
-    clusters_pb2_grpc,
-    estimates_pb2_grpc,
-    failover_pb2_grpc,
-    peers_pb2_grpc,
-    scheduling_pb2_grpc,
-    scoring_pb2_grpc,
-)
 from federation.web.server import WebPorts
 from federation.web.site import make_probe_site, make_site
 from federation.web.ui.site import Ui
@@ -193,7 +191,7 @@ class ControlPlane:
         self._agents = Forwarding(self._sessions, self._presences, self._channels, self._clock)
 
     def _build_deciding(self) -> None:
-        """What decides, and what is done about promises in the background."""
+        """What decides, and who waits for it."""
         refreshing = Refreshing(self._fleet, self._sessions, self._clock)
         self._fleet.observe(refreshing.changed)
         self._pipeline = DecisionPipeline(
@@ -238,6 +236,10 @@ class ControlPlane:
             self._placing.start_behind,
             self._replicas.id,
         )
+        self._build_background()
+
+    def _build_background(self) -> None:
+        """What is done by one control plane at a time."""
         expiring = Duty(
             name="expire leases", work=self._releases.expire_leases, at_once=EXPIRED_AT_ONCE
         )
@@ -251,6 +253,10 @@ class ControlPlane:
             self._store, self._fleet, self._pipeline, self._presences, self._clock, self._settings
         )
         self._failover.observe(self._placing.start_behind)
+        self._plans = RunningPlans(
+            self._store, self._fleet, self._pipeline, self._replicas.id, self._clock, self._settings
+        )
+        self._plans.observe(self._placing.start_behind)
 
     def _readiness_changed(self, change: Change) -> None:
         self._cluster_watches.changed(change)
@@ -350,7 +356,7 @@ class ControlPlane:
         self._replicas.endpoint = str(dialled or self.endpoint.dialable_at(self._host_name))
         await self._presences.share()
         self._keep(self._presences.keep_sharing(), self._duties.keep_doing())
-        self._keep(self._queue.run(), self._failover.run())
+        self._keep(self._queue.run(), self._failover.run(), self._plans.run())
 
     def _keep(self, *work: Coroutine[None, None, None]) -> None:
         """Goes on with each until ``stop``."""
@@ -364,6 +370,7 @@ class ControlPlane:
                 await self._duties.leave()
                 await self._queue.leave()
                 await self._failover.leave()
+                await self._plans.leave()
                 await self._replicas.leave()
         await self._channels.close()
 
@@ -428,18 +435,18 @@ class ControlPlane:
         registration = Registration(self._store, self._fleet)
         membership = Membership(self._store, self._fleet, self._sessions)
         add_access_to_server(Tokens(self._store, self._identity.forget), self._trail, server)
-        clusters_pb2_grpc.add_ClustersServicer_to_server(
-            ClustersServicer(
+        add_simulation_to_server(self._simulation, server)
+        add_services(
+            server,
+            agents=AgentsServicer(conversations.converse),
+            clusters=ClustersServicer(
                 registration, membership, reached_at, self._clock, self._cluster_watches
             ),
-            server,
-        )
-        agents_pb2_grpc.add_AgentsServicer_to_server(AgentsServicer(conversations.converse), server)
-        estimates_pb2_grpc.add_EstimatesServicer_to_server(
-            EstimatesServicer(self._availability), server
-        )
-        scheduling_pb2_grpc.add_SchedulingServicer_to_server(
-            SchedulingServicer(
+            estimates=EstimatesServicer(self._availability),
+            failover=FailoverServicer(self._failover.control),
+            peers=PeersServicer(partial(answer_peer, self._sessions)),
+            rebalance=RebalanceServicer(self._plans.control),
+            scheduling=SchedulingServicer(
                 self._scheduling,
                 self._previews,
                 self._placing,
@@ -448,14 +455,7 @@ class ControlPlane:
                 self._queueing,
                 HistoryCalls(self._history, self._simulation.ask),
             ),
-            server,
-        )
-        add_simulation_to_server(self._simulation, server)
-        failover = FailoverServicer(self._failover.control)
-        failover_pb2_grpc.add_FailoverServicer_to_server(failover, server)
-        scoring_pb2_grpc.add_ScoringServicer_to_server(ScoringServicer(), server)
-        peers_pb2_grpc.add_PeersServicer_to_server(
-            PeersServicer(partial(answer_peer, self._sessions)), server
+            scoring=ScoringServicer(),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(

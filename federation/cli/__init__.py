@@ -23,6 +23,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
   revoke
 - ``names``: names given on the command line: of objects, and of the kinds that they are of
 - ``output``: how answers are shown: aligned tables for people, JSON and YAML for programs
+- ``plans``: verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop
 - ``queueing``: verbs about what waits for room: get queue, suspend, resume, reschedule
 - ``reservations``: verbs about what bindings hold: describe binding, release, renew
 - ``score``: the verb ``score``: which node a scheduler's configuration prefers for a pod, from

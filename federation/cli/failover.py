@@ -128,7 +128,7 @@ def _print_evictions(status: failover_pb2.FailoverStatus, now: float) -> None:
                 each.task.from_cluster,
                 each.task.replicas,
                 f"{_ago(each.task.creation_timestamp, now)} ago",
-                show.age(max(0.0, (seconds_from_timestamp(each.deadline) or now) - now)),
+                _left(each, now),
                 each.task.message,
             )
             for each in status.evictions
@@ -138,6 +138,12 @@ def _print_evictions(status: failover_pb2.FailoverStatus, now: float) -> None:
     )
     if status.eviction_count > len(status.evictions):
         say(f"{status.eviction_count} evictions in all", err=True)
+
+
+def _left(eviction: failover_pb2.Eviction, now: float) -> str:
+    if not eviction.HasField("deadline"):
+        return "-"
+    return show.age(max(0.0, (seconds_from_timestamp(eviction.deadline) or now) - now))
 
 
 def _ago(moment: Timestamp, now: float) -> str:

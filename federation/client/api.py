@@ -15,6 +15,7 @@ import grpc.aio
 
 from federation.client.estimates import EstimateTable
 from federation.client.failures import error_of
+from federation.client.plans import PlanCalls
 from federation.client.watching import WatchMessage, watched
 from federation.model.errors import InvalidRequest
 from federation.v1 import (
@@ -88,6 +89,7 @@ class Client:
         self._clusters = clusters_pb2_grpc.ClustersStub(self._channel)
         self._estimates = estimates_pb2_grpc.EstimatesStub(self._channel)
         self._failover = failover_pb2_grpc.FailoverStub(self._channel)
+        self.plans = PlanCalls(self._channel, self._answer, self._metadata)
         self._scheduling = scheduling_pb2_grpc.SchedulingStub(self._channel)
         self._scoring = scoring_pb2_grpc.ScoringStub(self._channel)
         self._simulation = simulation_pb2_grpc.SimulationStub(self._channel)

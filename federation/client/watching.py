@@ -51,8 +51,8 @@ async def watched(open_stream: Open, resource_version: str) -> AsyncGenerator[Wa
         yield WatchMessage(relist=True)
     while True:
         try:
-            async with aclosing(_responses(open_stream(version))) as responses:
-                async for response in responses:
+            async with aclosing(responses(open_stream(version), SILENT_SECONDS)) as stream:
+                async for response in stream:
                     is_heard = True
                     backoff.reset()
                     version = response.resource_version
@@ -74,11 +74,11 @@ async def watched(open_stream: Open, resource_version: str) -> AsyncGenerator[Wa
             yield WatchMessage(relist=True)
 
 
-async def _responses(call: Any) -> AsyncGenerator[Any]:
-    """Until the stream ends. Raises FederationError."""
+async def responses(call: Any, silent_seconds: float | None = None) -> AsyncGenerator[Any]:
+    """Until the stream ends, or says nothing for so long. Raises FederationError."""
     try:
         while True:
-            async with asyncio.timeout(SILENT_SECONDS):
+            async with asyncio.timeout(silent_seconds):
                 response = await call.read()
             if response is grpc.aio.EOF:
                 return

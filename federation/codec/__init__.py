@@ -24,6 +24,7 @@
   promises, both ways
 - ``placements``: placements, from messages and back: where a workload may go and how replicas are
   divided
+- ``plans``: plans, to messages, and what is asked of them, from messages
 - ``plugin_args``: the arguments of scheduler plugins: objects into the frozen dataclasses that
   plugins declare
 - ``pods``: pod templates as replica requirements, read leniently: their schema is Kubernetes' own

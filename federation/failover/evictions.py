@@ -9,6 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from federation.failover.moves import PLANNED_MOVE
 from federation.model.placement import Binding, EvictionTask, OnClusterReturn, SchedulingType
 from federation.model.workload import TargetCluster
 
@@ -47,6 +48,9 @@ def ending_of(
     """
     if not is_known:
         return Ending.CLUSTER_GONE
+    if task.reason == PLANNED_MOVE:
+        # Its cluster is well: the share stays for as long as it takes, unless the plan gives up.
+        return None if progress.outstanding else Ending.REPLACED
     keeps_original = binding.on_cluster_return is OnClusterReturn.KEEP_ORIGINAL
     may_return = is_back and (keeps_original or not progress.started)
     if may_return and taken_back(binding, task) is not binding:

@@ -16,6 +16,7 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.triggers import no_execute_taints
 
 TAINT_UNTOLERATED = "TaintUntolerated"
+PLANNED_MOVE = "PlannedMove"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +77,22 @@ def eviction_tasks(
 
     What it leaves by that stays in place until its replacement runs.
     """
-    if not taints:
-        return binding.eviction_tasks
+    why = {name: f"the cluster has the untolerated taint {taint}" for name, taint in taints.items()}
+    return with_evictions(binding, TAINT_UNTOLERATED, why, placed, now)
+
+
+def with_evictions(
+    binding: Binding,
+    reason: str,
+    why: Mapping[str, str],
+    placed: Iterable[TargetCluster],
+    now: float,
+) -> tuple[EvictionTask, ...]:
+    """The binding's tasks after a decision that places it there; ``why`` it leaves clusters, by
+    name.
+    """
     stays = {target.name for target in placed}
-    left = [each for each in binding.clusters if each.name in taints and each.name not in stays]
+    left = [each for each in binding.clusters if each.name in why and each.name not in stays]
     if not left:
         return binding.eviction_tasks
     names = {each.name for each in left}
@@ -88,8 +101,8 @@ def eviction_tasks(
         EvictionTask(
             from_cluster=each.name,
             replicas=each.replicas,
-            reason=TAINT_UNTOLERATED,
-            message=f"the cluster has the untolerated taint {taints[each.name]}",
+            reason=reason,
+            message=why[each.name],
             producer=EVICTION_PRODUCER,
             created_at=now,
             clusters_before=binding.clusters,

@@ -29,6 +29,7 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``promises``: what bindings hold, over the wire: released early, or kept longer by renewing a
   lease
 - ``queueing``: the queue over the wire
+- ``rebalance``: plans over the wire
 - ``scheduling``: scheduling: decide, read and delete bindings, read decisions
 - ``scoring``: scoring: nodes for a pod, as kube-scheduler or Volcano would score them
 - ``served``: what a server of the control plane serves, how its connections behave, and how many

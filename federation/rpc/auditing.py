@@ -89,5 +89,5 @@ def _names(request: Any) -> Iterator[str]:
     else:
         for field in ("name", "cluster", "id"):
             if field in fields:
-                yield getattr(request, field)
+                yield str(getattr(request, field))
                 return

@@ -98,6 +98,6 @@ def _message(status: FailoverStatus) -> messages.FailoverStatus:
             namespace=namespace,
             name=name,
             task=eviction_message(going_on.task),
-            deadline=moment(going_on.deadline),
+            deadline=None if going_on.deadline is None else moment(going_on.deadline),
         )
     return message

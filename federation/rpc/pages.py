@@ -24,8 +24,8 @@ DEFAULT_PAGE_SIZE = 500
 MAX_PAGE_SIZE = 1000
 # Clients take answers of up to 4 MiB; the rest of the answer is small.
 MAX_PAGE_BYTES = 3 * 1024 * 1024
-# Since 1970.
-_MICROSECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+# Microseconds since 1970, or an id.
+_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 M = TypeVar("M", bound=Message)
 
@@ -68,8 +68,14 @@ def time_place_of(token: str) -> tuple[int, int] | None:
 
     Raises InvalidRequest.
     """
-    texts = _texts_of(token, 2, lambda key: all(map(_MICROSECONDS.fullmatch, key)))
+    texts = _texts_of(token, 2, lambda key: all(map(_NUMBER.fullmatch, key)))
     return (int(texts[0]), int(texts[1])) if texts else None
+
+
+def number_of(token: str) -> int | None:
+    """The number in a token; None without one. Raises InvalidRequest."""
+    texts = _texts_of(token, 1, _is_number)
+    return int(texts[0]) if texts else None
 
 
 def _texts_of(
@@ -102,7 +108,11 @@ def _is_place(key: Sequence[str]) -> bool:
         UUID(key[1])
     except ValueError:
         return False
-    return _MICROSECONDS.fullmatch(key[0]) is not None
+    return _NUMBER.fullmatch(key[0]) is not None
+
+
+def _is_number(key: Sequence[str]) -> bool:
+    return _NUMBER.fullmatch(key[0]) is not None
 
 
 def _is_text(part: object) -> bool:

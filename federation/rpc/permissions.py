@@ -173,6 +173,17 @@ def _failover(verb: str) -> Permission:
     )
 
 
+def _plan(verb: str, roles: frozenset[Role]) -> Permission:
+    return Permission(
+        verb=verb,
+        resource="plans",
+        roles=roles,
+        check=_whole_fleet,
+        within="the fleet",
+        changes=roles is not _READ,
+    )
+
+
 def _health(verb: str) -> Permission:
     return Permission(audience=Audience.ANYBODY, verb=verb, resource="health")
 
@@ -216,6 +227,12 @@ _OURS: Final[Mapping[str, Permission]] = {
     "Failover/FreezeFailover": _failover("freeze"),
     "Failover/ResumeFailover": _failover("resume"),
     "Peers/AskAgent": Permission(audience=Audience.PEERS, verb="ask", resource="agents"),
+    "Rebalance/CreatePlan": _plan("create", _OPERATE),
+    "Rebalance/GetPlan": _plan("get", _READ),
+    "Rebalance/ListPlans": _plan("list", _READ),
+    "Rebalance/ApprovePlan": _plan("approve", _OPERATE),
+    "Rebalance/StopPlan": _plan("stop", _OPERATE),
+    "Rebalance/WatchPlan": _plan("watch", _READ),
     "Scheduling/Schedule": Permission(
         verb="schedule",
         resource="bindings",

@@ -13,12 +13,23 @@ from federation.certificates import check_issued
 from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.runtime.files import read_whole
 from federation.runtime.settings import Settings
+from federation.v1 import (
+    agents_pb2_grpc,
+    clusters_pb2_grpc,
+    estimates_pb2_grpc,
+    failover_pb2_grpc,
+    peers_pb2_grpc,
+    rebalance_pb2_grpc,
+    scheduling_pb2_grpc,
+    scoring_pb2_grpc,
+)
 from federation.v1.access_pb2 import DESCRIPTOR as ACCESS
 from federation.v1.agents_pb2 import DESCRIPTOR as AGENTS
 from federation.v1.clusters_pb2 import DESCRIPTOR as CLUSTERS
 from federation.v1.estimates_pb2 import DESCRIPTOR as ESTIMATES
 from federation.v1.failover_pb2 import DESCRIPTOR as FAILOVER
 from federation.v1.peers_pb2 import DESCRIPTOR as PEERS
+from federation.v1.rebalance_pb2 import DESCRIPTOR as REBALANCE
 from federation.v1.scheduling_pb2 import DESCRIPTOR as SCHEDULING
 from federation.v1.scoring_pb2 import DESCRIPTOR as SCORING
 from federation.v1.simulation_pb2 import DESCRIPTOR as SIMULATION
@@ -26,8 +37,8 @@ from federation.v1.simulation_pb2 import DESCRIPTOR as SIMULATION
 SERVICES = tuple(
     service.full_name
     for file in (
-        *(CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, FAILOVER, SIMULATION, SCORING, PEERS),
-        ACCESS,
+        *(CLUSTERS, AGENTS, ESTIMATES, SCHEDULING, FAILOVER),
+        *(REBALANCE, SIMULATION, SCORING, PEERS, ACCESS),
     )
     for service in file.services_by_name.values()
 )
@@ -79,3 +90,26 @@ def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
     pair = (read_whole(key), read_whole(cert))
     check_issued(cert, key, ca)
     return grpc.ssl_server_credentials([pair])
+
+
+def add_services(
+    server: grpc.aio.Server,
+    *,
+    agents: agents_pb2_grpc.AgentsServicer,
+    clusters: clusters_pb2_grpc.ClustersServicer,
+    estimates: estimates_pb2_grpc.EstimatesServicer,
+    failover: failover_pb2_grpc.FailoverServicer,
+    peers: peers_pb2_grpc.PeersServicer,
+    rebalance: rebalance_pb2_grpc.RebalanceServicer,
+    scheduling: scheduling_pb2_grpc.SchedulingServicer,
+    scoring: scoring_pb2_grpc.ScoringServicer,
+) -> None:
+    """Those that are made from their proto files."""
+    agents_pb2_grpc.add_AgentsServicer_to_server(agents, server)
+    clusters_pb2_grpc.add_ClustersServicer_to_server(clusters, server)
+    estimates_pb2_grpc.add_EstimatesServicer_to_server(estimates, server)
+    failover_pb2_grpc.add_FailoverServicer_to_server(failover, server)
+    peers_pb2_grpc.add_PeersServicer_to_server(peers, server)
+    rebalance_pb2_grpc.add_RebalanceServicer_to_server(rebalance, server)
+    scheduling_pb2_grpc.add_SchedulingServicer_to_server(scheduling, server)
+    scoring_pb2_grpc.add_ScoringServicer_to_server(scoring, server)

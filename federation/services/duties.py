@@ -229,6 +229,9 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
     async def prune_inputs(tx: Transaction) -> int:
         return await tx.decisions.prune_shared(keep_decisions_seconds, PRUNED_AT_ONCE)
 
+    async def prune_plans(tx: Transaction) -> int:
+        return await tx.plans.prune(keep_decisions_seconds, PRUNED_AT_ONCE)
+
     work = {
         "journal": _prune_journal,
         "requests": _prune_requests,
@@ -237,7 +240,11 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
         "tokens": _prune_tokens,
     }
     if keep_decisions_seconds:
-        work |= {"decisions": prune_decisions, "inputs of decisions": prune_inputs}
+        work |= {
+            "decisions": prune_decisions,
+            "inputs of decisions": prune_inputs,
+            "plans": prune_plans,
+        }
     return [
         Duty(
             name=f"prune {what}",

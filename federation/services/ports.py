@@ -31,6 +31,7 @@ from federation.services.journal_ports import (
 from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace, Swept
 from federation.services.member_ports import Clusters, Credentials, Reports
 from federation.services.packed_inputs import Packed
+from federation.services.plan_ports import StoredPlans
 from federation.services.values import (
     DecisionRecord,
     ExactQuestion,
@@ -432,6 +433,9 @@ class Transaction(Protocol):
 
     @property
     def histories(self) -> Histories: ...
+
+    @property
+    def plans(self) -> StoredPlans: ...
 
     @property
     def waiting(self) -> Waits: ...

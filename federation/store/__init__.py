@@ -23,6 +23,8 @@ file: its rows and the statements over them.
   is gone
 - ``migrate``: brings a database to the schema this release needs
 - ``namespaces``: conditions on a column that holds namespaces
+- ``plan_tables``: the schema as declared, of plans
+- ``plans``: plans and their steps: rows, and statements over them
 - ``postgres``: the store on PostgreSQL: transactions, and the statements that run in them
 - ``preemptions``: how many replicas were preempted lately: rows, and statements over them
 - ``presences``: which replica heard which agent, and which replicas run

@@ -27,6 +27,7 @@ from federation.store.engine import IMPAIRED, OUTCOME_UNKNOWN, translated
 from federation.store.failover import FailoverStatements
 from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
+from federation.store.plans import PlanStatements
 from federation.store.preemptions import PreemptionStatements
 from federation.store.presences import PresenceStatements, ReplicaStatements
 from federation.store.reports import ReportStatements
@@ -117,6 +118,10 @@ class PostgresTransaction:
     @cached_property
     def histories(self) -> HistoryStatements:
         return HistoryStatements(self._connection)
+
+    @cached_property
+    def plans(self) -> PlanStatements:
+        return PlanStatements(self._connection)
 
     @cached_property
     def waiting(self) -> WaitingStatements:

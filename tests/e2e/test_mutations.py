@@ -25,6 +25,7 @@ from federation.v1 import (
     estimates_pb2,
     failover_pb2,
     peers_pb2,
+    rebalance_pb2,
     resource_pb2,
     scheduling_pb2,
     scoring_pb2,
@@ -40,8 +41,8 @@ FILES: tuple[FileDescriptor, ...] = tuple(
     module.DESCRIPTOR
     # Clusters last: its methods take away what the others ask about.
     for module in (
-        *(estimates_pb2, scheduling_pb2, failover_pb2, scoring_pb2, simulation_pb2, peers_pb2),
-        *(access_pb2, clusters_pb2),
+        *(estimates_pb2, scheduling_pb2, failover_pb2, rebalance_pb2),
+        *(scoring_pb2, simulation_pb2, peers_pb2, access_pb2, clusters_pb2),
     )
 )
 METHODS: dict[str, MethodDescriptor] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federation.failover.breaker import Freeze
+from federation.failover.moves import PLANNED_MOVE
 from federation.model.cluster import Taint
 from federation.model.errors import PreconditionFailed
 from federation.model.placement import BindingName, EvictionTask
@@ -41,11 +42,11 @@ class EvacuatedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenEviction:
-    """A graceful eviction of a binding; ``deadline`` in Unix seconds."""
+    """A graceful eviction of a binding; ``deadline`` in Unix seconds, None: a plan ends it."""
 
     binding: BindingName
     task: EvictionTask
-    deadline: float
+    deadline: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +89,15 @@ class FailoverControl:
             OpenEviction(
                 binding=(each.namespace, each.name),
                 task=task,
-                deadline=(task.created_at or 0.0) + self._settings.eviction_seconds,
+                deadline=None
+                if task.reason == PLANNED_MOVE
+                else (task.created_at or 0.0) + self._settings.eviction_seconds,
             )
             for each in evicted
             for task in each.eviction_tasks
             if task.is_ours
         ]
-        evictions.sort(key=lambda each: (each.deadline, each.binding))
+        evictions.sort(key=lambda each: (each.task.created_at or 0.0, each.binding))
         return FailoverStatus(
             enabled=self._settings.enabled,
             freeze=breaker.freeze,

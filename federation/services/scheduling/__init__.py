@@ -17,6 +17,8 @@ Beside it:
 - ``previews``: a decision shown first, and committed exactly as it was shown
 - ``gangs``: who is decided with whom, and how those wait that have no place yet
 - ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
+- ``planned``: a move that is being planned, or was: what is decided of it, and what must come of
+  that
 - ``preempting``: who loses replicas so that a binding of higher priority has room
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
   downgrades

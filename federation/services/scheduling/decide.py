@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from federation.capacity.reserve import Refused
+from federation.failover.evictions import taken_back
 from federation.failover.moves import eviction_tasks
 from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
@@ -57,6 +58,13 @@ def candidate_of(binding: Binding, known: StoredBinding | None, *, adopt: bool) 
     if not asks_the_same(candidate, before):
         candidate = replace(candidate, generation=before.generation + 1)
     return replace(candidate, fresh=_is_fresh(candidate))
+
+
+def moved_candidate(attempt: Attempt, candidate: Binding) -> Binding:
+    """Where it is to be, of one that is moved. Raises PreconditionFailed where that cannot be."""
+    if attempt.takes_back is not None:
+        return taken_back(candidate, attempt.takes_back)
+    return candidate if attempt.planned is None else attempt.planned.candidate(candidate)
 
 
 def asked_binding(attempt: Attempt, known: StoredBinding | None) -> Binding:
@@ -143,7 +151,11 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
     asked = attempt.candidate.certificate or attempt.profile.certificate
     available = working.availability(attempt.candidate, asked)
     available, kept_for = beside_claims(working, attempt, available, now)
+    if attempt.planned is not None:
+        available = attempt.planned.within(available)
     attempt.verdict = verdict_of(attempt, working.snapshot, available, now, peers)
+    if attempt.planned is not None and attempt.is_placed:
+        attempt.planned.check(attempt.verdict.decision)
     if not attempt.is_placed:
         _tell_scarcity(working, attempt, asked, ())
         if kept_for:
@@ -199,22 +211,24 @@ def verdict_of(
 
     Clusters with NoExecute taints that the binding does not tolerate (any more) count as left.
     """
-    binding, known = attempt.candidate, attempt.known
+    binding, known, planned = attempt.candidate, attempt.known, attempt.planned
     fleet = snapshot.fleet_at(now)
-    # What waits for room moves nothing that has some.
-    taints = {} if attempt.again else evicting_taints(binding, fleet, now)
+    # What waits for room moves nothing that has some, and a plan moves what it says alone.
+    taints = {} if attempt.again or planned else evicting_taints(binding, fleet, now)
     before = known.binding if known else None
     ended = _reservation_end(attempt, snapshot.positions)
+    triggers = triggers_of(before, binding, fleet, taints, ended)
     inputs = DecisionInputs(
-        binding=leaving(binding, taints),
+        binding=planned.whole(binding) if planned else leaving(binding, taints),
         fleet=fleet,
         profile=attempt.profile,
-        surroundings=surroundings_of(
-            attempt, peers, triggers_of(before, binding, fleet, taints, ended)
-        ),
+        surroundings=surroundings_of(attempt, peers, planned.triggers if planned else triggers),
     )
     decision = inputs.decide(available, now)
-    attempt.evictions = eviction_tasks(binding, taints, decision.clusters, now)
+    if planned and before:
+        attempt.evictions = planned.evictions(before, decision.clusters, now)
+    else:
+        attempt.evictions = eviction_tasks(binding, taints, decision.clusters, now)
     return Verdict(decision=decision, evidence=snapshot.evidence_at(now), inputs=inputs)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from federation.failover.evictions import taken_back
 from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.model.placement import (
     Binding,
@@ -39,10 +38,11 @@ from federation.services.ports import (
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
 from federation.services.scheduling.claims import MOST_EARMARKS
 from federation.services.scheduling.commit import Committer
-from federation.services.scheduling.decide import asked_binding, candidate_of
+from federation.services.scheduling.decide import asked_binding, candidate_of, moved_candidate
 from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.gangs import companions_of, joined_by, joins_gang
 from federation.services.scheduling.hooks import give_back
+from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import (
     DEFAULT_LIMITS,
     Preemption,
@@ -139,16 +139,17 @@ class DecisionPipeline:
         return attempt.answer
 
     def move(
-        self, binding: Binding, *, takes_back: EvictionTask | None = None
+        self,
+        binding: Binding,
+        *,
+        takes_back: EvictionTask | None = None,
+        planned: PlannedMove | None = None,
     ) -> asyncio.Future[Scheduled]:
-        """Decides a binding that has to leave clusters, as it is stored by then; ``takes_back``: it
-        is to be where it was before that eviction, or to stay as it is.
-
-        Raises as ``submit`` does; awaited, also NotFound, and PreconditionFailed where it is
-        suspended.
+        """Moves a stored binding off clusters: ``takes_back`` to where it was before that eviction,
+        ``planned`` just so, or not at all. Raises as ``submit`` does; awaited, also NotFound, and
+        PreconditionFailed where it must not be moved.
         """
-        is_back = takes_back is not None
-        attempt = Attempt(binding=binding, is_moved=True, adopt=is_back, takes_back=takes_back)
+        attempt = Attempt(binding=binding, is_moved=True, takes_back=takes_back, planned=planned)
         self._add(attempt)
         return attempt.answer
 
@@ -168,13 +169,17 @@ class DecisionPipeline:
         self._add(*attempts)
         return [attempt.answer for attempt in attempts]
 
+    async def read(self, attempts: Sequence[Attempt]) -> None:
+        """Add what the store knows of the bindings, or ``error``; nothing will come of it."""
+        async with self._store.reading() as read:
+            await self._read(read, attempts)
+        for each in attempts:
+            each.profile = replace(each.profile, reserves=(), post_binds=())
+
     async def consider(self, binding: Binding, *, adopt: bool, wait: bool) -> Attempt:
         """The decision as it would be now; nothing comes of it. Raises as ``submit`` does."""
         attempt = Attempt(binding=binding, adopt=adopt, wait=wait)
-        async with self._store.reading() as read:
-            await self._read(read, [attempt])
-        # Nothing is kept for what nothing comes of.
-        attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
+        await self.read([attempt])
         if attempt.error is None:
             await PREVIEWING.run(decide_all, self.working(), [attempt], self._clock.now())
         if attempt.error is not None:
@@ -461,9 +466,8 @@ class DecisionPipeline:
             try:
                 attempt.binding = asked_binding(attempt, known)
                 attempt.profile = self._profiles.profile_of(attempt.binding)
-                attempt.candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
-                if attempt.takes_back is not None:
-                    attempt.candidate = taken_back(attempt.candidate, attempt.takes_back)
+                candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
+                attempt.candidate = moved_candidate(attempt, candidate)
             except FederationError as error:
                 attempt.error = error
                 continue
@@ -475,6 +479,7 @@ class DecisionPipeline:
             if attempt.error is None
             and attempt.known
             and not attempt.again
+            and attempt.planned is None
             and attempt.candidate == attempt.known.binding
         }
         for decision_id, newest in (await read.decisions.find(repeated.keys())).items():

@@ -25,6 +25,7 @@ from federation.scheduler.waiting.queue import NOTHING, Seen
 from federation.services.audited_calls import AuditedCall, current_call
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import PackedDecision, Peers, StoredBinding
+from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.working_copy import ReservationRequest, Reserved
 from federation.services.values import DecisionRecord, Once, Scheduled, Verdict
 
@@ -94,6 +95,8 @@ class Attempt:
     # it was before. Where it cannot be, nothing is stored.
     is_moved: bool = False
     takes_back: EvictionTask | None = None
+    # The same of one that a plan moves.
+    planned: PlannedMove | None = None
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     # Asked by: None where nobody called for it.
     call: AuditedCall | None = field(default_factory=current_call)
@@ -140,6 +143,8 @@ class Attempt:
 
     def __post_init__(self) -> None:
         self.candidate = self.binding
+        # The share that is taken back runs still.
+        self.adopt = self.adopt or self.takes_back is not None
 
     @property
     def key(self) -> BindingName:
@@ -184,9 +189,10 @@ class Attempt:
     def is_stored(self) -> bool:
         """Whether a new decision is kept: not one about a binding that is nowhere and does not
         want to wait, nor one of an atomic batch that was not placed, nor one that does not take an
-        eviction back.
+        eviction back, or does not move as planned.
         """
-        is_all_or_nothing = bool(self.atomic) or self.takes_back is not None
+        is_whole = self.takes_back is not None or self.planned is not None
+        is_all_or_nothing = bool(self.atomic) or is_whole
         return self.is_placed or (not is_all_or_nothing and bool(self.known or self.wait))
 
     @property

@@ -6,7 +6,7 @@ Plain functions and values of one thread. Must not read or write the store, nor 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -26,6 +26,7 @@ from federation.model.estimate import (
     ignoring_claims,
 )
 from federation.model.placement import Binding, Certificate
+from federation.model.positions import UNMOVED
 from federation.model.reservations import Outstanding, PromiseCertificate, Reservation, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
@@ -106,6 +107,17 @@ class WorkingCopy:
         """Nothing comes of what was promised since the snapshot."""
         self.rooms, self._ledgers = self.snapshot.rooms, {}
         self._available_in = None
+
+    def cordoned(self, names: Iterable[str]) -> WorkingCopy:
+        """The same fleet, with nothing promised since, where these clusters get nothing more."""
+        fleet = self.snapshot.fleet
+        changes = {
+            position: replace(fleet.clusters[position], cordoned=True)
+            for name in names
+            if (position := self.snapshot.positions.get(name)) is not None
+        }
+        snapshot = replace(self.snapshot, fleet=fleet.after(UNMOVED, changes))
+        return WorkingCopy(snapshot, allow_unproven=self._allow_unproven)
 
     def ahead(self) -> WorkingCopy:
         """A working copy for what is decided before all that was promised is committed."""

@@ -1,0 +1,267 @@
+"""Verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop.
+
+Must not interpret what it shows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Final
+
+import click
+
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.members import confirm, yes_option
+from federation.cli.output import Format, output_option
+from federation.client import Client
+from federation.codec.timestamps import seconds_from_timestamp
+from federation.codec.written import document_from_message, enum_word
+from federation.model.placement import binding_key
+from federation.runtime.terminal import say
+from federation.v1 import rebalance_pb2, resource_pb2
+
+KINDS: Final = {"drain": rebalance_pb2.PLAN_KIND_DRAIN}
+# Something was not moved.
+INCOMPLETE: Final = 3
+MOVED: Final = frozenset({rebalance_pb2.STEP_STATE_DONE})
+
+moves_at_once_option = click.option(
+    "--moves-at-once",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    help="How many bindings may be moving at a time.",
+)
+max_moves_option = click.option(
+    "--max-moves",
+    type=click.IntRange(1, 5000),
+    default=5000,
+    show_default=True,
+    help="How many bindings the plan may move.",
+)
+plan_argument = click.argument("plan_id", metavar="PLAN", type=click.IntRange(min=1))
+
+
+@click.command(epilog="Example: fedctl drain member1")
+@click.argument("clusters", metavar="CLUSTER...", nargs=-1, required=True)
+@moves_at_once_option
+@max_moves_option
+@yes_option
+@click.pass_context
+def drain(
+    context: click.Context,
+    clusters: Sequence[str],
+    moves_at_once: int,
+    max_moves: int,
+    *,
+    yes: bool,
+) -> None:
+    """Empty clusters: make a plan, show it, ask, and follow it to its end.
+
+    The clusters are cordoned, and stay so. Each binding gets room elsewhere before it leaves, and
+    its old share stays until the new one runs. Who stops watching does not stop the plan. Exits
+    with 3 when something is left there.
+    """
+    plan = _created("drain", clusters, moves_at_once, max_moves)
+    _print_plan(plan)
+    confirm(f"Plan {plan.id} cordons {', '.join(plan.clusters)} and moves that.", yes=yes)
+    connection().call(lambda api: api.plans.approve(plan.id))
+    if not _followed(plan.id):
+        context.exit(INCOMPLETE)
+
+
+@click.group(epilog="Example: fedctl rebalance plan drain member1")
+def rebalance() -> None:
+    """Plans of moves: make one, look at it, approve it, watch it, stop it."""
+
+
+@rebalance.command("plan", epilog="Example: fedctl rebalance plan drain member1 -o json")
+@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.argument("clusters", metavar="CLUSTER...", nargs=-1)
+@moves_at_once_option
+@max_moves_option
+@output_option
+def make(
+    kind: str, clusters: Sequence[str], moves_at_once: int, max_moves: int, output: Format
+) -> None:
+    """Make a plan, and show it; nothing moves until it is approved."""
+    _show(_created(kind, clusters, moves_at_once, max_moves), output)
+
+
+@rebalance.command("show", epilog="Example: fedctl rebalance show 7")
+@plan_argument
+@output_option
+def show_plan(plan_id: int, output: Format) -> None:
+    """A plan: how good it is, its steps and how far they are, and what it leaves."""
+    _show(connection().call(lambda api: api.plans.get(plan_id)), output)
+
+
+@rebalance.command("list", epilog="Example: fedctl rebalance list")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@output_option
+def list_plans(limit: int, output: Format) -> None:
+    """Plans, the newest first."""
+    plans = connection().call(lambda api: api.plans.list(limit=limit))
+    if output.is_document:
+        show.print_document([document_from_message(each) for each in plans], output)
+        return
+    now = time.time()
+    show.print_table(
+        ["PLAN", "KIND", "STATE", "AGE", "STEPS", "CLUSTERS", "BY", "REASON"],
+        [
+            (
+                each.id,
+                _kind(each),
+                _state(each),
+                show.age(now - (seconds_from_timestamp(each.created_at) or now)),
+                each.step_count,
+                ", ".join(each.clusters),
+                each.approved_by or each.created_by,
+                each.reason or "-",
+            )
+            for each in plans
+        ],
+        least=["BY", "AGE"],
+        prose=["CLUSTERS", "REASON"],
+        empty="There are no plans.",
+    )
+
+
+@rebalance.command(epilog="Example: fedctl rebalance approve 7")
+@plan_argument
+def approve(plan_id: int) -> None:
+    """Carry a plan out, from now on; what it says is checked against the fleet first."""
+    plan = connection().call(lambda api: api.plans.approve(plan_id))
+    say(f"plan/{plan.id} approved: {plan.step_count} steps")
+
+
+@rebalance.command(epilog='Example: fedctl rebalance stop 7 --reason "enough for today"')
+@plan_argument
+@click.option("--reason", default="", help="Why; everybody who asks is shown it.")
+def stop(plan_id: int, reason: str) -> None:
+    """Begin no step any more; those that are moving come to their end."""
+    connection().call(lambda api: api.plans.stop(plan_id, reason))
+    say(f"plan/{plan_id} stopped")
+
+
+@rebalance.command(epilog="Example: fedctl rebalance watch 7")
+@plan_argument
+@click.pass_context
+def watch(context: click.Context, plan_id: int) -> None:
+    """A line for each step that changes, until the plan has ended.
+
+    Exits with 3 when something was not moved.
+    """
+    if not _followed(plan_id):
+        context.exit(INCOMPLETE)
+
+
+def _created(
+    kind: str, clusters: Sequence[str], moves_at_once: int, max_moves: int
+) -> rebalance_pb2.Plan:
+    request = rebalance_pb2.CreatePlanRequest(
+        kind=KINDS[kind], clusters=clusters, moves_at_once=moves_at_once, max_moves=max_moves
+    )
+    return connection().call(lambda api: api.plans.create(request))
+
+
+def _show(plan: rebalance_pb2.Plan, output: Format) -> None:
+    if output.is_document:
+        show.print_document(document_from_message(plan), output)
+    else:
+        _print_plan(plan)
+
+
+def _print_plan(plan: rebalance_pb2.Plan) -> None:
+    gain = plan.gain
+    facts = [
+        ("Plan", plan.id),
+        ("Kind", f"{_kind(plan)} {', '.join(plan.clusters)}"),
+        ("State", _state(plan)),
+        *([("Why", plan.reason)] if plan.reason else []),
+        ("Moves", f"{gain.moved} of {gain.wanted} replicas, in {plan.step_count} steps"),
+        (
+            "At best",
+            f"{gain.bound} replicas could move: within {gain.gap_percent:g} % of the best possible",
+        ),
+        ("At once", f"{plan.moves_at_once} steps"),
+    ]
+    show.print_facts(facts)
+    if plan.steps:
+        show.print_heading("Steps")
+        show.print_table(
+            ["STEP", "BINDING", "FROM", "TO", "STATE", "WHY"],
+            [
+                (
+                    each.number,
+                    binding_key(each.namespace, each.name),
+                    _shares(each.before),
+                    _shares(each.after),
+                    _step_state(each),
+                    each.message or each.reason,
+                )
+                for each in plan.steps
+            ],
+            prose=["FROM", "TO", "WHY"],
+        )
+    if plan.unfixed:
+        show.print_heading("Stays where it is")
+        show.print_table(
+            ["BINDING", "REPLICAS", "WHY"],
+            [
+                (binding_key(each.namespace, each.name), each.replicas, each.reason)
+                for each in plan.unfixed
+            ],
+            prose=["WHY"],
+        )
+        if plan.unfixed_count > len(plan.unfixed):
+            say(f"{plan.unfixed_count} bindings in all", err=True)
+
+
+def _followed(plan_id: int) -> bool:
+    """A line for each step that changes; whether all that was to move did."""
+
+    def opened(api: Client) -> AsyncGenerator[rebalance_pb2.Plan]:
+        return api.plans.watch(plan_id)
+
+    plan = rebalance_pb2.Plan()
+    steps: dict[int, rebalance_pb2.PlanStep] = {}
+    try:
+        for plan in connection().iterate(opened):
+            for each in plan.steps:
+                if each.state != steps.get(each.number, rebalance_pb2.PlanStep()).state:
+                    say(_step_line(each))
+                steps[each.number] = each
+    except KeyboardInterrupt:
+        say(f"plan {plan_id} goes on: fedctl rebalance stop {plan_id} stops it", err=True)
+        return True
+    why = f": {plan.reason}" if plan.reason else ""
+    moved = sum(each.state in MOVED for each in steps.values())
+    say(f"plan/{plan_id} {_state(plan)}{why}: {moved} of {plan.step_count} steps are done")
+    if plan.unfixed_count:
+        say(f"{plan.unfixed_count} bindings stay where they were", err=True)
+    return moved == plan.step_count and not plan.unfixed_count
+
+
+def _step_line(step: rebalance_pb2.PlanStep) -> str:
+    why = f"  {step.message}" if step.message else ""
+    key = binding_key(step.namespace, step.name)
+    return f"{step.number}  {_step_state(step)}  {key}  to {_shares(step.after)}{why}"
+
+
+def _shares(targets: Iterable[resource_pb2.TargetCluster]) -> str:
+    return ", ".join(f"{each.name}={each.replicas}" for each in targets) or "-"
+
+
+def _kind(plan: rebalance_pb2.Plan) -> str:
+    return enum_word(rebalance_pb2.PlanKind.DESCRIPTOR, plan.kind)
+
+
+def _state(plan: rebalance_pb2.Plan) -> str:
+    return enum_word(rebalance_pb2.PlanState.DESCRIPTOR, plan.state)
+
+
+def _step_state(step: rebalance_pb2.PlanStep) -> str:
+    return enum_word(rebalance_pb2.StepState.DESCRIPTOR, step.state)

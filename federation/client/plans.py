@@ -1,0 +1,76 @@
+"""The calls about plans, as ``Client.plans``.
+
+Must not retry: callers know whether a repeated call is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final, TypeAlias
+
+import grpc.aio
+
+from federation.client.watching import responses
+from federation.v1 import rebalance_pb2, rebalance_pb2_grpc
+
+_PAGE: Final = 1000
+
+# Makes one call of a method with a request.
+Answer: TypeAlias = Callable[[Any, object], Awaitable[Any]]
+
+
+class PlanCalls:
+    """Plans of moves: made, shown, approved, stopped, watched."""
+
+    def __init__(self, channel: grpc.aio.Channel, answer: Answer, metadata: Any) -> None:
+        self._stub = rebalance_pb2_grpc.RebalanceStub(channel)
+        self._answer = answer
+        self._metadata = metadata
+
+    async def create(self, request: rebalance_pb2.CreatePlanRequest) -> rebalance_pb2.Plan:
+        """A draft with all its steps; nothing moves."""
+        answer: rebalance_pb2.CreatePlanResponse
+        answer = await self._answer(self._stub.CreatePlan, request)
+        return answer.plan
+
+    async def get(self, plan_id: int) -> rebalance_pb2.Plan:
+        """A plan with all its steps."""
+        answer: rebalance_pb2.GetPlanResponse
+        answer = await self._answer(self._stub.GetPlan, rebalance_pb2.GetPlanRequest(id=plan_id))
+        return answer.plan
+
+    async def list(self, *, limit: int) -> list[rebalance_pb2.Plan]:
+        """The newest first, at most so many, without their steps."""
+        plans: list[rebalance_pb2.Plan] = []
+        request = rebalance_pb2.ListPlansRequest()
+        page: rebalance_pb2.ListPlansResponse
+        while True:
+            request.page_size = min(limit - len(plans), _PAGE)
+            page = await self._answer(self._stub.ListPlans, request)
+            plans += page.plans
+            if len(plans) >= limit or not page.next_page_token:
+                return plans
+            request.page_token = page.next_page_token
+
+    async def approve(self, plan_id: int) -> rebalance_pb2.Plan:
+        """From now on its steps are done."""
+        request = rebalance_pb2.ApprovePlanRequest(id=plan_id)
+        answer: rebalance_pb2.ApprovePlanResponse
+        answer = await self._answer(self._stub.ApprovePlan, request)
+        return answer.plan
+
+    async def stop(self, plan_id: int, reason: str = "") -> rebalance_pb2.Plan:
+        """No step begins any more."""
+        request = rebalance_pb2.StopPlanRequest(id=plan_id, reason=reason)
+        answer: rebalance_pb2.StopPlanResponse
+        answer = await self._answer(self._stub.StopPlan, request)
+        return answer.plan
+
+    async def watch(self, plan_id: int) -> AsyncGenerator[rebalance_pb2.Plan]:
+        """The plan with all its steps, then with those that changed, until nothing can any more."""
+        method: Any = self._stub.WatchPlan
+        call = method(rebalance_pb2.WatchPlanRequest(id=plan_id), metadata=self._metadata)
+        async with aclosing(responses(call)) as answers:
+            async for answer in answers:
+                yield answer.plan

@@ -1,0 +1,172 @@
+"""A plan, its steps, and what becomes of them.
+
+Must not move anything: it says what may follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from federation.model.errors import PreconditionFailed
+from federation.model.placement import Binding, BindingName, binding_key
+from federation.model.workload import TargetCluster
+
+# An annotation, or a label, of a binding that no plan may move.
+DO_NOT_MOVE: Final = "fedsched.io/do-not-move"
+
+
+class PlanKind(StrEnum):
+    """DRAIN: nothing is left in some clusters."""
+
+    DRAIN = "drain"
+
+
+class PlanState(StrEnum):
+    """RUNNING from its approval on; DONE and STOPPED are for good."""
+
+    DRAFT = "draft"
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+class StepState(StrEnum):
+    """MOVING: room elsewhere is promised, and the old share is there until that is used.
+
+    SKIPPED: it could not be begun any more; FAILED: what was to replace the share did not run.
+    """
+
+    PENDING = "pending"
+    MOVING = "moving"
+    DONE = "done"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStep:
+    """One binding goes from ``before`` to ``after``, ``number`` from 1 on.
+
+    ``leaves`` are the clusters where it is no more then. Times are Unix seconds; ``message`` says
+    why a step ended as it did, and ``version`` in which version of the plan it last changed.
+    """
+
+    number: int
+    namespace: str
+    name: str
+    before: tuple[TargetCluster, ...]
+    after: tuple[TargetCluster, ...]
+    reason: str
+    state: StepState = StepState.PENDING
+    message: str = ""
+    began_at: float | None = None
+    ended_at: float | None = None
+    version: int = 1
+
+    @property
+    def binding(self) -> BindingName:
+        return self.namespace, self.name
+
+    @property
+    def key(self) -> str:
+        return binding_key(self.namespace, self.name)
+
+    @property
+    def leaves(self) -> tuple[TargetCluster, ...]:
+        stays = {target.name for target in self.after}
+        return tuple(target for target in self.before if target.name not in stays)
+
+    @property
+    def replicas(self) -> int:
+        """How many it takes away from clusters."""
+        return sum(target.replicas for target in self.leaves)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfixed:
+    """A binding that the plan leaves where it is, and why."""
+
+    namespace: str
+    name: str
+    replicas: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Of ``wanted`` replicas so many move by the plan; more than ``bound`` could not by any."""
+
+    wanted: int
+    moved: int
+    bound: int
+
+    @property
+    def gap_percent(self) -> float:
+        """How far it may be from the best possible plan, in percent of that."""
+        return (self.bound - self.moved) * 100 / self.bound if self.bound else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What people see and approve; ``steps`` are kept beside it.
+
+    ``id`` is 0 until it is kept. At most ``moves_at_once`` steps are moving. ``unfixed`` are the
+    first of ``unfixed_count``. ``version`` grows with everything that changes.
+    """
+
+    id: int
+    kind: PlanKind
+    clusters: tuple[str, ...]
+    moves_at_once: int
+    step_count: int
+    gain: Gain
+    unfixed: tuple[Unfixed, ...] = ()
+    unfixed_count: int = 0
+    created_at: float
+    created_by: str
+    state: PlanState = PlanState.DRAFT
+    approved_at: float | None = None
+    approved_by: str = ""
+    ended_at: float | None = None
+    ended_by: str = ""
+    reason: str = ""
+    version: int = 1
+
+    def approved(self, by: str, now: float) -> Plan:
+        """Raises PreconditionFailed where it is no draft any more."""
+        if self.state is not PlanState.DRAFT:
+            was = f"approved already, by {self.approved_by}" if self.approved_by else "stopped"
+            raise PreconditionFailed(f"Plan {self.id} was {was}.", reason="NOT_A_DRAFT")
+        return replace(
+            self,
+            state=PlanState.RUNNING,
+            approved_at=now,
+            approved_by=by,
+            version=self.version + 1,
+        )
+
+    def stopped(self, by: str, now: float, reason: str) -> Plan:
+        """Raises PreconditionFailed where it has ended."""
+        if self.has_ended:
+            raise PreconditionFailed(f"Plan {self.id} is {self.state} already.", reason="ENDED")
+        return self._ended(PlanState.STOPPED, by, now, reason)
+
+    def done(self, now: float) -> Plan:
+        return self._ended(PlanState.DONE, "", now, "")
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in (PlanState.DONE, PlanState.STOPPED)
+
+    def _ended(self, state: PlanState, by: str, now: float, reason: str) -> Plan:
+        return replace(
+            self, state=state, ended_at=now, ended_by=by, reason=reason, version=self.version + 1
+        )
+
+
+def is_pinned(binding: Binding) -> bool:
+    """Whether people said that no plan may move it."""
+    value = binding.annotations.get(DO_NOT_MOVE, binding.labels.get(DO_NOT_MOVE))
+    return value is not None and value != "false"

@@ -1,0 +1,203 @@
+"""The steps of approved plans: each claims its room before it leaves, and ends by echo.
+
+Must not choose where anything goes: the plan says so, and an ordinary decision has to agree.
+Belongs to the event loop of who has the duty; all it goes by is stored, so that any control plane
+goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from federation.failover.moves import PLANNED_MOVE
+from federation.model.errors import (
+    Conflict,
+    FederationError,
+    LimitExceeded,
+    NotFound,
+    PreconditionFailed,
+    Unavailable,
+)
+from federation.model.placement import Binding, BindingName
+from federation.plans.plan import Plan, PlanStep, StepState
+from federation.services.duties import Begin
+from federation.services.plans.control import planned_move
+from federation.services.ports import Clock, Store
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.telling import tell
+from federation.services.values import Scheduled
+
+# Of whoever follows a plan that ends a step for a reason of its own.
+PASSING: Final = (Conflict, LimitExceeded, Unavailable)
+BEGUN_AT_ONCE: Final = 100
+NOT_SEEN: Final = "what replaces it was not seen on nodes within {seconds:.0f} s"
+
+logger = logging.getLogger(__name__)
+
+# Told after the commit; agents are asked for nodes then.
+MovedObserver: TypeAlias = Callable[[Sequence[Scheduled]], None]
+_Bindings: TypeAlias = Mapping[BindingName, Binding]
+
+
+class CarryingOut:
+    """One control plane's share in it. ``most_seconds`` is what a step may take."""
+
+    def __init__(
+        self, store: Store, pipeline: DecisionPipeline, clock: Clock, *, most_seconds: float
+    ) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._clock = clock
+        self._most_seconds = most_seconds
+        self._observers: list[MovedObserver] = []
+
+    def observe(self, observer: MovedObserver) -> None:
+        """From now on tell ``observer`` of every decision that placed something."""
+        self._observers.append(observer)
+
+    async def work(self, begin: Begin) -> int:
+        """One piece: follow what is moving, begin what may begin. How many steps that changed."""
+        async with self._store.reading() as read:
+            plans = await read.plans.active()
+            freeze = (await read.failover.get()).freeze if plans else None
+        changed = 0
+        for plan in plans:
+            changed += await self._follow(begin, plan)
+            if freeze is not None and not plan.has_ended:
+                why = f"failover is frozen by {freeze.by}: {freeze.reason}"
+                await self._keep(begin, plan, (), stop=why)
+            elif not plan.has_ended:
+                changed += await self._go_on(begin, plan)
+        return changed
+
+    async def _follow(self, begin: Begin, plan: Plan) -> int:
+        """Look at the steps that are moving; how many came to their end."""
+        async with self._store.reading() as read:
+            moving = await read.plans.steps(
+                plan.id, states=[StepState.MOVING], limit=plan.moves_at_once
+            )
+            found = await read.bindings.find([step.binding for step in moving]) if moving else {}
+        bindings = {name: stored.binding for name, stored in found.items()}
+        ended = [step for each in moving if (step := self._outcome(each, bindings)) is not None]
+        late = [step for step in ended if step.state is StepState.FAILED]
+        for step in late:
+            await self._take_back(bindings[step.binding], step)
+        if ended:
+            why = f"step {late[0].number} ({late[0].key}): {late[0].message}" if late else ""
+            await self._keep(begin, plan, ended, stop=why)
+        return len(ended)
+
+    def _outcome(self, step: PlanStep, bindings: _Bindings) -> PlanStep | None:
+        """The step as it has ended, None while it goes on."""
+        now = self._clock.now()
+        binding = bindings.get(step.binding)
+        if binding is None:
+            return _ended(step, StepState.DONE, now, "the binding was deleted")
+        left = {target.name for target in step.leaves}
+        if not any(task.from_cluster in left for task in binding.eviction_tasks):
+            back = left & {target.name for target in binding.clusters}
+            if back:
+                return _ended(step, StepState.SKIPPED, now, "others have moved it back")
+            elsewhere = set(binding.clusters) != set(step.after)
+            told = "others have moved it on meanwhile" if elsewhere else ""
+            return _ended(step, StepState.DONE, now, told)
+        if now - (step.began_at or now) < self._most_seconds:
+            return None
+        return _ended(step, StepState.FAILED, now, NOT_SEEN.format(seconds=self._most_seconds))
+
+    async def _take_back(self, binding: Binding, step: PlanStep) -> None:
+        """What was not replaced stays where it runs; where that cannot be, both stay."""
+        left = {target.name for target in step.leaves}
+        for task in binding.eviction_tasks:
+            if task.reason == PLANNED_MOVE and task.from_cluster in left:
+                try:
+                    scheduled = await self._pipeline.move(binding, takes_back=task)
+                    tell(self._observers, [scheduled])
+                except FederationError as error:
+                    logger.info("move not taken back", extra={"fields": _fields(step, error)})
+
+    async def _go_on(self, begin: Begin, plan: Plan) -> int:
+        """Begin as many steps as may be moving; how many were begun or passed over."""
+        async with self._store.reading() as read:
+            moving = await read.plans.steps(
+                plan.id, states=[StepState.MOVING], limit=plan.moves_at_once
+            )
+            may_begin = min(plan.moves_at_once - len(moving), BEGUN_AT_ONCE)
+            steps = await read.plans.steps(
+                plan.id, states=[StepState.PENDING], limit=max(may_begin, 1)
+            )
+        if not steps and not moving:
+            await self._keep(begin, plan, (), is_done=True)
+        begun = await asyncio.gather(*(self._begin(plan, step) for step in steps[:may_begin]))
+        changed = [step for step in begun if step is not None]
+        if changed:
+            await self._keep(begin, plan, changed)
+        return len(changed)
+
+    async def _begin(self, plan: Plan, step: PlanStep) -> PlanStep | None:
+        """The step, moving or passed over; None: not now."""
+        now = self._clock.now()
+        name = Binding(namespace=step.namespace, name=step.name)
+        reason = f"{step.reason} (plan {plan.id}, step {step.number})"
+        try:
+            scheduled = await self._pipeline.move(name, planned=planned_move(step, reason))
+        except PASSING as error:
+            logger.info("step not begun yet", extra={"fields": _fields(step, error)})
+            return None
+        except NotFound:
+            return _ended(step, StepState.DONE, now, "the binding was deleted")
+        except PreconditionFailed as error:
+            if await self._was_begun(step):
+                return replace(step, state=StepState.MOVING, began_at=now)
+            return _ended(step, StepState.SKIPPED, now, error.message)
+        if set(_clusters(scheduled)) != set(step.after):
+            return _ended(step, StepState.SKIPPED, now, scheduled.record.decision.reason)
+        tell(self._observers, [scheduled])
+        return replace(step, state=StepState.MOVING, began_at=now)
+
+    async def _was_begun(self, step: PlanStep) -> bool:
+        """Whether whoever had the duty before began it, and could not say so any more."""
+        async with self._store.reading() as read:
+            stored = await read.bindings.get(*step.binding)
+        return stored is not None and set(stored.binding.clusters) == set(step.after)
+
+    async def _keep(
+        self,
+        begin: Begin,
+        plan: Plan,
+        steps: Sequence[PlanStep],
+        *,
+        stop: str = "",
+        is_done: bool = False,
+    ) -> None:
+        """Write what became of the steps, and of the plan unless people have stopped it."""
+        now = self._clock.now()
+        async with begin() as tx:
+            current = await tx.plans.lock(plan.id)
+            if current is None:
+                return
+            newer = replace(current, version=current.version + 1)
+            if not current.has_ended and stop:
+                newer = current.stopped("fedsched", now, stop)
+            elif not current.has_ended and is_done:
+                newer = current.done(now)
+            await tx.plans.put(newer, steps)
+        if newer.state is not current.state:
+            fields = {"plan": plan.id, "state": newer.state.value, "why": newer.reason}
+            logger.info("plan ended", extra={"fields": fields})
+
+
+def _ended(step: PlanStep, state: StepState, now: float, message: str) -> PlanStep:
+    return replace(step, state=state, ended_at=now, message=message)
+
+
+def _clusters(scheduled: Scheduled) -> Sequence[object]:
+    return scheduled.binding.clusters if scheduled.binding else ()
+
+
+def _fields(step: PlanStep, error: Exception) -> Mapping[str, object]:
+    return {"binding": step.key, "step": step.number, "why": str(error)}

@@ -1,0 +1,76 @@
+"""A move that is being planned, or was: what is decided of it, and what must come of that.
+
+Plain values and functions. Must not choose what moves: plans do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from federation.failover.moves import PLANNED_MOVE, with_evictions
+from federation.model.arrays import IntArray
+from federation.model.errors import PreconditionFailed
+from federation.model.estimate import Estimates
+from federation.model.placement import Binding, EvictionTask
+from federation.model.workload import TargetCluster
+from federation.scheduler.decision import Decision
+from federation.scheduler.triggers import leaving
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedMove:
+    """The binding leaves clusters; ``why``, by their names.
+
+    It goes from ``before`` to ``after``, which is None as long as that is still to be found out;
+    then ``most_c`` are the most units that it may get in each cluster, None: any.
+    """
+
+    why: Mapping[str, str]
+    before: tuple[TargetCluster, ...] = ()
+    after: tuple[TargetCluster, ...] | None = None
+    most_c: IntArray | None = None
+
+    @property
+    def triggers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.why.values()))
+
+    def candidate(self, binding: Binding) -> Binding:
+        """The binding as it is to be decided. Raises PreconditionFailed where it is not any more
+        where the plan saw it.
+        """
+        if self.after is None:
+            return binding
+        if set(binding.clusters) != set(self.before):
+            text = f"it is at {_shares(binding.clusters)} now, not at {_shares(self.before)}"
+            raise PreconditionFailed(text, reason="NOT_FEASIBLE")
+        return replace(binding, clusters=self.after)
+
+    def whole(self, binding: Binding) -> Binding:
+        """What the cycle decides: all replicas move, or none."""
+        placement = replace(binding.placement, partial=False)
+        return replace(leaving(binding, self.why), placement=placement)
+
+    def within(self, available: Estimates) -> Estimates:
+        """What of that the binding may use."""
+        if self.most_c is None:
+            return available
+        return replace(available, replicas_c=np.minimum(available.replicas_c, self.most_c))
+
+    def check(self, decision: Decision) -> None:
+        """Raises PreconditionFailed where it would not go where the plan says."""
+        if self.after is not None and set(decision.clusters) != set(self.after):
+            text = f"it would go to {_shares(decision.clusters)} now"
+            raise PreconditionFailed(text, reason="NOT_FEASIBLE")
+
+    def evictions(
+        self, before: Binding, placed: Iterable[TargetCluster], now: float
+    ) -> tuple[EvictionTask, ...]:
+        """The binding's tasks once it is placed there."""
+        return with_evictions(before, PLANNED_MOVE, self.why, placed, now)
+
+
+def _shares(clusters: Iterable[TargetCluster]) -> str:
+    return ", ".join(f"{each.name}={each.replicas}" for each in clusters) or "no cluster"

@@ -1,0 +1,135 @@
+"""Plans and their steps: rows, and statements over them.
+
+Must not decide what becomes of a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, Select, delete, func, insert, or_, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.plans.plan import Plan, PlanState, PlanStep, StepState
+from federation.store.plan_tables import plan as table
+from federation.store.plan_tables import plan_step as step_table
+
+LOCK_RUNNING = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched plan', 0))")
+ROWS_AT_ONCE = 1000
+
+
+class PlanStatements:
+    """Implements ``plan_ports.StoredPlans`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def add(self, plan: Plan, steps: Sequence[PlanStep]) -> Plan:
+        created_at = datetime.fromtimestamp(plan.created_at, tz=UTC)
+        statement = insert(table).values(created_at=created_at, **_columns(plan))
+        added = await self._connection.execute(statement.returning(table.c.id))
+        plan = replace(plan, id=added.scalar_one())
+        await self._put_steps(plan, steps)
+        return plan
+
+    async def get(self, plan_id: int) -> Plan | None:
+        return await self._one(select(table).where(table.c.id == plan_id))
+
+    async def lock(self, plan_id: int) -> Plan | None:
+        return await self._one(select(table).where(table.c.id == plan_id).with_for_update())
+
+    async def lock_running(self) -> Plan | None:
+        await self._connection.execute(LOCK_RUNNING)
+        return await self._one(select(table).where(table.c.state == PlanState.RUNNING))
+
+    async def put(self, plan: Plan, steps: Sequence[PlanStep] = ()) -> None:
+        statement = update(table).where(table.c.id == plan.id).values(**_columns(plan))
+        await self._connection.execute(statement)
+        await self._put_steps(plan, [replace(step, version=plan.version) for step in steps])
+
+    async def active(self) -> Sequence[Plan]:
+        moving = select(step_table.c.plan_id).where(step_table.c.state == StepState.MOVING)
+        is_active = or_(table.c.state == PlanState.RUNNING, table.c.id.in_(moving))
+        found = await self._connection.execute(select(table).where(is_active).order_by(table.c.id))
+        return [_plan(row) for row in found]
+
+    async def page(self, before: int | None, limit: int) -> Sequence[Plan]:
+        statement = select(table).order_by(table.c.id.desc()).limit(limit)
+        if before is not None:
+            statement = statement.where(table.c.id < before)
+        return [_plan(row) for row in await self._connection.execute(statement)]
+
+    async def steps(
+        self, plan_id: int, *, states: Collection[StepState] = (), after: int = 0, limit: int
+    ) -> Sequence[PlanStep]:
+        statement = _steps_of(plan_id).where(step_table.c.number > after)
+        if states:
+            statement = statement.where(step_table.c.state.in_(sorted(states)))
+        return await self._steps(statement.order_by(step_table.c.number).limit(limit))
+
+    async def steps_since(self, plan_id: int, version: int, limit: int) -> Sequence[PlanStep]:
+        statement = _steps_of(plan_id).where(step_table.c.version > version)
+        ordered = statement.order_by(step_table.c.version, step_table.c.number)
+        return await self._steps(ordered.limit(limit))
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        moving = select(step_table.c.plan_id).where(step_table.c.state == StepState.MOVING)
+        old = (
+            select(table.c.id)
+            .where(
+                table.c.created_at < func.now() - timedelta(seconds=older_than_seconds),
+                table.c.state != PlanState.RUNNING,
+                table.c.id.not_in(moving),
+            )
+            .order_by(table.c.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        statement = delete(table).where(table.c.id.in_(old)).returning(table.c.id)
+        return len((await self._connection.execute(statement)).all())
+
+    async def _one(self, statement: Select[Any]) -> Plan | None:
+        row = (await self._connection.execute(statement.limit(1))).one_or_none()
+        return None if row is None else _plan(row)
+
+    async def _steps(self, statement: Select[Any]) -> Sequence[PlanStep]:
+        rows = await self._connection.execute(statement)
+        return [msgspec.convert(row.body, PlanStep) for row in rows]
+
+    async def _put_steps(self, plan: Plan, steps: Sequence[PlanStep]) -> None:
+        for start in range(0, len(steps), ROWS_AT_ONCE):
+            given = upsert(step_table).values(
+                [
+                    {
+                        "plan_id": plan.id,
+                        "number": step.number,
+                        "state": step.state,
+                        "version": step.version,
+                        "body": msgspec.to_builtins(step),
+                    }
+                    for step in steps[start : start + ROWS_AT_ONCE]
+                ]
+            )
+            fresh = given.excluded
+            statement = given.on_conflict_do_update(
+                index_elements=[step_table.c.plan_id, step_table.c.number],
+                set_={"state": fresh.state, "version": fresh.version, "body": fresh.body},
+            )
+            await self._connection.execute(statement)
+
+
+def _steps_of(plan_id: int) -> Select[Any]:
+    return select(step_table.c.body).where(step_table.c.plan_id == plan_id)
+
+
+def _columns(plan: Plan) -> dict[str, object]:
+    return {"state": plan.state, "body": msgspec.to_builtins(plan)}
+
+
+def _plan(row: Row[Any]) -> Plan:
+    return replace(msgspec.convert(row.body, Plan), id=row.id)

@@ -1,0 +1,202 @@
+"""Plans over real sockets: real agents' clusters are drained, by echo; each command of the page.
+
+The clusters hold pods of one Deployment everywhere, so that agents see replicas as soon as they
+are promised there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import re
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from federation.cli.__main__ import fedctl
+from federation.v1 import rebalance_pb2
+from federation.v1.rebalance_pb2_grpc import RebalanceStub
+from federation.v1.resource_pb2 import (
+    ObjectMeta,
+    ObjectReference,
+    Placement,
+    ReplicaRequirements,
+    ReplicaSchedulingStrategy,
+    ResourceBinding,
+    ResourceBindingSpec,
+    TargetCluster,
+)
+from federation.v1.scheduling_pb2 import GetBindingRequest, ScheduleRequest
+from tests.control_planes import RunningControlPlane, refused, running_control_plane
+from tests.e2e.agents import (
+    DUMPS,
+    cluster_where,
+    estimator,
+    flags,
+    has_reported,
+    join_token,
+)
+from tests.e2e.servers import ROOT
+
+MEMBERS = ("member1", "member2", "member3")
+PAGE = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^fedctl (.+)$", PAGE, flags=re.MULTILINE)
+REPLICAS = 6
+MOST = 2**63 - 1
+
+
+def write_dumps(directory: Path) -> None:
+    """The recorded clusters, each with the pods that member1 has of its Deployment."""
+    dumps = {name: json.loads((DUMPS / f"{name}.json").read_text()) for name in MEMBERS}
+    pods = [
+        each
+        for each in dumps["member1"]["items"]
+        if each["kind"] == "Pod" and each["metadata"]["name"].startswith("storefront-")
+    ][:REPLICAS]
+    for name, dump in dumps.items():
+        kept = [each for each in dump["items"] if "storefront-" not in each["metadata"]["name"]]
+        nodes = [each["metadata"]["name"] for each in kept if each["kind"] == "Node"]
+        for pod, node in zip(copy.deepcopy(pods), nodes, strict=False):
+            pod["spec"]["nodeName"] = node
+            kept.append(pod)
+        (directory / f"{name}.json").write_text(json.dumps({**dump, "items": kept}))
+
+
+@pytest.fixture
+async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+    write_dumps(tmp_path)
+    async with (
+        running_control_plane(database_url, tmp_path / "plane", report_seconds="0.5") as made,
+        AsyncExitStack() as agents,
+    ):
+        for name in MEMBERS:
+            token = (await join_token(made, name)).token
+            arguments = ["run", *flags(made, name, tmp_path / "plane"), "--join-token", token]
+            agent = estimator(*arguments, "--from", str(tmp_path / f"{name}.json"))
+            await agents.enter_async_context(agent)
+        for name in MEMBERS:
+            await cluster_where(made, name, has_reported)
+        await deploy(made)
+        yield made
+
+
+async def deploy(plane: RunningControlPlane) -> None:
+    """It runs in member1."""
+    binding = ResourceBinding(
+        metadata=ObjectMeta(namespace="shop", name="storefront"),
+        spec=ResourceBindingSpec(
+            resource=ObjectReference(
+                api_version="apps/v1", kind="Deployment", namespace="shop", name="storefront"
+            ),
+            replicas=REPLICAS,
+            replica_requirements=ReplicaRequirements(resource_request={"cpu": "350m"}),
+            clusters=[TargetCluster(name="member1", replicas=REPLICAS)],
+            placement=Placement(
+                replica_scheduling=ReplicaSchedulingStrategy(
+                    replica_scheduling_type="Divided", replica_division_preference="Aggregated"
+                )
+            ),
+        ),
+    )
+    request = ScheduleRequest(binding=binding)
+    await plane.admin.call(plane.admin.scheduling.Schedule, request)
+
+
+async def where(plane: RunningControlPlane) -> tuple[set[str], int, int]:
+    """Its clusters, its replicas there, and how many evictions it has."""
+    request = GetBindingRequest(namespace="shop", name="storefront")
+    spec = (await plane.admin.call(plane.admin.scheduling.GetBinding, request)).binding.spec
+    replicas = sum(each.replicas for each in spec.clusters)
+    return {each.name for each in spec.clusters}, replicas, len(spec.graceful_eviction_tasks)
+
+
+async def say(plane: RunningControlPlane, *arguments: str, code: int = 0) -> str:
+    token = str(plane.plane.admin_token_file)
+    to = ("--insecure", "--endpoint", str(plane.plane.endpoint), "--token-file", token)
+    said = await asyncio.to_thread(CliRunner().invoke, fedctl, [*to, *arguments])
+    assert said.exit_code == code, said.output
+    return said.output
+
+
+async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(
+    plane: RunningControlPlane,
+) -> None:
+    first, *others = (shlex.split(each) for each in COMMANDS)
+    assert first == ["drain", "member1"]
+    assert {each[1] for each in others} == {"plan", "show", "approve", "watch", "list", "stop"}
+    assert (await where(plane))[0] == {"member1"}
+    # There is no terminal to ask on.
+    assert "say --yes" in await say(plane, *first, code=2)
+    assert (await where(plane))[0] == {"member1"}
+    drained = await say(plane, *first, "--yes")
+    assert re.search(r"^Moves: +6 of 6 replicas, in 1 steps$", drained, flags=re.MULTILINE)
+    assert re.search(r"^At best: +6 .*within 0 % of the best possible$", drained, re.MULTILINE)
+    assert re.search(r"^1  done  shop/storefront  to ", drained, flags=re.MULTILINE)
+    assert "done: 1 of 1 steps are done" in drained
+    clusters, replicas, evictions = await where(plane)
+    assert (replicas, evictions) == (REPLICAS, 0)
+    assert "member1" not in clusters
+    # What is done has nothing left to be done.
+    assert "0 of 0 replicas, in 0 steps" in await say(plane, *first, "--yes")
+    await say(plane, "uncordon", "member1")
+    (there,) = clusters
+    plan_id = "0"
+    for words in others:
+        command = [each.replace("member2", there) for each in words]
+        if command[1] not in ("plan", "list"):
+            command[2] = plan_id
+        if command[1] == "stop":
+            made = await say(plane, "rebalance", "plan", "drain", "member1", "-o", "json")
+            command[2] = plan_id = str(json.loads(made)["id"])
+        said = await say(plane, *command)
+        if command[1] == "plan":
+            plan_id = re.findall(r"^Plan: +(\d+)$", said, flags=re.MULTILINE)[0]
+            assert re.search(rf"^ *1 +shop/storefront +{there}=6 .* pending ", said, re.MULTILINE)
+    assert there not in (await where(plane))[0]
+    shown = await say(plane, "rebalance", "show", plan_id)
+    assert re.search(r"^State: +stopped$", shown, flags=re.MULTILINE)
+    assert re.search(r"^Why: +enough for today$", shown, flags=re.MULTILINE)
+    await wrong_requests(plane)
+
+
+async def wrong_requests(plane: RunningControlPlane) -> None:
+    """Each is refused with its code, by field."""
+    stub: Any = RebalanceStub(plane.channel)
+    drain = rebalance_pb2.PLAN_KIND_DRAIN
+    for request, violated in (
+        (rebalance_pb2.CreatePlanRequest(clusters=["member1"]), {"kind"}),
+        (rebalance_pb2.CreatePlanRequest(kind=drain), {"clusters"}),
+        (
+            rebalance_pb2.CreatePlanRequest(
+                kind=drain, clusters=["x", "X!", "x"], moves_at_once=-1, max_moves=5001
+            ),
+            {"clusters[1]", "clusters[2]", "movesAtOnce", "maxMoves"},
+        ),
+        (rebalance_pb2.CreatePlanRequest(kind=drain, clusters=["x"]), {"clusters[0]"}),
+    ):
+        told = await refused(plane.admin.call(stub.CreatePlan, request))
+        assert (told.code.name, set(told.violations)) == ("INVALID_ARGUMENT", violated)
+    for rpc in ("GetPlan", "ApprovePlan", "StopPlan"):
+        for plan_id, code in (
+            (0, "INVALID_ARGUMENT"),
+            (-1, "INVALID_ARGUMENT"),
+            (MOST, "NOT_FOUND"),
+        ):
+            request = getattr(rebalance_pb2, f"{rpc}Request")(id=plan_id)
+            told = await refused(plane.admin.call(getattr(stub, rpc), request))
+            assert told.code.name == code
+    # The second one is done.
+    ended = rebalance_pb2.StopPlanRequest(id=2, reason="too late")
+    told = await refused(plane.admin.call(stub.StopPlan, ended))
+    assert (told.code.name, told.reason) == ("FAILED_PRECONDITION", "ENDED")
+    told = await refused(plane.admin.call(stub.ApprovePlan, rebalance_pb2.ApprovePlanRequest(id=2)))
+    assert (told.code.name, told.reason) == ("FAILED_PRECONDITION", "NOT_A_DRAFT")
+    page = rebalance_pb2.ListPlansRequest(page_token="bm9uZQ==")
+    told = await refused(plane.admin.call(stub.ListPlans, page))
+    assert (told.code.name, set(told.violations)) == ("INVALID_ARGUMENT", {"pageToken"})

@@ -1,0 +1,331 @@
+"""Plans over a real store, with a clock that stands still: made, approved, carried out, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from federation.failover.moves import PLANNED_MOVE
+from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
+from federation.model.placement import Binding, Placement
+from federation.plans.plan import DO_NOT_MOVE, Plan, PlanKind, PlanState, PlanStep, StepState
+from federation.services.duties import Duties, Duty
+from federation.services.failover.watching import Failover, FailoverSettings
+from federation.services.fleet.registry import FleetOwner
+from federation.services.members.reports import Reporting
+from federation.services.plans.carrying_out import CarryingOut
+from federation.services.plans.control import PlanControl, PlanNews, PlanWish, planned_move
+from federation.services.values import Scheduled
+from federation.store.postgres import PostgresStore
+from tests.reports import echo
+from tests.services import DYNAMIC, WEB, Deciders, apply, decided, make_report, shares
+from tests.unit.services.conftest import StillClock, held, only
+
+SECONDS = 20.0
+DRAIN_A = PlanWish(kind=PlanKind.DRAIN, clusters=("a",))
+
+
+@dataclass
+class Workshop:
+    """A control plane with clusters a, b and c of 6, 3 and 3 free cores."""
+
+    clock: StillClock
+    store: PostgresStore
+    fleet: FleetOwner
+    reporting: Reporting
+    deciders: Deciders
+    told: list[Scheduled] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.shared_at = self.clock.now()
+        self.replica_id = "one"
+        self.start()
+
+    def start(self, replica: str = "one") -> None:
+        """With nothing in memory but the fleet."""
+        self.replica_id = replica
+        self.control = PlanControl(self.store, self.fleet, self.deciders.pipeline, self.clock)
+        carrying_out = CarryingOut(
+            self.store, self.deciders.pipeline, self.clock, most_seconds=SECONDS
+        )
+        carrying_out.observe(self.told.extend)
+        # Evictions end by failover's duty, also where failover itself is off.
+        failover = Failover(
+            self.store,
+            self.fleet,
+            self.deciders.pipeline,
+            self,
+            self.clock,
+            FailoverSettings(enabled=False, eviction_seconds=SECONDS / 2),
+        )
+        # One piece a round: the clock stands still in between.
+        duties = [
+            Duty(name="plans", work=carrying_out.work, at_once=10**6),
+            replace(failover.duty, at_once=2),
+        ]
+        self.duties = Duties(self.store, replica, duties, self.clock)
+
+    @property
+    def silence_seconds(self) -> float:
+        return self.reporting.silence_seconds
+
+    async def pass_time(self, seconds: int = 4) -> None:
+        for _ in range(seconds):
+            self.clock.time += 1
+            self.shared_at = self.clock.now()
+            for name in self.fleet.snapshot.names:
+                self.reporting.heartbeat(name, 0, "", self.clock.now())
+            await self.duties.do_round()
+
+    async def approved(self, wish: PlanWish = DRAIN_A) -> Plan:
+        plan, _ = await self.control.create(wish, "ops")
+        return await self.control.approve(plan.id, "ops")
+
+    async def stored(self, binding: Binding = WEB) -> Binding:
+        async with self.store.reading() as read:
+            found = await read.bindings.get(binding.namespace, binding.name)
+        assert found is not None
+        return found.binding
+
+    async def sees(self, cluster: str, *seen: tuple[Binding, int], free: int = 6) -> None:
+        """The cluster's agent sees so many pods of bindings."""
+        known = self.fleet.report(cluster)
+        assert known is not None
+        report = replace(
+            make_report(known.sequence + 1, cpu_millis=1000 * free),
+            interest_version=self.fleet.ledger(cluster).interest_version,
+            echoes=tuple(echo(each.key, each.requirements.request, n) for each, n in seen),
+        )
+        await self.reporting.accept(cluster, report)
+
+    async def states(self, plan: Plan) -> tuple[PlanState, list[StepState]]:
+        found, steps = await self.control.get(plan.id)
+        return found.state, [step.state for step in steps]
+
+
+@pytest.fixture
+def workshop(
+    clock: StillClock,
+    store: PostgresStore,
+    fleet: FleetOwner,
+    reporting: Reporting,
+    deciders: Deciders,
+) -> Workshop:
+    return Workshop(clock, store, fleet, reporting, deciders)
+
+
+THREE = replace(WEB, replicas=3)
+API = replace(WEB, name="api", uid="uid-api", replicas=2)
+
+
+def text_of(plan: Plan, steps: object) -> str:
+    """All that a plan says, but for what names it."""
+    return repr((replace(plan, id=0, created_at=0.0), steps))
+
+
+async def test_a_drain_claims_room_before_it_leaves_and_ends_by_echo(workshop: Workshop) -> None:
+    before = decided(await apply(workshop.deciders.scheduling, THREE))
+    assert before["a"]
+    plan, steps = await workshop.control.create(DRAIN_A, "ops")
+    again, same_steps = await workshop.control.create(DRAIN_A, "others")
+    assert text_of(replace(again, created_by="ops"), same_steps) == text_of(plan, steps)
+    assert (plan.state, plan.created_by, plan.step_count) == (PlanState.DRAFT, "ops", 1)
+    gain = plan.gain
+    assert (gain.wanted, gain.moved, gain.bound, gain.gap_percent) == (before["a"],) * 3 + (0.0,)
+    assert shares(steps[0].before) == before
+    assert sum(shares(steps[0].after).values()) == 3
+    assert "a" not in shares(steps[0].after)
+    # A draft moves nothing.
+    await workshop.pass_time()
+    assert shares((await workshop.stored()).clusters) == before
+    approved = await workshop.control.approve(plan.id, "boss")
+    assert (approved.state, approved.approved_by) == (PlanState.RUNNING, "boss")
+    assert workshop.fleet.known("a").cluster.cordoned
+    # What comes now goes elsewhere.
+    assert "a" not in decided(await apply(workshop.deciders.scheduling, replace(API, replicas=1)))
+    await workshop.pass_time()
+    moving = await workshop.stored()
+    assert shares(moving.clusters) == shares(steps[0].after) == await held(workshop.store)
+    (task,) = moving.eviction_tasks
+    assert (task.from_cluster, task.replicas, task.reason) == ("a", before["a"], PLANNED_MOVE)
+    assert f"(plan {plan.id}, step 1)" in task.message
+    assert [each.record.binding_key for each in workshop.told] == [WEB.key]
+    assert workshop.told[0].record.decision.trace.triggers == (task.message,)
+    # Longer than any eviction of failover's: nothing is taken away before it is replaced.
+    await workshop.pass_time(int(SECONDS * 0.55))
+    assert (await workshop.stored()).eviction_tasks == (task,)
+    for name, replicas in shares(moving.clusters).items():
+        await workshop.sees(name, (THREE, replicas))
+    await workshop.pass_time()
+    assert (await workshop.stored()).eviction_tasks == ()
+    assert await workshop.states(plan) == (PlanState.DONE, [StepState.DONE])
+    empty, none = await workshop.control.create(DRAIN_A, "ops")
+    assert (empty.gain.wanted, none, empty.unfixed) == (0, (), ())
+
+
+async def test_what_is_not_as_it_was_is_refused_and_the_step_is_named(workshop: Workshop) -> None:
+    await apply(workshop.deciders.scheduling, THREE)
+    control = workshop.control
+    plan, steps = await control.create(DRAIN_A, "ops")
+    other, _ = await control.create(DRAIN_A, "ops")
+    stopped = await control.stop((await control.create(DRAIN_A, "ops"))[0].id, "ops", "no")
+    assert (stopped.state, stopped.reason) == (PlanState.STOPPED, "no")
+    (after,) = (step.after for step in steps)
+    # Somebody else takes the room in the clusters that it would go to.
+    fillers = [
+        replace(only(each.name, 3 - each.replicas + 1), name=f"fill-{each.name}", uid=each.name)
+        for each in after
+    ]
+    for filler in fillers:
+        free = 3 - shares((await workshop.stored()).clusters).get(filler.uid, 0)
+        await apply(workshop.deciders.scheduling, replace(filler, replicas=free))
+    with pytest.raises(PreconditionFailed, match=r"Step 1 of plan \d+ \(shop/web\)") as refused:
+        await control.approve(plan.id, "ops")
+    assert refused.value.reason == "STEP_NOT_FEASIBLE"
+    assert not workshop.fleet.known("a").cluster.cordoned
+    for filler in fillers:
+        await workshop.deciders.releases.delete(filler.namespace, filler.name)
+    await control.approve(plan.id, "ops")
+    for plan_id, reason in (
+        (plan.id, "NOT_A_DRAFT"),
+        (other.id, "PLAN_RUNNING"),
+        (stopped.id, "NOT_A_DRAFT"),
+    ):
+        with pytest.raises(PreconditionFailed) as refused:
+            await control.approve(plan_id, "ops")
+        assert refused.value.reason == reason
+    with pytest.raises(PreconditionFailed, match="stopped already"):
+        await control.stop(stopped.id, "ops", "again")
+    with pytest.raises(NotFound, match="There is no plan 999"):
+        await control.approve(999, "ops")
+    with pytest.raises(InvalidRequest, match="there is no cluster 'x'"):
+        await control.create(replace(DRAIN_A, clusters=("a", "x")), "ops")
+    assert [each.id for each in await control.page(None, 2)] == [stopped.id, other.id]
+    assert [each.id for each in await control.page(other.id, 2)] == [plan.id]
+
+
+async def test_what_it_leaves_says_why_and_how_much_could_move_at_best(workshop: Workshop) -> None:
+    scheduling = workshop.deciders.scheduling
+    pinned = replace(only("a", 1), name="pinned", uid="p", annotations={DO_NOT_MOVE: "true"})
+    at_home = replace(only("a", 1), name="at-home", uid="h")
+    for binding in (pinned, at_home):
+        await apply(scheduling, binding)
+    for binding, replicas in ((replace(WEB, name="one", uid="1"), 3), (replace(WEB, uid="2"), 6)):
+        await apply(scheduling, replace(binding, replicas=replicas))
+    plan, steps = await workshop.control.create(DRAIN_A, "ops")
+    why = {each.name: each.reason for each in plan.unfixed}
+    assert why["pinned"] == f"it is pinned by {DO_NOT_MOVE}"
+    assert "affinity" in why["at-home"]
+    assert plan.gain.wanted == sum(each.replicas for each in plan.unfixed) + plan.gain.moved
+    assert plan.gain.moved == sum(step.replicas for step in steps)
+    async with workshop.store.reading() as read:
+        everything = await read.bindings.page("", None, 10)
+    outside = sum(n for each in everything for c, n in shares(each.clusters).items() if c != "a")
+    # Six cores are there outside, and a replica takes one.
+    assert plan.gain.moved <= plan.gain.bound <= 6 - outside
+
+
+async def test_no_more_moves_at_once_than_may_be_and_stopping_leaves_all_placed(
+    workshop: Workshop,
+) -> None:
+    scheduling = workshop.deciders.scheduling
+    names = ["n1", "n2", "n3"]
+    for name in names:
+        binding = replace(only("a", 1), name=name, uid=name)
+        await apply(scheduling, binding)
+        # It may go anywhere from now on; what is placed stays.
+        await apply(scheduling, replace(binding, placement=Placement(replica_scheduling=DYNAMIC)))
+    plan = await workshop.approved(replace(DRAIN_A, moves_at_once=1, most_moves=2))
+    assert plan.step_count == 2
+    assert [each.reason[:8] for each in plan.unfixed] == ["the plan"]
+    news: list[PlanNews] = []
+
+    async def watch() -> None:
+        news.extend([each async for each in workshop.control.watch(plan.id)])
+
+    watching = asyncio.create_task(watch())
+    await workshop.pass_time()
+    assert await workshop.states(plan) == (
+        PlanState.RUNNING,
+        [StepState.MOVING, StepState.PENDING],
+    )
+    # Another control plane goes on with it.
+    await workshop.duties.leave()
+    workshop.start("two")
+    await workshop.pass_time()
+    _, (first, _) = await workshop.control.get(plan.id)
+    await workshop.control.stop(plan.id, "ops", "enough")
+    for cluster in ("b", "c"):
+        seen = [replace(WEB, name=name) for name in names]
+        there = [each for each in seen if cluster in shares((await workshop.stored(each)).clusters)]
+        await workshop.sees(cluster, *((each, 1) for each in there))
+    await workshop.pass_time()
+    assert await workshop.states(plan) == (PlanState.STOPPED, [StepState.DONE, StepState.PENDING])
+    async with asyncio.timeout(60):
+        await watching
+    assert news[-1].plan.state is PlanState.STOPPED
+    assert [step.number for step in news[0].steps] == [1, 2]
+    told = [(step.number, step.state) for each in news for step in each.steps]
+    assert told[-1] == (first.number, StepState.DONE)
+    for name in names:
+        binding = await workshop.stored(replace(WEB, name=name))
+        assert sum(shares(binding.clusters).values()) == 1
+        assert await held(workshop.store, binding) == shares(binding.clusters)
+        assert binding.eviction_tasks == ()
+
+
+async def test_what_is_not_seen_running_in_time_is_taken_back_and_the_plan_stops(
+    workshop: Workshop,
+) -> None:
+    before = decided(await apply(workshop.deciders.scheduling, THREE))
+    plan = await workshop.approved()
+    await workshop.pass_time(int(SECONDS) + 5)
+    assert await workshop.states(plan) == (PlanState.STOPPED, [StepState.FAILED])
+    found, _ = await workshop.control.get(plan.id)
+    assert found.reason.startswith("step 1 (shop/web): what replaces it was not seen")
+    back = await workshop.stored()
+    assert (shares(back.clusters), back.eviction_tasks) == (before, ())
+    assert await held(workshop.store) == before
+
+
+async def test_steps_that_others_made_impossible_are_passed_over(workshop: Workshop) -> None:
+    scheduling = workshop.deciders.scheduling
+    scaled, gone, moved = (replace(THREE, name=n, uid=n, replicas=1) for n in ("s", "g", "m"))
+    for binding in (scaled, gone, moved):
+        await apply(scheduling, replace(only("a", 1), name=binding.name, uid=binding.uid))
+        await apply(scheduling, binding)
+    plan = await workshop.approved()
+    await apply(scheduling, replace(scaled, replicas=2))
+    await workshop.deciders.releases.delete(gone.namespace, gone.name)
+    # A control plane begins a step and dies before it can say so.
+    _, steps = await workshop.control.get(plan.id)
+    (step,) = (each for each in steps if each.name == "m")
+    await begin(workshop, step)
+    await workshop.pass_time()
+    _, steps = await workshop.control.get(plan.id)
+    states = {step.name: (step.state, step.message) for step in steps}
+    assert states["s"][0] is StepState.SKIPPED
+    assert re.fullmatch(r"it is at a=1, \w=1 now, not at a=1|it is at a=2 .*", states["s"][1])
+    assert states["g"] == (StepState.DONE, "the binding was deleted")
+    assert states["m"][0] is StepState.MOVING
+    (task,) = (await workshop.stored(moved)).eviction_tasks
+    assert task.from_cluster == "a"
+
+
+async def begin(workshop: Workshop, step: PlanStep) -> None:
+    name = Binding(namespace=step.namespace, name=step.name)
+    await workshop.deciders.pipeline.move(name, planned=planned_move(step))
+
+
+async def test_a_plan_stops_where_failover_is_frozen(workshop: Workshop) -> None:
+    await apply(workshop.deciders.scheduling, THREE)
+    plan = await workshop.approved()
+    async with workshop.store.transaction() as tx:
+        breaker = await tx.failover.lock()
+        await tx.failover.put(breaker.frozen("admin", 1.0, "we look into it"))
+    await workshop.pass_time()
+    assert await workshop.states(plan) == (PlanState.STOPPED, [StepState.PENDING])
+    assert "a" in shares((await workshop.stored()).clusters)
