@@ -176,18 +176,3 @@ async def test_an_interrupt_ends_it() -> None:
         await until_listening(port)
         code, _ = await agent.stop(signal.SIGINT)
         assert code == 0
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (["--karmada-client-ca", "ca.pem"], "--karmada-client-ca: needs --karmada-tls-cert"),
-        (["--karmada-tls-cert", "c.pem"], "--karmada-tls-cert and --karmada-tls-key go together"),
-    ],
-)
-async def test_wrong_flags_are_told_in_one_line(wrong: list[str], said: str) -> None:
-    async with estimator("run", *flags(10352), *wrong) as agent:
-        code, told = await agent.end()
-    assert code == 2
-    assert said in told
-    assert told.count("\n") == 1

@@ -14,6 +14,7 @@ from estimator.__main__ import cli, main
 
 ROOT = Path(__file__).parents[3]
 MEMBER1 = str(ROOT / "examples" / "clusters" / "member1.json")
+PLANE = ("--cluster", "m", "--endpoint", "cp:1")
 MEMBER2 = str(ROOT / "examples" / "clusters" / "member2.json")
 
 
@@ -103,6 +104,17 @@ def test_cases_are_answered_line_by_line(tmp_path: Path) -> None:
         (("report", "--from", str(ROOT / "pyproject.toml")), 1, "pyproject.toml: not what"),
         (("report",), 2, "Missing option '--from'"),
         (("nonsense",), 2, "No such command"),
+        (("run", *PLANE, "--insecure"), 2, "loopback addresses only"),
+        (("run", *PLANE, "--ca-url", "http://x"), 2, "go together"),
+        (("run", *PLANE, "--ca-sha256", "00"), 2, "SHA-256 in hex"),
+        (("run", "--cluster", "A", "--endpoint", "cp:1"), 2, "--cluster: must be"),
+        (("run", "--nonsense"), 2, "No such option"),
+        (("run", *PLANE, "--endpoint", "cp"), 2, "'cp'"),
+        (("run", "--credential-file", "f", "--credential-secret", "n/s"), 2, "exclude each other"),
+        (("run", "--credential-secret", "fedsched-agent"), 2, "must be NAMESPACE/NAME"),
+        (("run", "--join-token", "t", "--join-token-file", "f"), 2, "exclude each other"),
+        (("run", "--karmada-client-ca", "ca.pem"), 2, "needs --karmada-tls-cert"),
+        (("run", "--karmada-tls-cert", "c.pem"), 2, "go together"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_a_code(
