@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.havoc import Plan, Result, wreak
+from tests.chaos.losses import lose
 
 MOST_SHOWN = 20
 
@@ -21,10 +22,11 @@ def main() -> int:
     parser.add_argument("--planes", type=int, default=3)
     parser.add_argument("--callers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--losses", action="store_true", help="clusters that are lost instead")
     given = parser.parse_args()
     plan = Plan(seconds=given.seconds, planes=given.planes, callers=given.callers, seed=given.seed)
     with tempfile.TemporaryDirectory(prefix="fedsched-chaos-", dir="/var/tmp") as folder:
-        result = wreak(Path(folder), plan)
+        result = (lose if given.losses else wreak)(Path(folder), plan)
     show(result)
     return 1 if result.violations else 0
 

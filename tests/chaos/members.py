@@ -36,7 +36,7 @@ from federation.v1.clusters_pb2_grpc import ClustersStub
 from tests.chaos.slow_ledger import SeenReport
 from tests.fleets import RESOURCES, Int64Array
 from tests.patience import PATIENCE_SECONDS
-from tests.simulator_cluster import Order, Placer, SimulatedCluster, Snapshot
+from tests.simulator_cluster import Order, Placer, Pod, SimulatedCluster, Snapshot
 
 CONNECTION_OF_ITS_OWN = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 DIAL_AGAIN_SECONDS = 0.2
@@ -78,12 +78,17 @@ class Member:
         # A stream takes one message at a time.
         self._saying = asyncio.Lock()
         self._call: Any = None
+        self._speaks = asyncio.Event()
+        self._speaks.set()
 
     def run(self, order: Order) -> None:
         self.cluster.run(order)
 
     def remove(self, binding: str) -> None:
         self.cluster.remove(binding)
+
+    def pods_of(self, binding: str) -> list[Pod]:
+        return [pod for pod in self.cluster.pods if pod.binding == binding]
 
     def crash(self) -> None:
         """The agent ends and starts again: it knows nothing of what it was told."""
@@ -92,11 +97,21 @@ class Member:
         if self._call is not None:
             self._call.cancel()
 
+    def fall_silent(self) -> None:
+        """The cluster goes on, and nobody hears of it."""
+        self._speaks.clear()
+        if self._call is not None:
+            self._call.cancel()
+
+    def speak(self) -> None:
+        """The agent dials again."""
+        self._speaks.set()
+
     async def live(self, endpoints: Callable[[], list[str]], credential: str) -> None:
         """Be connected to one of them at a time, for ever."""
         placing = asyncio.create_task(self._place())
         try:
-            while True:
+            while await self._speaks.wait():
                 known = endpoints()
                 if known:
                     await self._converse(self._random.choice(known), credential)

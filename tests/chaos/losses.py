@@ -1,0 +1,319 @@
+"""Clusters fall silent until they are lost, and whoever moves what runs there is killed meanwhile.
+
+Rounds, one cluster each; victims and pauses follow from the seed. Must not ask a control plane what
+it has done: the database says that, and the members say what runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import grpc
+import numpy as np
+
+from federation.capacity.cluster_room import ReportId
+from federation.codec.bindings import binding_to_message
+from federation.model.placement import Binding, Placement
+from federation.model.workload import ReplicaRequirements
+from federation.store.engine import CONNECTION_ERRORS
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, ScheduleRequest
+from federation.v1.scheduling_pb2_grpc import SchedulingStub
+from tests.chaos.agreement import disagreements
+from tests.chaos.audit import Audit
+from tests.chaos.callers import SCHEDULINGS
+from tests.chaos.evictions import Placed, Watched, read_placed, wrongly_gone
+from tests.chaos.havoc import Plan, Result
+from tests.chaos.members import Member, enrolled
+from tests.chaos.planes import Plane, Planes, Postgres, durable_postgres, running_planes
+from tests.chaos.records import open_database
+from tests.chaos.slow_ledger import SeenReport
+from tests.fleets import GIB
+from tests.patience import PATIENCE_SECONDS
+from tests.simulator_cluster import Order
+
+EVICTION_SECONDS = 600.0
+# Fewer clusters than the breaker counts, and about one binding moved a second.
+PACE = (
+    *("--heartbeat-seconds=1", "--report-seconds=1", "--lost-seconds=4"),
+    *(f"--eviction-seconds={EVICTION_SECONDS:g}", "--failover-percent=100"),
+)
+CLUSTERS, NODES, BINDINGS, REPLICAS = 4, 10, 12, 4
+LOOK_SECONDS = 0.1
+HANG_SECONDS = 6.0
+HOLDER = """
+    SELECT holder, endpoint FROM duty LEFT JOIN replica ON replica.id = holder
+    WHERE duty.name = 'failover'
+"""
+LOST = """
+    SELECT name FROM cluster WHERE spec -> 'taints' @> '[{"key": "fedsched.io/unreachable"}]'
+"""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Look:
+    """What the database said last: where bindings are, which clusters are lost, who has the duty
+    and where that one is dialled.
+    """
+
+    placed: Mapping[str, Placed]
+    lost: frozenset[str]
+    holder: str
+    endpoint: str
+
+    @property
+    def evictions(self) -> int:
+        return sum(len(each.evicted) for each in self.placed.values())
+
+
+def lose(folder: Path, plan: Plan) -> Result:
+    with (
+        durable_postgres(folder) as postgres,
+        running_planes(folder, plan.planes, postgres.url, PACE) as planes,
+    ):
+        result = asyncio.run(_Losses(planes, postgres, plan).run())
+        codes = planes.stop()
+    result.violations += [f"a control plane ended with {code}" for code in codes if code]
+    for plane in planes.all:
+        result.violations += plane.unexpected()
+    return result
+
+
+class _Losses:
+    """One run."""
+
+    def __init__(self, planes: Planes, postgres: Postgres, plan: Plan) -> None:
+        self._planes = planes
+        self._postgres = postgres
+        self._plan = plan
+        self._random = random.Random(plan.seed)
+        sent: dict[tuple[str, ReportId], SeenReport] = {}
+        self._audit = Audit(sent=sent)
+        node = [8000, 32 * GIB, 30, 100 * GIB, 0]
+        self._members = {
+            name: Member(name, np.array([node] * NODES).T, sent, seed=plan.seed + place)
+            for place, name in enumerate(f"member{number + 1}" for number in range(CLUSTERS))
+        }
+        self._bindings = {each.key: each for each in map(_binding, range(BINDINGS))}
+        self._seen: _Look | None = None
+        self._silent: frozenset[str] = frozenset()
+        self._lost: frozenset[str] = frozenset()
+        self._not_begun: set[str] = set()
+        self._counts = Counter[str]()
+        self._longest_takeover = 0.0
+        self._violations: list[str] = []
+
+    async def run(self) -> Result:
+        planes = self._planes
+        credentials = await enrolled(planes.endpoints[0], planes.token, self._members)
+        database = await open_database(self._postgres.url)
+        await self._audit.begin(database)
+        await database.close()
+        tasks = [
+            asyncio.create_task(each.live(lambda: planes.endpoints, credentials[name]))
+            for name, each in self._members.items()
+        ]
+        tasks.append(asyncio.create_task(self._control()))
+        began = time.monotonic()
+        try:
+            await self._until(lambda _: all(each.acknowledged for each in self._members.values()))
+            for binding in self._bindings.values():
+                await self._schedule(binding)
+            while time.monotonic() - began < self._plan.seconds or not self._counts["rounds"]:
+                await self._round()
+            await self._until(lambda look: not look.lost and not look.evictions and self._runs())
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        failed = [each for each in ended if isinstance(each, Exception)]
+        if failed:
+            raise ExceptionGroup("parts of the simulation failed", failed)
+        return await self._judge(time.monotonic() - began)
+
+    async def _round(self) -> None:
+        """One cluster is lost, half of what moves is not begun elsewhere, and the mover is hit."""
+        look = await self._until(lambda look: self._runs() and not look.lost)
+        held = Counter(name for each in look.placed.values() for name in each.shares)
+        name = self._random.choice(sorted(held))
+        moving = sorted(key for key, each in look.placed.items() if name in each.shares)
+        self._not_begun = set(moving[::2])
+        self._members[name].fall_silent()
+        self._silent = frozenset({name})
+        await self._until(lambda look: name in look.lost and look.evictions > 0)
+        await self._hit()
+        await self._until(
+            lambda look: not any(name in each.shares for each in look.placed.values())
+        )
+        if self._random.random() < 0.5:
+            await asyncio.to_thread(self._postgres.restart)
+        await self._until(lambda look: _evicted(look, name) <= self._not_begun)
+        self._silent = frozenset()
+        self._members[name].speak()
+        await self._until(lambda look: not look.lost and not look.evictions)
+        self._not_begun.clear()
+        self._counts["rounds"] += 1
+
+    async def _hit(self) -> None:
+        """Who has the duty is killed, or hangs for a while; another one must go on."""
+        look = await self._until(lambda look: look.endpoint != "")
+        (plane,) = [each for each in self._planes.all if each.endpoint == look.endpoint]
+        began = time.monotonic()
+        kills = not self._counts["holders killed"] or self._random.random() < 0.7
+        self._counts["holders killed" if kills else "holders that hung"] += 1
+        hitting = asyncio.create_task(asyncio.to_thread(plane.restart) if kills else _hang(plane))
+        await self._until(lambda now: now.holder not in {"", look.holder})
+        self._longest_takeover = max(self._longest_takeover, time.monotonic() - began)
+        await hitting
+
+    async def _until(self, holds: Callable[[_Look], bool]) -> _Look:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                if (look := self._seen) is not None and holds(look):
+                    return look
+                self._seen = None
+                while self._seen is None:  # noqa: ASYNC110 - told by the database
+                    await asyncio.sleep(LOOK_SECONDS)
+
+    async def _control(self) -> None:
+        """Look, judge, and let members run what is asked of them, again and again."""
+        known: dict[str, Watched] = {}
+        while True:
+            with suppress(*CONNECTION_ERRORS):
+                silent = self._silent
+                database = await open_database(self._postgres.url)
+                try:
+                    while True:
+                        # Who is silent from the begin of a look to its end.
+                        look = await _look(database)
+                        await self._audit.follow(database)
+                        silent &= self._silent
+                        self._judge_look(look, known, silent)
+                        self._obey(look)
+                        self._seen, silent = look, self._silent
+                        await asyncio.sleep(LOOK_SECONDS)
+                finally:
+                    await database.close(timeout=1.0)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _judge_look(self, look: _Look, known: dict[str, Watched], silent: frozenset[str]) -> None:
+        for key, placed in look.placed.items():
+            before = known.get(key)
+            bound = self._bound(self._bindings[key].uid)
+            if before is not None:
+                self._violations += wrongly_gone(before, placed, silent, bound)
+                evicted, were = placed.evicted.keys(), before.placed.evicted.keys()
+                self._counts["evictions"] += len(evicted - were)
+                self._counts["taken back"] += len((were - evicted) & placed.shares.keys())
+            known[key] = Watched(placed=placed, silent=silent)
+        self._counts["looks"] += 1
+        self._counts["clusters lost"] += len(look.lost - self._lost)
+        self._lost = look.lost
+
+    def _bound(self, uid: str) -> Mapping[str, int]:
+        return {
+            name: sum(1 for pod in each.pods_of(uid) if pod.node is not None)
+            for name, each in self._members.items()
+        }
+
+    def _obey(self, look: _Look) -> None:
+        """As a controller does: what an eviction names goes on until that has ended."""
+        for key, placed in look.placed.items():
+            binding = self._bindings[key]
+            wanted = {**placed.evicted, **placed.shares}
+            for name, member in self._members.items():
+                if name not in wanted:
+                    member.remove(binding.uid)
+                    continue
+                replicas = wanted[name]
+                if key in self._not_begun:
+                    replicas = min(replicas, len(member.pods_of(binding.uid)))
+                order = Order(
+                    binding=binding.uid,
+                    decision=placed.decision,
+                    requirements=binding.requirements,
+                    replicas=replicas,
+                )
+                member.run(order)
+
+    def _runs(self) -> bool:
+        """Whether every pod is on a node."""
+        pods = [pod for each in self._members.values() for pod in each.cluster.pods]
+        return len(pods) == BINDINGS * REPLICAS and all(pod.node is not None for pod in pods)
+
+    async def _schedule(self, binding: Binding) -> None:
+        metadata = (("authorization", f"Bearer {self._planes.token}"),)
+        async with grpc.aio.insecure_channel(self._planes.endpoints[0]) as channel:
+            answer = await SchedulingStub(channel).Schedule(
+                ScheduleRequest(binding=binding_to_message(binding)),
+                metadata=metadata,
+                timeout=PATIENCE_SECONDS,
+            )
+        assert answer.decision.outcome == OUTCOME_SCHEDULED, answer
+
+    async def _judge(self, lasted: float) -> Result:
+        database = await open_database(self._postgres.url)
+        try:
+            standing = await self._audit.finish(database)
+        finally:
+            await database.close()
+        found = await disagreements(self._planes.endpoints, self._planes.token, standing)
+        audit = self._audit
+        counts: dict[str, int | str] = {
+            "seconds": f"{lasted:.0f}",
+            **self._counts,
+            "longest takeover": f"{self._longest_takeover:.1f} s",
+            "PostgreSQL killed": self._postgres.kills,
+            "decisions stored": len(standing.decisions),
+            "promises checked": audit.checked,
+            "over-committed reports": audit.overcommitted,
+        }
+        return Result(counts=counts, violations=[*found, *self._violations, *audit.violations])
+
+
+async def _look(database: asyncpg.Connection) -> _Look:
+    async with database.transaction(isolation="repeatable_read", readonly=True):
+        placed = await read_placed(database)
+        lost = frozenset(row["name"] for row in await database.fetch(LOST))
+        duty = await database.fetchrow(HOLDER)
+    return _Look(
+        placed=placed,
+        lost=lost,
+        holder=duty["holder"] if duty else "",
+        endpoint=(duty["endpoint"] or "") if duty else "",
+    )
+
+
+def _evicted(look: _Look, name: str) -> set[str]:
+    """Who has an eviction from there."""
+    return {key for key, each in look.placed.items() if name in each.evicted}
+
+
+async def _hang(plane: Plane) -> None:
+    os.kill(plane.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(HANG_SECONDS)
+    finally:
+        os.kill(plane.pid, signal.SIGCONT)
+
+
+def _binding(number: int) -> Binding:
+    name = f"web-{number}"
+    return Binding(
+        namespace="shop",
+        name=name,
+        uid=f"uid-of-{name}",
+        replicas=REPLICAS,
+        requirements=ReplicaRequirements(request={"cpu": 1000, "memory": GIB}),
+        placement=Placement(replica_scheduling=SCHEDULINGS[number % 3]),
+        priority=number % 4,
+    )

@@ -1,0 +1,43 @@
+"""A short run of clusters that are lost, and the checker of evictions itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.chaos.evictions import Placed, Watched, wrongly_gone
+from tests.chaos.havoc import Plan
+from tests.chaos.losses import lose
+
+BEFORE = Placed(key="shop/web", decision="one", shares={"a": 2, "b": 2}, evicted={})
+MOVED = replace(BEFORE, shares={"b": 4}, evicted={"a": 2})
+GONE = replace(MOVED, evicted={})
+SILENT = frozenset({"a"})
+STARTED, REPLACED = {"a": 2, "b": 3}, {"a": 2, "b": 4}
+
+
+def test_whoever_is_killed_no_share_of_a_lost_cluster_is_deleted_and_no_eviction_is_lost(
+    tmp_path: Path,
+) -> None:
+    result = lose(tmp_path, Plan(seconds=0.0, planes=2, seed=3))
+    assert result.violations == []
+    # It would prove nothing if nothing had happened.
+    for name in ("clusters lost", "evictions", "taken back", "holders killed", "promises checked"):
+        assert result.counts[name] != 0
+
+
+def test_a_share_that_is_evicted_and_replaced_is_no_violation() -> None:
+    assert wrongly_gone(Watched(placed=BEFORE, silent=SILENT), MOVED, SILENT, STARTED) == []
+    assert wrongly_gone(Watched(placed=MOVED, silent=SILENT), GONE, SILENT, REPLACED) == []
+    back = Watched(placed=MOVED, silent=SILENT)
+    assert wrongly_gone(back, BEFORE, frozenset(), STARTED) == []
+
+
+def test_a_share_that_is_deleted_in_a_silent_cluster_is_found() -> None:
+    for before, bound in ((MOVED, STARTED), (BEFORE, REPLACED)):
+        watched = Watched(placed=before, silent=SILENT)
+        (found,) = wrongly_gone(watched, GONE, SILENT, bound)
+        assert found.startswith("shop/web lost 2 replicas in a")
+    less = replace(BEFORE, shares={"a": 2, "b": 1})
+    (found,) = wrongly_gone(Watched(placed=BEFORE, silent=SILENT), less, SILENT, REPLACED)
+    assert found.startswith("shop/web had 4 replicas")
