@@ -187,6 +187,7 @@ class ControlPlane:
         knowing = self._store, self._fleet, self._sessions, self._replicas, self._reporting
         lost_seconds = self._settings.lost_seconds
         self._presences = Presences(*knowing, self._clock, lost_seconds=lost_seconds)
+        self._fleet.observe(self._presences.note_report, ReportAdvanced)
         self._channels = PeerChannels(self._dial_peer, self._replicas, self._clock)
         self._agents = Forwarding(self._sessions, self._presences, self._channels, self._clock)
 

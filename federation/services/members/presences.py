@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from federation.model.cluster import Blindness
 from federation.model.errors import Conflict, FederationError, Unavailable
 from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import Change, ReportAdvanced
 from federation.services.journal_ports import Replica, StoredPresence
 from federation.services.members.hearing import forgive
 from federation.services.members.replicas import Replicas
@@ -119,6 +120,17 @@ class Presences:
         """The peer that serves a cluster's agent, as far as is known."""
         row = self._seen.get(cluster)
         return self._replicas.peer(row.replica) if row else None
+
+    def note_report(self, change: Change) -> None:
+        """A report is a word of its agent: of a cluster that has joined at a peer just now it comes
+        before the peer tells whom it hears.
+        """
+        if not isinstance(change, ReportAdvanced):
+            return
+        presence = self._fleet.presence(change.cluster)
+        if presence is not None and not presence.silent_after:
+            later = self._clock.now() + self._reporting.silence_seconds
+            self._fleet.put_presence(change.cluster, replace(presence, silent_after=later))
 
     def is_left_alone(self, cluster: str) -> bool:
         """Whether the control plane that served a cluster's agent last is gone."""
