@@ -18,6 +18,7 @@ Must stay empty of imports: agents pay for whatever is imported here.
   and up to date
 - ``demo``: ``federation demo``: the main job, shown from nothing with real programs on recorded
   clusters
+- ``doctor``: what fedsched's guarantees are worth where it runs, and what to do about it
 - ``embedded_postgres``: a PostgreSQL server of our own, for those who bring none
 - ``entry``: where the installed programs begin: one that lacks its packages says which extra
   brings them

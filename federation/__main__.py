@@ -1,4 +1,4 @@
-"""The ``federation`` command: serve, migrate, admin-token, certs, demo, bridge, show-config.
+"""The ``federation`` command: its verbs, its settings and its exit codes.
 
 The only place that reads the environment, the command line and signals. Must not hold any logic
 that a test would want to call without them.
@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -27,7 +28,7 @@ from federation.runtime.allocator import give_back_freed_memory
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.logs import configure_logging
 from federation.runtime.settings import OPTIONS, LoadedSettings, check_serving, load_settings
-from federation.runtime.terminal import Program, error_lines, say, say_lines
+from federation.runtime.terminal import Program, error_lines, json_text, say, say_lines
 
 REFUSED, USAGE = 1, 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -135,6 +136,31 @@ def admin_token(loaded: LoadedSettings) -> None:
         bring_up_to_date(database, loaded)
         token = asyncio.run(made_anew(database))
     say(token)
+
+
+@main.command()
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form.")
+@with_settings
+def doctor(loaded: LoadedSettings, output: str) -> None:
+    """Say what the guarantees are worth here, and what to do; exits with 1 where one does not hold.
+
+    Give it the settings of `federation serve`. It changes nothing. With an embedded PostgreSQL,
+    stop the server first.
+
+    \b
+    Example:
+      federation doctor --database-url postgresql://fedsched@db.example/fedsched
+    """
+    from federation.database import opened_database  # noqa: PLC0415 - see above
+    from federation.doctor import Grade, examine, lines_of  # noqa: PLC0415 - see above
+
+    with told(), opened_database(loaded.settings, os.environ.get("PATH", os.defpath)) as database:
+        findings = asyncio.run(examine(loaded, database))
+    if output == "json":
+        say_lines(json_text([asdict(finding) for finding in findings], indent=2))
+    else:
+        say_lines("\n".join(lines_of(findings)))
+    sys.exit(REFUSED if any(finding.grade is Grade.BAD for finding in findings) else 0)
 
 
 @main.command()

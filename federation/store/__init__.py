@@ -9,6 +9,7 @@ file: its rows and the statements over them.
 - ``clusters``: member clusters
 - ``columns``: columns of a table that travels as one body: mostly one value stands in all its
   rows
+- ``condition``: what a database server says of itself: its settings, its connections, its clock
 - ``credentials``: join tokens and credentials
 - ``decision_inputs``: bodies that decisions share, by name: the fleets and profiles that they
   were made on

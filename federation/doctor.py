@@ -1,0 +1,257 @@
+"""What fedsched's guarantees are worth where it runs, and what to do about it.
+
+Must not change anything. Reads settings, the database, certificates and disks.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from federation.database import Database, pending_migrations
+from federation.model.errors import FederationError
+from federation.runtime.settings import LoadedSettings, Settings
+from federation.store.condition import DatabaseCondition, condition_of
+from federation.store.engine import POOL_SIZE, SERVER_SETTINGS, create_engine, translated
+
+# The oldest server that is tried, and the one that ends statements with who asked.
+TRIED_VERSION: Final = 150000
+# One more for the journal's wake-ups.
+PLANE_CONNECTIONS: Final = POOL_SIZE + 1
+FAR_SECONDS: Final = 0.02
+CLOCK_SECONDS: Final = 1.0
+EXPIRES_SOON: Final = timedelta(days=30)
+LITTLE_SPACE: Final = 1 << 30
+# Of the lines for people.
+WIDTH: Final = 100
+
+
+class Grade(StrEnum):
+    """OK: as it should be. NOTE: good to know. BAD: a guarantee does not hold, or will not."""
+
+    OK = "ok"
+    NOTE = "note"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was looked at, what it is like, and what to do; ``remedy`` is empty where nothing is."""
+
+    subject: str
+    grade: Grade
+    says: str
+    remedy: str = ""
+
+
+def good(subject: str, says: str) -> Finding:
+    return Finding(subject=subject, grade=Grade.OK, says=says)
+
+
+def note(subject: str, says: str, remedy: str) -> Finding:
+    return Finding(subject=subject, grade=Grade.NOTE, says=says, remedy=remedy)
+
+
+def bad(subject: str, says: str, remedy: str) -> Finding:
+    return Finding(subject=subject, grade=Grade.BAD, says=says, remedy=remedy)
+
+
+async def examine(loaded: LoadedSettings, database: Database) -> list[Finding]:
+    """Everything, the database first."""
+    findings = [*await examine_database(loaded, database)]
+    findings += certificate_findings(loaded.settings, datetime.now(UTC))
+    findings += directory_findings(loaded.settings.data_dir, is_embedded=bool(database.embedded))
+    return findings
+
+
+async def examine_database(loaded: LoadedSettings, database: Database) -> Sequence[Finding]:
+    try:
+        missing = pending_migrations(database, loaded)
+    except FederationError as error:
+        return [bad("database", error.message, "start it, or name another one")]
+    if missing:
+        says = f"the schema is {len(missing)} migrations behind ({', '.join(missing)})"
+        return [bad("database", says, "run `federation migrate`")]
+    engine = create_engine(database.url)
+    try:
+        async with translated():
+            condition = await condition_of(engine, SERVER_SETTINGS["application_name"])
+    except FederationError as error:
+        return [bad("database", error.message, "look at its log")]
+    finally:
+        await engine.dispose()
+    return [
+        *server_findings(condition),
+        *durability_findings(condition),
+        *fleet_findings(condition),
+    ]
+
+
+def lines_of(findings: Sequence[Finding]) -> Iterator[str]:
+    """For people: what was looked at, what it is like, and below it what to do."""
+    widest = max(len(finding.subject) for finding in findings)
+    for finding in findings:
+        begin = f"{finding.grade:<4}  {finding.subject:<{widest}}  "
+        indent = " " * len(begin)
+        yield _wrapped(finding.says, begin, indent)
+        if finding.remedy:
+            yield _wrapped(finding.remedy, f"{indent}-> ", f"{indent}   ")
+
+
+def _wrapped(text: str, begin: str, indent: str) -> str:
+    return textwrap.fill(
+        text, WIDTH, initial_indent=begin, subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def server_findings(condition: DatabaseCondition) -> Iterator[Finding]:
+    """The server, the way to it, its clock and its connections."""
+    size, trip = condition.size >> 20, condition.trip_seconds * 1e3
+    says = f"PostgreSQL {condition.version_text}, {size} MiB, answers in {trip:.1f} ms"
+    if condition.is_standby:
+        yield bad("database", f"{says}; it is a standby and only reads", "name the primary")
+    elif condition.version < TRIED_VERSION:
+        yield bad("database", f"{says}; older than any that is tried", "use PostgreSQL 15 or newer")
+    elif condition.trip_seconds > FAR_SECONDS:
+        remedy = "run control planes beside it: a decision asks it several times, one by one"
+        yield note("database", says, remedy)
+    else:
+        yield good("database", says)
+    if condition.is_pooled:
+        says = "something between gives every transaction another server process: what is set for "
+        says += "a session gets lost, and so do wake-ups"
+        yield bad("connection", says, "connect directly, or pool sessions instead of transactions")
+    elif condition.address and not (condition.is_encrypted or _is_here(condition.address)):
+        remedy = "add ?ssl=require (or verify-full) to --database-url"
+        yield note("connection", f"plain text to {condition.address}", remedy)
+    else:
+        is_local = not condition.address or _is_here(condition.address)
+        yield good("connection", "on this machine" if is_local else "encrypted")
+    yield _connections(condition)
+    ahead = condition.clock_ahead_seconds
+    if abs(ahead) > CLOCK_SECONDS:
+        way = "ahead of" if ahead > 0 else "behind"
+        says = f"the database's clock is {abs(ahead):.1f} s {way} this machine's: tokens, leases "
+        says += "and deadlines end by one, ages are told by the other"
+        yield note("clock", says, "let both follow NTP")
+    else:
+        yield good(
+            "clock", f"the database's and this machine's differ by {abs(ahead) * 1e3:.0f} ms"
+        )
+
+
+def _connections(condition: DatabaseCondition) -> Finding:
+    planes = max(condition.planes, 1)
+    left = condition.connections - condition.others_connections
+    says = f"{left} for control planes; {planes} of them may open {planes * PLANE_CONNECTIONS}"
+    remedy = "raise max_connections, or leave fewer to other programs"
+    if left < planes * PLANE_CONNECTIONS:
+        return bad("connections", says, remedy)
+    if left < (planes + 1) * PLANE_CONNECTIONS:
+        return note("connections", f"{says}, and one more has not enough", remedy)
+    return good("connections", says)
+
+
+def durability_findings(condition: DatabaseCondition) -> Iterator[Finding]:
+    """What a decision that was acknowledged survives."""
+    if not condition.has_fsync:
+        says = "fsync is off: a crash of the machine may lose or damage everything"
+        yield bad("durability", says, "set fsync = on")
+    elif not condition.has_full_page_writes:
+        says = "full_page_writes is off: a crash of the machine may damage tables"
+        yield bad("durability", says, "set full_page_writes = on")
+    elif not condition.synchronous_standbys:
+        others = (
+            f"{condition.standbys} standbys follow later" if condition.standbys else "no standby"
+        )
+        says = f"a decision is safe on one server's disk ({others}): it survives a crash of that "
+        says += "server, and not its loss. After a failover to a standby that lacks it, nothing is "
+        says += "promised in a cluster before its agent has reported again"
+        yield note("durability", says, "name a standby in synchronous_standby_names")
+    elif not condition.standbys_in_sync:
+        says = f"writes wait for a standby of {condition.synchronous_standbys!r}, and none is there"
+        yield bad("durability", says, "start one, or name one that runs")
+    else:
+        says = f"a decision is on {condition.standbys_in_sync + 1} servers before it is answered"
+        yield good("durability", says)
+
+
+def fleet_findings(condition: DatabaseCondition) -> Iterator[Finding]:
+    planes, clusters = condition.planes, condition.clusters
+    if planes == 1:
+        says = (
+            f"1 control plane runs, for {clusters} clusters: while it restarts nobody is answered"
+        )
+        yield note("fleet", says, "start a second one on the same database")
+    else:
+        yield good("fleet", f"{planes} control planes run, for {clusters} clusters")
+    ours = version("fedsched")
+    odd = [each for each in condition.agent_versions if _release(each) != _release(ours)]
+    if odd:
+        says = f"agents run {', '.join(odd)}, control planes {ours}"
+        yield note("versions", says, "bring agents to the release of the control plane")
+
+
+def certificate_findings(settings: Settings, now: datetime) -> Iterator[Finding]:
+    """How long those of the settings are good for."""
+    if settings.tls_cert is None:
+        says = "no TLS is set: it can be served on loopback alone"
+        yield note("certificate", says, "set --tls-cert, --tls-key and --tls-ca")
+    for name, path in (("certificate", settings.tls_cert), ("authority", settings.tls_ca)):
+        if path is not None:
+            yield _certificate(name, path, now)
+
+
+def _certificate(name: str, path: Path, now: datetime) -> Finding:
+    remedy = "issue another; agents go on when it is of the same authority"
+    if name == "authority":
+        remedy = "every cluster joins again with another one: plan it in time"
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        return bad(name, f"{path} cannot be read: {error}", "name a PEM file")
+    ends = certificate.not_valid_after_utc
+    says = f"{path} ends on {ends:%Y-%m-%d}"
+    if ends <= now:
+        return bad(name, says, remedy)
+    if ends - now < EXPIRES_SOON:
+        return note(name, f"{says}, in {(ends - now).days} days", remedy)
+    return good(name, says)
+
+
+def directory_findings(directory: Path, *, is_embedded: bool) -> Iterator[Finding]:
+    """The data directory: who may read its secrets, and whether there is room."""
+    token = directory / "admin.token"
+    try:
+        mode = token.stat().st_mode
+    except OSError:
+        mode = 0
+    if mode & 0o077:
+        yield bad("secrets", f"{token} can be read by others", f"chmod 600 {token}")
+    if not (is_embedded and directory.exists()):
+        return
+    free = shutil.disk_usage(directory).free
+    says = f"{free >> 20} MiB are free in {directory}, where the embedded PostgreSQL is"
+    if free < LITTLE_SPACE:
+        yield bad("disk", says, "make room: nothing is written on a full disk")
+    else:
+        remedy = "for more than trying out, use a server of your own (--database-url)"
+        yield note("disk", says, remedy)
+
+
+def _is_here(address: str) -> bool:
+    return address.startswith("127.") or address == "::1"
+
+
+def _release(number: str) -> Sequence[str]:
+    """What has to be equal for two programs to be of one release."""
+    return number.split(".")[:2]

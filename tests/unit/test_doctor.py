@@ -1,0 +1,131 @@
+"""What ``federation doctor`` says of conditions, good and bad, and of a real database."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from federation import doctor
+from federation.certificates import make_certificates
+from federation.doctor import Finding, Grade
+from federation.runtime.settings import load_settings
+from federation.store.condition import DatabaseCondition
+from tests.e2e.servers import federation
+
+SOUND = DatabaseCondition(
+    version=180001,
+    version_text="18.1",
+    is_standby=False,
+    has_fsync=True,
+    has_full_page_writes=True,
+    synchronous_standbys="ANY 1 (a, b)",
+    standbys=2,
+    standbys_in_sync=1,
+    connections=97,
+    others_connections=10,
+    is_encrypted=True,
+    address="10.0.0.5",
+    size=50 << 20,
+    is_pooled=False,
+    trip_seconds=0.001,
+    clock_ahead_seconds=0.01,
+    planes=2,
+    clusters=300,
+    agent_versions=[],
+)
+
+
+def of_database(condition: DatabaseCondition) -> list[Finding]:
+    return [
+        *doctor.server_findings(condition),
+        *doctor.durability_findings(condition),
+        *doctor.fleet_findings(condition),
+    ]
+
+
+def test_of_a_sound_database_nothing_is_to_do() -> None:
+    findings = of_database(SOUND)
+    assert {finding.grade for finding in findings} == {Grade.OK}
+    assert not any(finding.remedy for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("change", "subject", "grade", "says"),
+    [
+        ({"is_standby": True}, "database", Grade.BAD, "only reads"),
+        ({"version": 140009}, "database", Grade.BAD, "older than any that is tried"),
+        ({"trip_seconds": 0.05}, "database", Grade.NOTE, "50.0 ms"),
+        ({"is_pooled": True}, "connection", Grade.BAD, "another server process"),
+        ({"is_encrypted": False}, "connection", Grade.NOTE, "plain text to 10.0.0.5"),
+        ({"others_connections": 70}, "connections", Grade.BAD, "27 for control planes"),
+        ({"others_connections": 60}, "connections", Grade.NOTE, "one more has not enough"),
+        ({"clock_ahead_seconds": -3.0}, "clock", Grade.NOTE, "3.0 s behind"),
+        ({"has_fsync": False}, "durability", Grade.BAD, "fsync is off"),
+        ({"has_full_page_writes": False}, "durability", Grade.BAD, "full_page_writes is off"),
+        ({"synchronous_standbys": ""}, "durability", Grade.NOTE, "one server's disk"),
+        ({"standbys_in_sync": 0}, "durability", Grade.BAD, "none is there"),
+        ({"planes": 1}, "fleet", Grade.NOTE, "1 control plane runs"),
+        ({"agent_versions": ["9.9.0"]}, "versions", Grade.NOTE, "agents run 9.9.0"),
+    ],
+)
+def test_what_is_wrong_is_said_with_a_remedy(
+    change: dict[str, object], subject: str, grade: Grade, says: str
+) -> None:
+    odd = [each for each in of_database(replace(SOUND, **change)) if each.grade is not Grade.OK]
+    (finding,) = odd
+    assert (finding.subject, finding.grade) == (subject, grade)
+    assert says in finding.says
+    assert finding.remedy
+
+
+def test_a_database_on_this_machine_needs_no_encryption() -> None:
+    for address in ("", "127.0.0.1", "::1"):
+        local = replace(SOUND, address=address, is_encrypted=False)
+        assert all(each.grade is Grade.OK for each in doctor.server_findings(local))
+
+
+def test_certificates_are_told_before_they_end(tmp_path: Path) -> None:
+    files = make_certificates(tmp_path, ["cp.example"])
+    flags = {"tls_cert": str(files.cert), "tls_ca": str(files.ca)}
+    settings = load_settings(
+        flags=flags, environment={}, document={}, source="", data_dir=tmp_path
+    ).settings
+
+    def grades(days: int) -> list[Grade]:
+        now = datetime.now(UTC) + timedelta(days=days)
+        return [each.grade for each in doctor.certificate_findings(settings, now)]
+
+    assert grades(0) == [Grade.OK, Grade.OK]
+    assert grades(380) == [Grade.NOTE, Grade.OK]
+    assert grades(400) == [Grade.BAD, Grade.OK]
+    assert grades(3640) == [Grade.BAD, Grade.NOTE]
+    files.ca.write_text("nonsense")
+    assert grades(0) == [Grade.OK, Grade.BAD]
+
+
+def test_secrets_that_others_can_read_are_told(tmp_path: Path) -> None:
+    token = tmp_path / "admin.token"
+    token.touch(mode=0o600)
+    assert list(doctor.directory_findings(tmp_path, is_embedded=False)) == []
+    token.chmod(0o644)
+    (finding,) = doctor.directory_findings(tmp_path, is_embedded=False)
+    assert (finding.subject, finding.grade) == ("secrets", Grade.BAD)
+
+
+def test_a_real_database_is_looked_at(fresh_database_url: str, empty_database_url: str) -> None:
+    behind = federation("doctor", "-o", "json", FEDERATION_DATABASE_URL=empty_database_url)
+    assert behind.returncode == 1
+    assert "run `federation migrate`" in behind.stdout
+    told = federation("doctor", "-o", "json", FEDERATION_DATABASE_URL=fresh_database_url)
+    findings = {each["subject"]: each for each in json.loads(told.stdout)}
+    assert findings["database"]["grade"] == "ok"
+    assert findings["connection"]["says"] == "on this machine"
+    # The tests' own server does not wait for its disk.
+    assert (findings["durability"]["grade"], told.returncode) == ("bad", 1)
+    text = federation("doctor", FEDERATION_DATABASE_URL=fresh_database_url).stdout
+    assert "bad   durability   fsync is off" in text
+    assert max(map(len, text.splitlines())) <= doctor.WIDTH
