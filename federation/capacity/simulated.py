@@ -6,7 +6,7 @@ Pure. Must not decide anything: it deducts, at the level that answers for each c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from federation.capacity.deductions import Taken, UnitRequest, less_in_models, with_waiting
@@ -21,11 +21,21 @@ from federation.model.workload import ReplicaRequirements
 class RemainingCapacity:
     """A fleet's capacity less what was taken from it. Positions are the fleet's (axis c)."""
 
-    def __init__(self, capacity: FleetCapacity, options: EstimateOptions) -> None:
+    def __init__(
+        self,
+        capacity: FleetCapacity,
+        options: EstimateOptions,
+        taken: Mapping[int, Sequence[Taken]] | None = None,
+    ) -> None:
         self._capacity = capacity
         # A simulation has nothing better where a cluster comes without pools.
         self._options = replace(options, ignore_claims=True)
-        self._taken: defaultdict[int, list[Taken]] = defaultdict(list)
+        known = {c: list(each) for c, each in (taken or {}).items()}
+        self._taken: defaultdict[int, list[Taken]] = defaultdict(list, known)
+
+    def copy(self) -> RemainingCapacity:
+        """The same, of which more may be taken by itself."""
+        return RemainingCapacity(self._capacity, self._options, self._taken)
 
     def available(self, shape: UnitRequest) -> Estimates:
         """How many units still fit into every cluster.

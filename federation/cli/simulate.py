@@ -98,7 +98,7 @@ def simulate(
         now=time.time(),
         profiles=profiles,
     )
-    _show([(binding, simulation.decide(binding)) for binding in bindings], output)
+    _show([*zip(bindings, simulation.decide_all(bindings), strict=True)], output)
 
 
 def answer_case(case: Case, profiles: Profiles = DEFAULT_PROFILES) -> dict[str, Any]:
@@ -117,7 +117,8 @@ def answer_case(case: Case, profiles: Profiles = DEFAULT_PROFILES) -> dict[str, 
     bindings = inputs.bindings_of(inputs.binding_messages_of(documents), inputs.tie_break(options))
     check_bindings(zip((path for path, _ in documents), bindings, strict=True), profiles)
     simulation = Simulation(states, read, now=0.0, profiles=profiles)
-    return {"decisions": [_written(binding, simulation.decide(binding)) for binding in bindings]}
+    decisions = simulation.decide_all(bindings)
+    return {"decisions": [*map(_written, bindings, decisions)]}
 
 
 def _written(binding: Binding, decision: Decision) -> dict[str, Any]:

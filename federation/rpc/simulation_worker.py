@@ -118,14 +118,16 @@ def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:
     check_bindings(asked.bindings, setup.profiles)
     simulation = Simulation(asked.states, asked.options, now=now, profiles=setup.profiles)
     response, size_bytes = SimulateResponse(), 0
-    for position, (_, binding) in enumerate(asked.bindings, start=1):
+    bindings = [binding for _, binding in asked.bindings]
+    decided = zip(bindings, simulation.decide_all(bindings), strict=True)
+    for position, (binding, decision) in enumerate(decided, start=1):
         record = DecisionRecord(
             id="",
             namespace=binding.namespace,
             name=binding.name,
             binding_generation=binding.generation,
             created_at=now,
-            decision=simulation.decide(binding),
+            decision=decision,
         )
         response.decisions.append(decision_to_message(record, trace=asked.include_traces))
         warn_of_unread(request.bindings[position - 1], response.decisions[-1])

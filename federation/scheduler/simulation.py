@@ -5,7 +5,9 @@ Must not read files or messages: it is the live cycle with nothing behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,17 +19,23 @@ from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
-from federation.model.placement import Binding, Certificate
+from federation.model.placement import Binding, Certificate, Gang, gang_to_join
 from federation.scheduler.cycle import schedule
-from federation.scheduler.decision import Decision, Outcome, by_itself, not_preempting
+from federation.scheduler.decision import Decision, Outcome, not_preempting
 from federation.scheduler.demand import Demand
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.promisable import instead_where, stuck_notes, without_room
-from federation.scheduler.scarcity import with_scarcity
+from federation.scheduler.scarcity import short_of, with_scarcity
 from federation.scheduler.simulated_rooms import SimulatedRooms
 from federation.scheduler.state import Surroundings
 from federation.scheduler.validation import violations_of
+from federation.scheduler.waiting.gangs import (
+    GangMember,
+    gate_of,
+    refusal_of,
+    unplaced_text,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +52,16 @@ class SimulationOptions:
 
 def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) -> None:
     """Raises InvalidRequest with every rule that a binding breaks, under the path it has."""
-    violations = [
-        violation.under(path)
-        for path, binding in bindings
-        for violation in (*violations_of(binding), *profiles.violations_of(binding))
-    ]
+    gangs = defaultdict[tuple[str, str], list[GangMember]](list)
+    violations = []
+    for path, binding in bindings:
+        found = [*violations_of(binding), *profiles.violations_of(binding)]
+        if binding.gang is not None:
+            others = gangs[binding.namespace, binding.gang.name]
+            refusal = refusal_of(binding.gang, others)
+            found += [refusal] if refusal else []
+            others.append(GangMember.of(binding, None))
+        violations += [violation.under(path) for violation in found]
     if violations:
         raise InvalidRequest(violations)
 
@@ -78,6 +91,60 @@ class Simulation:
         self._now = now
         self._profiles = profiles
         self._decided: list[tuple[Binding, Decision]] = []
+
+    def decide_all(self, bindings: Sequence[Binding]) -> list[Decision]:
+        """Decisions in the order of the bindings; a gang is decided where its last member stands.
+
+        Raises as ``decide`` does.
+        """
+        decided: dict[str, Decision] = {}
+        gangs = defaultdict[tuple[str, str], list[Binding]](list)
+        for binding in bindings:
+            if gang_to_join(binding) is None:
+                decided[binding.key] = self.decide(binding)
+            if binding.gang is not None:
+                members = gangs[binding.namespace, binding.gang.name]
+                members.append(binding)
+                if not _gate(binding.gang, members):
+                    decided |= self._decide_gang(binding.gang, members)
+        for members in gangs.values():
+            for binding in members:
+                if binding.gang is not None and binding.key not in decided:
+                    gate = _gate(binding.gang, members)
+                    decided[binding.key] = self._decide_gated(binding, gate)
+        return [decided[binding.key] for binding in bindings]
+
+    def _decide_gang(self, gang: Gang, members: Iterable[Binding]) -> dict[str, Decision]:
+        """Those that have no place yet get one together, or none does."""
+        joining = [each for each in members if gang_to_join(each)]
+        before = self._as_it_is()
+        decisions = {each.key: self.decide(each) for each in joining}
+        missed = [each for each in joining if not decisions[each.key].clusters]
+        if not missed:
+            return decisions
+        self.__dict__.update(before)
+        first = missed[0]
+        lacking = short_of(decisions[first.key])
+        why = unplaced_text(gang, first.name, lacking, len(missed) - 1)
+        return {
+            key: _refused_by(each, why) if each.clusters else each
+            for key, each in decisions.items()
+        }
+
+    def _decide_gated(self, binding: Binding, gate: str) -> Decision:
+        before = self._as_it_is()
+        decision = _refused_by(self.decide(binding), gate)
+        self.__dict__.update(before)
+        return decision
+
+    def _as_it_is(self) -> Mapping[str, object]:
+        """What decisions change, to be put back where nothing comes of them."""
+        return {
+            "_rooms": copy(self._rooms),
+            "_outstanding": self._outstanding.copy(),
+            "_stated": dict(self._stated),
+            "_decided": list(self._decided),
+        }
 
     def decide(self, binding: Binding) -> Decision:
         """The binding's decision, on what the earlier ones left.
@@ -125,7 +192,7 @@ class Simulation:
             )
         if self._options.reserve or heeds_capacity:
             self._take(added_c, shape)
-        decision = by_itself(not_preempting(decision, binding), binding)
+        decision = not_preempting(decision, binding)
         self._decided.append((binding, decision))
         return decision
 
@@ -201,6 +268,17 @@ class Simulation:
             and other.labels.get(key) == group
             and decision.clusters
         )
+
+
+def _gate(gang: Gang, members: Iterable[Binding]) -> str:
+    return gate_of(gang, [GangMember.of(each, None) for each in members])
+
+
+def _refused_by(decision: Decision, why: str) -> Decision:
+    """Nothing is placed because of others, or for reasons of its own too."""
+    if decision.clusters:
+        return without_room(decision, {"": why})
+    return replace(decision, reason=f"{decision.reason}; {why}")
 
 
 def _shape(binding: Binding) -> UnitRequest:

@@ -45,8 +45,8 @@ class SimulationServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Simulate(self, request, context):
-        """Decides the bindings in order, each on what the earlier ones left. Knows neither the fleet nor
-        stored bindings; scheduler profiles are the server's.
+        """Decides the bindings in order, each on what the earlier ones left, and gangs together. Knows
+        neither the fleet nor stored bindings; scheduler profiles are the server's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

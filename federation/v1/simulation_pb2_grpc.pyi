@@ -32,16 +32,16 @@ class SimulationStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SimulationAsyncStub: ...
     Simulate: _grpc.UnaryUnaryMultiCallable[_simulation_pb2.SimulateRequest, _simulation_pb2.SimulateResponse]
-    """Decides the bindings in order, each on what the earlier ones left. Knows neither the fleet nor
-    stored bindings; scheduler profiles are the server's.
+    """Decides the bindings in order, each on what the earlier ones left, and gangs together. Knows
+    neither the fleet nor stored bindings; scheduler profiles are the server's.
     """
 
 @_typing.type_check_only
 class SimulationAsyncStub(SimulationStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Simulate: _aio.UnaryUnaryMultiCallable[_simulation_pb2.SimulateRequest, _simulation_pb2.SimulateResponse]  # type: ignore[assignment]
-    """Decides the bindings in order, each on what the earlier ones left. Knows neither the fleet nor
-    stored bindings; scheduler profiles are the server's.
+    """Decides the bindings in order, each on what the earlier ones left, and gangs together. Knows
+    neither the fleet nor stored bindings; scheduler profiles are the server's.
     """
 
 class SimulationServicer(metaclass=_abc_1.ABCMeta):
@@ -51,8 +51,8 @@ class SimulationServicer(metaclass=_abc_1.ABCMeta):
         request: _simulation_pb2.SimulateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_simulation_pb2.SimulateResponse, _abc.Awaitable[_simulation_pb2.SimulateResponse]]:
-        """Decides the bindings in order, each on what the earlier ones left. Knows neither the fleet nor
-        stored bindings; scheduler profiles are the server's.
+        """Decides the bindings in order, each on what the earlier ones left, and gangs together. Knows
+        neither the fleet nor stored bindings; scheduler profiles are the server's.
         """
 
 def add_SimulationServicer_to_server(servicer: SimulationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -19,6 +19,7 @@ from federation.model.cluster import (
     NodeSummary,
     ResourceSummary,
 )
+from federation.model.errors import InvalidRequest
 from federation.model.estimate import EstimateOptions, ModelRule
 from federation.model.grades import DEFAULT_MODEL, minimums, model_hash
 from federation.model.workload import ReplicaRequirements
@@ -270,3 +271,34 @@ def test_a_partial_placement_of_too_few_is_none() -> None:
         ("UNSCHEDULABLE", {}),
         ("PARTIAL", {"m1": 2, "m2": 2}),
     ]
+
+
+def test_a_gang_is_placed_together_or_not_at_all() -> None:
+    def member(name: str, replicas: int, size: int = 2, **spec: Any) -> dict[str, Any]:
+        return binding(name, replicas, gang={"name": "pair", "size": size}, **spec)
+
+    fleet = [cluster("a", cpu=3)]
+    placed = decisions(fleet, member("one", 2), binding("x", 1), member("two", 1))
+    assert placed == [
+        ("UNSCHEDULABLE", {}),
+        ("SCHEDULED", {"a": 1}),
+        ("UNSCHEDULABLE", {}),
+    ]
+    # What it did not get is there for who comes later.
+    placed = decisions(fleet, member("one", 2), member("two", 2), binding("x", 3))
+    assert [outcome for outcome, _ in placed] == ["UNSCHEDULABLE", "UNSCHEDULABLE", "SCHEDULED"]
+    placed = decisions(fleet, member("one", 2), member("two", 1), binding("x", 1))
+    assert placed == [("SCHEDULED", {"a": 2}), ("SCHEDULED", {"a": 1}), ("UNSCHEDULABLE", {})]
+    # One that runs is there, and stays.
+    there = member("one", 2, clusters=[{"name": "a", "replicas": 2}])
+    assert decisions(fleet, there, member("two", 1))[1] == ("SCHEDULED", {"a": 1})
+    answers = answer_case({"clusters": fleet, "bindings": [member("one", 2), binding("x", 1)]})[
+        "decisions"
+    ]
+    assert answers[0]["reason"] == "1 of 2 members of gang pair is here"
+    assert answers[1]["outcome"] == "SCHEDULED"
+    with pytest.raises(InvalidRequest) as refused:
+        decisions(fleet, member("one", 2), member("two", 1, size=3))
+    assert str(refused.value) == (
+        "bindings[1].spec.gang.size: is 3, and 2 in binding one of the same gang"
+    )
