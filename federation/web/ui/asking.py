@@ -5,7 +5,7 @@ Must not commit anything but what a preview showed, for who has signed in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,13 @@ from federation.codec.strict import message_from_document
 from federation.codec.unread import unread_in_message, warning_of
 from federation.codec.violations import Violations
 from federation.codec.workloads import bindings_from_documents
-from federation.model.errors import FederationError, InvalidRequest
+from federation.model.access import Scope
+from federation.model.errors import (
+    FederationError,
+    InvalidRequest,
+    NotFound,
+    PermissionRefused,
+)
 from federation.model.estimate import EstimateOptions
 from federation.model.placement import Binding
 from federation.model.workload import ReplicaRequirements
@@ -67,7 +73,7 @@ class Asking:
     def __init__(self, use_cases: UseCases) -> None:
         self._use_cases = use_cases
 
-    async def ask(self, request: Request) -> Page:
+    async def ask(self, request: Request, scope: Scope) -> Page:
         """The form, and the answer where something is asked."""
         asked = {name: text_of(request, name) for name in FIELDS}
         first = number_of(request, "first", least=0, most=10**9) or 0
@@ -75,17 +81,24 @@ class Asking:
         if any(asked.values()):
             try:
                 shape = shape_of(asked)
-                answer = await self._use_cases.availability.estimate([shape], (), EstimateOptions())
+                answer = await self._use_cases.availability.estimate(
+                    [shape], self._seen(scope), EstimateOptions()
+                )
                 fit = await DRAWING.run(fit_of, answer)
             except InvalidRequest as refused:
                 error = refused
         return self._page(asked=asked, fit=fit, error=error, first=first)
 
-    async def preview(self, fields: Mapping[str, str]) -> Page:
-        """Where the workload in ``text`` would go now."""
+    async def preview(self, fields: Mapping[str, str], scope: Scope) -> Page:
+        """Where the workload in ``text`` would go now. Raises PermissionRefused."""
+        if scope.clusters:
+            raise PermissionRefused("What is scheduled may get any cluster: your token sees some.")
         text = fields.get("text", "")
         try:
             binding, warning = await DECODING.run(binding_in, text)
+            if not scope.sees_namespace(binding.namespace):
+                allowed = ", ".join(scope.namespaces)
+                raise InvalidRequest.of("metadata.namespace", f"must be one of {allowed}")
             previewed = await self._use_cases.previews.preview(binding, adopt=False, wait=True)
         except FederationError as refused:
             return self._page(text=text, error=refused, status=422)
@@ -96,6 +109,16 @@ class Asking:
         scheduled = await self._use_cases.previews.commit(fields.get("preview_token", ""), None)
         self._use_cases.ask_for_nodes([scheduled])
         return scheduled
+
+    def _seen(self, scope: Scope) -> Sequence[str]:
+        """The clusters that are meant, none: the whole fleet. Raises NotFound."""
+        if not scope.clusters:
+            return ()
+        names = self._use_cases.availability.cluster_names()
+        seen = tuple(filter(scope.sees_cluster, names))
+        if not seen:
+            raise NotFound("There is no cluster that your token may see.")
+        return seen
 
     async def _previewed(self, text: str, previewed: Previewed, warning: str) -> Page:
         picture = await DRAWING.run(decision_picture, previewed.record)

@@ -56,6 +56,5 @@ def queue_place_of(request: Request) -> QueuePlace | None:
         seconds = float("nan")
     if not isfinite(seconds) or not 0 <= seconds < MOST_SECONDS:
         raise InvalidRequest.of("since", "must be a time in Unix seconds")
-    return QueuePlace(
-        priority, seconds, text_of(request, "after_namespace"), text_of(request, "after_name")
-    )
+    names = (text_of(request, f"after_{part}") for part in ("namespace", "name", "entry"))
+    return QueuePlace(priority, seconds, *names)

@@ -20,6 +20,7 @@ from starlette.responses import (
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from federation.model.access import Scope
 from federation.model.errors import (
     AlreadyExists,
     Conflict,
@@ -87,7 +88,7 @@ RESULTS: Final = {
     LimitExceeded: "RESOURCE_EXHAUSTED",
 }
 
-PageView: TypeAlias = Callable[[Request], Awaitable[Page]]
+PageView: TypeAlias = Callable[[Request, Scope], Awaitable[Page]]
 PageAnswer: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 logger = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class Ui:
     def _shown(self, view: PageView) -> PageAnswer:
         async def answer(request: Request) -> Response:
             visitor = await self._admission.visitor(request)
-            return await self._response(request, visitor, await view(request))
+            return await self._response(request, visitor, await view(request, visitor.scope))
 
         return self._guarded(answer)
 
@@ -247,7 +248,8 @@ class Ui:
     async def _preview(self, request: Request) -> Response:
         visitor = await self._admission.visitor(request)
         fields = await self._admission.form(request, visitor)
-        return await self._response(request, visitor, await self._asking.preview(fields))
+        page = await self._asking.preview(fields, visitor.scope)
+        return await self._response(request, visitor, page)
 
     async def _commit(self, request: Request) -> Response:
         visitor = await self._admission.visitor(request)

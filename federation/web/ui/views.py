@@ -13,7 +13,9 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from federation.codec.clusters import cluster_to_message
-from federation.model.errors import InvalidRequest
+from federation.model.access import Scope
+from federation.model.errors import InvalidRequest, NotFound
+from federation.model.placement import binding_key
 from federation.services.listed_decisions import DecisionFilter
 from federation.services.threads import DRAWING
 from federation.services.values import ClusterView
@@ -52,20 +54,23 @@ class Page:
 
 
 class Views:
-    """One method for each; all raise what the use cases raise, and InvalidRequest."""
+    """One method for each, for who may see a scope: what is outside of it is left out of lists, and
+    is not found by its name. All raise what the use cases raise, and InvalidRequest.
+    """
 
     def __init__(self, use_cases: UseCases) -> None:
         self._use_cases = use_cases
         self._overview = Overview(use_cases.fleet, use_cases.clock)
 
-    async def fleet(self, request: Request) -> Page:
+    async def fleet(self, request: Request, scope: Scope) -> Page:
         text, sort = text_of(request, "q"), text_of(request, "sort") or "name"
         picture = await self._overview.newest()
         if sort not in SORTS and sort not in picture.resources:
             known = ", ".join((*SORTS, *picture.resources))
             raise InvalidRequest.of("sort", f"must be one of {known}")
         first = number_of(request, "first", least=0, most=10**9) or 0
-        chosen = filter(matching(text), picture.rows)
+        seen = [each for each in picture.rows if scope.sees_cluster(each.name)]
+        chosen = filter(matching(text), seen)
         rows, meters = await DRAWING.run(_ordered, chosen, sort, picture.resources)
         return Page(
             template="fleet",
@@ -75,7 +80,7 @@ class Views:
                 "rows": rows[first : first + ROWS],
                 "first": first,
                 "step": ROWS,
-                "count": len(picture.rows),
+                "count": len(seen),
                 "resources": picture.resources,
                 "meters": meters,
                 "on_map": rows if len(rows) >= FEWEST_ON_A_MAP else (),
@@ -85,8 +90,10 @@ class Views:
             },
         )
 
-    async def cluster(self, request: Request) -> Page:
+    async def cluster(self, request: Request, scope: Scope) -> Page:
         name = required_text(request, "name")
+        if not scope.sees_cluster(name):
+            raise NotFound(f"There is no cluster {name!r}.")
         fleet, now = self._use_cases.fleet, self._use_cases.clock.now()
         view = fleet.view(name)
         outstanding = fleet.ledger(name).outstanding()
@@ -102,17 +109,22 @@ class Views:
                 "presence": view.presence,
                 "meters": meters_of(report.summary, outstanding) if report else {},
                 "pools": await DRAWING.run(pool_pictures, view.room) if view.room else (),
-                "outstanding": outstanding[-MOST_OUTSTANDING:][::-1],
+                "outstanding": [
+                    (each, scope.sees_namespace(namespace_of(each.binding)))
+                    for each in outstanding[: -MOST_OUTSTANDING - 1 : -1]
+                ],
                 "outstanding_count": len(outstanding),
                 "stuck": view.overcommitted,
                 "bindings": len(fleet.ledger(name).bindings()),
             },
         )
 
-    async def bindings(self, request: Request) -> Page:
+    async def bindings(self, request: Request, scope: Scope) -> Page:
         namespace, after = text_of(request, "namespace"), text_of(request, "after_name")
         place = (text_of(request, "after_namespace"), after) if after else None
-        page = await self._use_cases.scheduling.list_bindings(namespace, place, ROWS)
+        page = await self._use_cases.scheduling.list_bindings(
+            namespace, place, ROWS, among=scope.namespaces
+        )
         return Page(
             template="bindings",
             title="Bindings",
@@ -124,8 +136,10 @@ class Views:
             },
         )
 
-    async def binding(self, request: Request) -> Page:
+    async def binding(self, request: Request, scope: Scope) -> Page:
         namespace, name = text_of(request, "namespace"), required_text(request, "name")
+        if not scope.sees_namespace(namespace):
+            raise NotFound(f"There is no binding {binding_key(namespace, name)!r}.")
         view = await self._use_cases.scheduling.get_binding(namespace, name)
         wanted = DecisionFilter(namespace=namespace, name=name)
         history = await self._use_cases.history.list_decisions(wanted, None, MOST_DECISIONS)
@@ -140,23 +154,30 @@ class Views:
             },
         )
 
-    async def queue(self, request: Request) -> Page:
+    async def queue(self, request: Request, scope: Scope) -> Page:
         namespace = text_of(request, "namespace")
         after = queue_place_of(request)
-        page = await self._use_cases.queueing.list(namespace, None, after, ROWS)
+        page = await self._use_cases.queueing.list(
+            namespace, None, after, ROWS, among=scope.namespaces
+        )
         return Page(
             template="queue",
             title="Queue",
             values={
                 "queued": page.bindings,
+                "scope": scope,
                 "is_last": page.is_last,
                 "is_first": after is None,
                 "namespace": namespace,
             },
         )
 
-    async def decision(self, request: Request) -> Page:
-        record = await self._use_cases.scheduling.get_decision(required_text(request, "id"))
+    async def decision(self, request: Request, scope: Scope) -> Page:
+        decision_id = required_text(request, "id")
+        record = await self._use_cases.scheduling.get_decision(decision_id)
+        # A trace says something of every cluster.
+        if scope.clusters or not scope.sees_namespace(record.namespace):
+            raise NotFound(f"There is no decision {decision_id!r}.")
         first = number_of(request, "first", least=0, most=10**9) or 0
         return Page(
             template="decision",
@@ -169,8 +190,9 @@ class Views:
             },
         )
 
-    async def about(self, _: Request) -> Page:
+    async def about(self, _: Request, scope: Scope) -> Page:
         use_cases = self._use_cases
+        failover = await use_cases.failover.get()
         return Page(
             template="about",
             title="About",
@@ -183,11 +205,17 @@ class Views:
                 "clusters": use_cases.fleet.size,
                 "database": use_cases.database,
                 "trouble": await use_cases.why_not_ready(),
-                "failover": await use_cases.failover.get(),
+                "failover": failover,
+                "silent": [each for each in failover.silent if scope.sees_cluster(each.name)],
             },
             # It counts what all bindings have.
             is_live=False,
         )
+
+
+def namespace_of(key: str) -> str:
+    """Of a binding's key; empty for cluster-scoped ones."""
+    return key.rpartition("/")[0]
 
 
 def _ordered(

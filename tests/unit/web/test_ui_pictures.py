@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from federation.capacity.cluster_room import ReportId, Room
+from federation.model.access import EVERYTHING
 from federation.model.cluster import (
     Cluster,
     ClusterState,
@@ -121,6 +122,7 @@ def queue_page(text: str) -> str:
         **COMMON,
         title=text,
         queued=[queued],
+        scope=EVERYTHING,
         is_last=False,
         is_first=False,
         namespace=text,
