@@ -276,6 +276,7 @@ class ControlPlane:
             history=self._history,
             availability=self._availability,
             failover=self._failover.control,
+            plans=self._plans.control,
             identity=self._identity,
             replicas=self._replicas,
             duties=self._duties,

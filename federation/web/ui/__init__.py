@@ -10,6 +10,7 @@ and whole without JavaScript. Must not decide anything, nor touch the store.
 - ``events``: tells pages that something changed, so that they load anew
 - ``funnel``: a decision as a funnel: from all clusters to those that promised
 - ``overview``: the whole fleet as one picture: how full each cluster is, and how well
+- ``plan_views``: plans: what would move, what moves, and what people say to that
 - ``pool_picture``: the node pools of a cluster, as rectangles beside one another
 - ``requests``: what addresses ask for, checked before anything is looked up
 - ``sessions``: sessions of browsers: a token is given once, and a cookie stands for it

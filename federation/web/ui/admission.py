@@ -31,7 +31,8 @@ from federation.services.ports import Clock
 from federation.services.values import Principal
 from federation.web.ui.sessions import COOKIE, SECONDS, BrowserSession, BrowserSessions
 
-MAY_ACT = frozenset({Role.SCHEDULER, Role.ADMIN})
+MAY_SCHEDULE = frozenset({Role.SCHEDULER, Role.ADMIN})
+MAY_OPERATE = frozenset({Role.OPERATOR, Role.ADMIN})
 MAX_FORM_BYTES = 512 * 1024
 MAX_FIELDS = 20
 # Wrong tokens of everybody together: each costs a look into the database.
@@ -62,8 +63,17 @@ class Visitor:
         return self.principal is not None
 
     @property
-    def may_act(self) -> bool:
-        return self.principal is not None and self.principal.role in MAY_ACT
+    def may_schedule(self) -> bool:
+        return self.principal is not None and self.principal.role in MAY_SCHEDULE
+
+    @property
+    def may_operate(self) -> bool:
+        """Plans concern the whole fleet."""
+        return (
+            self.principal is not None
+            and self.principal.role in MAY_OPERATE
+            and self.scope == EVERYTHING
+        )
 
     @property
     def form_secret(self) -> str:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from federation.model.cluster import Taint
 from federation.model.errors import FederationError, InvalidRequest, Violation
 from federation.model.waiting import Wait
+from federation.plans.plan import PlanState, StepState
 from federation.services.values import HeldReservation
 from federation.web.ui.overview import HEALTH_WORDS, ClusterRow, Health, Meter
 from federation.web.ui.pool_picture import PoolPicture
@@ -33,6 +34,7 @@ __all__ = [
     "held_meter",
     "key_link",
     "meter_text",
+    "plan_state",
     "request_text",
     "resource_name",
     "selected",
@@ -144,6 +146,13 @@ def held_meter(held: HeldReservation) -> Meter:
 def bound_text(bound: str) -> str:
     """What an estimate is worth."""
     return _BOUNDS.get(bound, bound)
+
+
+def plan_state(state: PlanState | StepState) -> Markup:
+    """As a tag, with a sign beside its colour."""
+    signs = {"done": ("good", "●"), "failed": ("bad", "✕"), "stopped": ("bad", "✕")}
+    look, sign = signs.get(state, ("fair", "…"))
+    return Markup('<span class="tag {}">{} {}</span>').format(look, sign, state)
 
 
 def error_title(error: FederationError) -> str:

@@ -6,9 +6,9 @@ Must not know what a view shows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import (
@@ -20,7 +20,7 @@ from starlette.responses import (
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from federation.model.access import Scope
+from federation.model.access import Role, Scope
 from federation.model.errors import (
     AlreadyExists,
     Conflict,
@@ -37,7 +37,10 @@ from federation.model.errors import (
 from federation.runtime.addresses import Address
 from federation.runtime.settings import UiAccess
 from federation.services.audited_calls import AuditedCall, audit_from_now
+from federation.services.values import Principal
 from federation.web.ui.admission import (
+    MAY_OPERATE,
+    MAY_SCHEDULE,
     Admission,
     SignInNeeded,
     Visitor,
@@ -51,6 +54,7 @@ from federation.web.ui.admission import (
 from federation.web.ui.asking import Asking
 from federation.web.ui.drawing import drawn
 from federation.web.ui.events import Pulse
+from federation.web.ui.plan_views import PlanViews
 from federation.web.ui.use_cases import UseCases
 from federation.web.ui.views import Page, Views
 
@@ -79,8 +83,7 @@ CODES: Final = {
     DeadlineMissed: 504,
 }
 SEE_OTHER = 303
-# As the audit calls them: what is committed is what callers of the API commit, too.
-COMMITS: Final = "Scheduling/Schedule"
+# As the audit calls it; actions have the names of the calls that do the same.
 SIGNS_IN: Final = "Page/SignIn"
 RESULTS: Final = {
     Unauthenticated: "UNAUTHENTICATED",
@@ -94,6 +97,17 @@ PageAnswer: TypeAlias = Callable[[Request], Awaitable[Response]]
 logger = logging.getLogger(__name__)
 
 
+class Action(NamedTuple):
+    """What a form asks for: the method of the API that does the same, who may call that, and what
+    does it, answering where its outcome is to be seen.
+    """
+
+    method: str
+    roles: frozenset[Role]
+    act: Callable[[Mapping[str, str], Principal], Awaitable[str]]
+    decides: bool = False
+
+
 class Ui:
     """The page: its ``routes``, and what is told of changes until it is closed."""
 
@@ -103,6 +117,7 @@ class Ui:
         self._record = use_cases.record
         self._views = Views(use_cases)
         self._asking = Asking(use_cases)
+        self._plans = PlanViews(use_cases.plans)
         self._pulse = Pulse()
         self._is_off = access is UiAccess.OFF
         if not self._is_off:
@@ -122,14 +137,23 @@ class Ui:
             "/queue": views.queue,
             "/decision": views.decision,
             "/ask": self._asking.ask,
+            "/plans": self._plans.plans,
+            "/plan": self._plans.plan,
             "/about": views.about,
         }
         answers: dict[str, PageAnswer] = {
             "/sign-in": self._sign_in,
             "/sign-out": self._sign_out,
             "/preview": self._preview,
-            "/commit": self._commit,
         }
+        plans = self._plans
+        actions = {
+            "/commit": Action("Scheduling/Schedule", MAY_SCHEDULE, self._committed, decides=True),
+            "/plans": Action("Rebalance/CreatePlan", MAY_OPERATE, plans.create),
+            "/plan/approve": Action("Rebalance/ApprovePlan", MAY_OPERATE, plans.approve),
+            "/plan/stop": Action("Rebalance/StopPlan", MAY_OPERATE, plans.stop),
+        }
+        answers |= {path: self._acting(action) for path, action in actions.items()}
         files = StaticFiles(directory=Path(__file__).parent / "static")
         inside: list[BaseRoute] = [
             *(Route(path, self._shown(view), methods=["GET"]) for path, view in pages.items()),
@@ -251,23 +275,34 @@ class Ui:
         page = await self._asking.preview(fields, visitor.scope)
         return await self._response(request, visitor, page)
 
-    async def _commit(self, request: Request) -> Response:
-        visitor = await self._admission.visitor(request)
-        fields = await self._admission.form(request, visitor)
-        if visitor.principal is None or not visitor.may_act:
-            raise PermissionRefused("To commit it takes a token of the role scheduler or admin.")
-        audit_from_now(
-            AuditedCall(
-                actor=str(visitor.principal),
-                credential_id=visitor.principal.credential_id,
-                address=visitor.address,
-                method=COMMITS,
-                is_decided=True,
+    def _acting(self, action: Action) -> PageAnswer:
+        """For the forms of an action."""
+
+        async def answer(request: Request) -> Response:
+            visitor = await self._admission.visitor(request)
+            fields = await self._admission.form(request, visitor)
+            principal = visitor.principal
+            if principal is None or principal.role not in action.roles:
+                roles = " or ".join(sorted(action.roles))
+                raise PermissionRefused(f"It takes a token of the role {roles}.")
+            audit_from_now(
+                AuditedCall(
+                    actor=str(principal),
+                    credential_id=principal.credential_id,
+                    address=visitor.address,
+                    method=action.method,
+                    objects=tuple(filter(None, [fields.get("id", "")])),
+                    is_decided=action.decides,
+                )
             )
-        )
+            place = await action.act(fields, principal)
+            return RedirectResponse(place, status_code=SEE_OTHER)
+
+        return answer
+
+    async def _committed(self, fields: Mapping[str, str], _: Principal) -> str:
         scheduled = await self._asking.commit(fields)
-        place = f"/ui/decision?id={scheduled.record.id}"
-        return RedirectResponse(place, status_code=SEE_OTHER)
+        return f"/ui/decision?id={scheduled.record.id}"
 
     async def _events(self, request: Request) -> Response:
         await self._admission.visitor(request)

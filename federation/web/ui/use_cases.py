@@ -16,6 +16,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.history import DecisionHistory
 from federation.services.members.identity import Identity
 from federation.services.members.replicas import Replicas
+from federation.services.plans.control import PlanControl
 from federation.services.ports import Clock
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
@@ -36,6 +37,7 @@ class UseCases:
     history: DecisionHistory
     availability: Availability
     failover: FailoverControl
+    plans: PlanControl
     identity: Identity
     replicas: Replicas
     duties: Duties

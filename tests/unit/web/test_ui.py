@@ -124,7 +124,7 @@ async def test_every_view_is_whole_and_every_link_leads_somewhere(
     views = {path.partition("?")[0] for path in pages}
     assert views == {
         *("/ui/", "/ui/cluster", "/ui/bindings", "/ui/binding", "/ui/queue", "/ui/decision"),
-        *("/ui/ask", "/ui/about", "/ui/sign-in"),
+        *("/ui/plans", "/ui/ask", "/ui/about", "/ui/sign-in"),
     }
     assert "cordoned" in pages["/ui/"].document.text
     assert "Deployment/" + EVIL in pages["/ui/bindings"].document.text
@@ -164,7 +164,7 @@ async def check_roles(running: RunningControlPlane) -> None:
     assert "alpha" in (await viewer.get("/ui/")).document.text
     fields = {"form_secret": (await viewer.get("/ui/ask")).document.field("form_secret")}
     refused = await viewer.post("/ui/commit", {**fields, "preview_token": "a.b"})
-    assert (refused.status, "role scheduler or admin" in refused.document.text) == (403, True)
+    assert (refused.status, "role admin or scheduler" in refused.document.text) == (403, True)
     await ended()
     assert (await viewer.get("/ui/")).status == 303
 
@@ -235,7 +235,7 @@ async def test_a_token_with_a_scope_sees_what_it_may(database_url: str, tmp_path
             secret, _ = await made_token(running, role=access_pb2.ROLE_VIEWER, **scope)
             browser = Browser(address=running.plane.web_endpoint)
             await browser.post("/ui/sign-in", {"token": secret})
-            pages["".join(scope)] = await everything(browser, "/ui/", {200, 404})
+            pages["".join(scope)] = await everything(browser, "/ui/", {200, 403, 404})
             for path, within in (
                 ("/ui/binding?namespace=secret&name=unseen", "namespaces"),
                 ("/ui/cluster?name=us-1", "clusters"),
@@ -324,7 +324,7 @@ async def test_a_preview_is_shown_to_all_and_committed_with_a_token(
             "form_secret": (await stranger.get("/ui/ask")).document.field("form_secret"),
         }
         without_token = await stranger.post("/ui/commit", own)
-        assert (without_token.status, "takes a token" in without_token.body) == (403, True)
+        assert (without_token.status, "It takes a token" in without_token.body) == (403, True)
         assert "Nothing has been scheduled" in (await browser.get("/ui/bindings")).document.text
         committed = await browser.post("/ui/commit", fields)
         assert committed.status == 303, committed.body
@@ -339,6 +339,51 @@ async def test_a_preview_is_shown_to_all_and_committed_with_a_token(
         assert "shop/web-deployment" in decision.document.text
         too_large = {"form_secret": fields["form_secret"], "text": "x" * 600_000}
         assert (await browser.post("/ui/preview", too_large)).status == 429
+
+
+async def test_a_plan_is_drafted_looked_at_approved_and_stopped(
+    running: RunningControlPlane,
+) -> None:
+    browser = Browser(address=running.plane.web_endpoint)
+    assert "There is no plan" in (await browser.get("/ui/plans")).document.text
+    token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
+    await browser.post("/ui/sign-in", {"token": token})
+
+    async def sent(path: str, by: Browser = browser, **fields: str) -> Answered:
+        secret = (await by.get("/ui/ask")).document.field("form_secret")
+        return await by.post(path, {**fields, "form_secret": secret})
+
+    async with (
+        running.connected("eu-1", report=report()),
+        running.connected("us-1", report=report()),
+    ):
+        await running.admin.call(running.admin.scheduling.Schedule, binding("web", 4))
+        assert (await sent("/ui/plans", clusters=" ")).status == 400
+        assert (await sent("/ui/plans", clusters="nowhere")).status == 400
+        drafted = await sent("/ui/plans", clusters="eu-1")
+        assert (drafted.status, drafted.headers["location"]) == (303, "/ui/plan?id=1")
+        draft = await browser.get("/ui/plan?id=1")
+        check(draft)
+        for text in ("draft", "2 of 2", "1 step", "shop/web", "us-1", "-2", "+2"):
+            assert text in draft.document.text
+        viewer = Browser(address=running.plane.web_endpoint)
+        secret, _ = await made_token(running, role=access_pb2.ROLE_SCHEDULER)
+        await viewer.post("/ui/sign-in", {"token": secret})
+        for path in ("/ui/plans", "/ui/plan/approve", "/ui/plan/stop"):
+            refused = await sent(path, viewer, id="1", clusters="eu-1", reason="no")
+            assert (refused.status, "admin or operator" in refused.document.text) == (403, True)
+        assert "Approve" not in (await viewer.get("/ui/plan?id=1")).document.text
+        assert (await sent("/ui/plan/approve", id="1")).status == 303
+        assert "cordoned" in (await browser.get("/ui/cluster?name=eu-1")).document.text
+        assert (await sent("/ui/plan/approve", id="1")).status == 409
+        assert (await sent("/ui/plan/stop", id="1")).status == 400
+        assert (await sent("/ui/plan/stop", id="1", reason=EVIL)).status == 303
+        stopped = await browser.get("/ui/plan?id=1")
+        check(stopped)
+        assert EVIL in stopped.document.text
+        for path in ("/ui/plan?id=2", "/ui/plan?id=x", "/ui/plan"):
+            assert (await browser.get(path)).status in (400, 404)
+        check(await browser.get("/ui/plans"))
 
 
 async def test_pages_hear_of_changes_for_longer_than_other_connections_last(

@@ -1,0 +1,130 @@
+"""Plans on the page: what would move, what moves, and what people say to that.
+
+Must not move anything: a plan that was approved is carried out by others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+
+from federation.model.access import EVERYTHING, Scope
+from federation.model.errors import InvalidRequest, PermissionRefused
+from federation.plans.plan import PlanKind, PlanStep, StepState
+from federation.services.plans.control import PlanControl, PlanWish
+from federation.services.values import Principal
+from federation.web.ui.requests import number_of
+from federation.web.ui.views import ROWS, Page
+
+MOST_PLANS: Final = 50
+MOST_UNMOVED: Final = 100
+MOST_CLUSTERS: Final = 20
+MOST_REASON_CHARACTERS: Final = 200
+LARGEST_ID: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterChange:
+    """What a plan does to the replicas of its bindings in one cluster."""
+
+    name: str
+    before: int
+    after: int
+
+
+class PlanViews:
+    """Views and actions; all raise what ``PlanControl`` raises, and InvalidRequest. Plans concern
+    the whole fleet: who may see a part of it only is refused.
+    """
+
+    def __init__(self, control: PlanControl) -> None:
+        self._control = control
+
+    async def plans(self, request: Request, scope: Scope) -> Page:
+        refuse_parts(scope)
+        before = number_of(request, "before", least=1, most=LARGEST_ID)
+        plans = await self._control.page(before, MOST_PLANS)
+        return Page(
+            template="plans",
+            title="Plans",
+            values={"plans": plans, "is_full": len(plans) == MOST_PLANS, "is_first": not before},
+            has_forms=True,
+        )
+
+    async def plan(self, request: Request, scope: Scope) -> Page:
+        refuse_parts(scope)
+        plan_id = number_of(request, "id", least=1, most=LARGEST_ID)
+        if plan_id is None:
+            raise InvalidRequest.of("id", "is required")
+        plan, steps = await self._control.get(plan_id)
+        first = number_of(request, "first", least=0, most=10**9) or 0
+        counts = Counter(each.state for each in steps)
+        return Page(
+            template="plan",
+            title=f"Plan {plan.id}",
+            values={
+                "plan": plan,
+                "steps": steps[first : first + ROWS],
+                "first": first,
+                "step": ROWS,
+                "counts": [(str(state), counts[state]) for state in StepState if counts[state]],
+                "changes": changes_of(steps)[:MOST_CLUSTERS],
+                "unmoved": plan.unfixed[:MOST_UNMOVED],
+            },
+            has_forms=True,
+        )
+
+    async def create(self, fields: Mapping[str, str], by: Principal) -> str:
+        """A draft; where it is to be seen."""
+        refuse_parts(by.scope)
+        names = tuple(dict.fromkeys(fields.get("clusters", "").replace(",", " ").split()))
+        if not names:
+            raise InvalidRequest.of("clusters", "name those that are to be empty")
+        wish = PlanWish(kind=PlanKind.DRAIN, clusters=names)
+        plan, _ = await self._control.create(wish, str(by))
+        return _place(plan.id)
+
+    async def approve(self, fields: Mapping[str, str], by: Principal) -> str:
+        refuse_parts(by.scope)
+        return _place((await self._control.approve(_id_in(fields), str(by))).id)
+
+    async def stop(self, fields: Mapping[str, str], by: Principal) -> str:
+        refuse_parts(by.scope)
+        reason = fields.get("reason", "").strip()
+        if not reason or len(reason) > MOST_REASON_CHARACTERS or not reason.isprintable():
+            rule = f"is required: at most {MOST_REASON_CHARACTERS} printable characters"
+            raise InvalidRequest.of("reason", rule)
+        return _place((await self._control.stop(_id_in(fields), str(by), reason)).id)
+
+
+def changes_of(steps: Iterable[PlanStep]) -> list[ClusterChange]:
+    """Cluster by cluster, what changes most first."""
+    before, after = Counter[str](), Counter[str]()
+    for step in steps:
+        before.update({each.name: each.replicas for each in step.before})
+        after.update({each.name: each.replicas for each in step.after})
+    changes = [
+        ClusterChange(name=name, before=before[name], after=after[name]) for name in before | after
+    ]
+    return sorted(changes, key=lambda each: (each.after - each.before, each.name))
+
+
+def refuse_parts(scope: Scope) -> None:
+    """Raises PermissionRefused."""
+    if scope != EVERYTHING:
+        raise PermissionRefused("Plans concern the whole fleet: your token sees a part of it.")
+
+
+def _id_in(fields: Mapping[str, str]) -> int:
+    text = fields.get("id", "")
+    if not (text.isdecimal() and len(text) < len(str(LARGEST_ID))):
+        raise InvalidRequest.of("id", "must be the number of a plan")
+    return int(text)
+
+
+def _place(plan_id: int) -> str:
+    return f"/ui/plan?id={plan_id}"
