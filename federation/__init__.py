@@ -2,8 +2,7 @@
 
 Must stay empty of imports: agents pay for whatever is imported here.
 
-- ``admin_token``: a new admin token for whoever lost the one of the first start, straight into
-  the database
+- ``admin_token``: the admin token: the file of the first start, and another for whoever lost it
 - ``agents``: the agents' streams: who is connected, what was asked, what was answered
 - ``app``: the control plane: everything is built, tied together, started and stopped here
 - ``capacity``: what promises rest on: what clusters hold, what of it is left, and what may be
@@ -30,6 +29,7 @@ Must stay empty of imports: agents pay for whatever is imported here.
 - ``serving``: a control plane with its database, from its start until it is to stop
 - ``services``: use cases: transactions, deadlines, and the fleet in memory
 - ``store``: PostgreSQL: tables, statements, and the embedded server
+- ``telemetry``: metrics as Prometheus reads them
 - ``v1``: generated wire code (``make proto``); never edited by hand
 - ``web``: plain HTTP beside gRPC: the CA certificate, liveness and readiness, and the page
 """

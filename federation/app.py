@@ -19,13 +19,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.admin_token import keep_admin_token
 from federation.agents.conversation import Conversations
 from federation.agents.forwarding import Forwarding, PeerChannels, answer_peer, dial
 from federation.agents.interests import Interests
 from federation.agents.sessions import Sessions
 from federation.agents.upkeep import Upkeep
 from federation.database import Database, keep_running
-from federation.model.errors import FederationError, PreconditionFailed, Unavailable
+from federation.model.errors import FederationError, Unavailable
 from federation.rpc.access import add_access_to_server
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
@@ -50,7 +51,7 @@ from federation.rpc.simulation_worker import Setup
 from federation.rpc.watching import binding_event, cluster_events
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
-from federation.runtime.files import make_private_directory, read_whole, write_whole
+from federation.runtime.files import read_whole
 from federation.runtime.settings import Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.access.audit import AuditTrail
@@ -89,8 +90,10 @@ from federation.services.workers import WorkerLimits
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
 from federation.store.signal import JournalSignal
+from federation.telemetry.measured import Measured
+from federation.telemetry.page import MetricsPages
 from federation.web.server import WebPorts
-from federation.web.site import make_probe_site, make_site
+from federation.web.site import make_probe_site, make_site, metrics_route
 from federation.web.ui.site import Ui
 from federation.web.ui.use_cases import UseCases
 
@@ -157,8 +160,9 @@ class ControlPlane:
         self._fleet.observe(self._queue.changed)
         self._readiness = Readiness(self._fleet, self._clock, self._readiness_changed)
         self._health = health.aio.HealthServicer()
-        gate = Gate(self._identity, record=self._trail.refused)
-        self._server = unstarted_server(gate, settings.max_connections)
+        self._gate = Gate(self._identity, record=self._trail.refused)
+        self._loop_watch = LoopWatch(self._fleet, self._clock)
+        self._server = unstarted_server(self._gate, settings.max_connections)
         self._web = WebPorts()
         self._tasks: list[asyncio.Task[None]] = []
         self._not_ready: str | None = "starting"
@@ -263,6 +267,22 @@ class ControlPlane:
         self._cluster_watches.changed(change)
         self._queue.changed(change)
 
+    def _build_metrics(self) -> MetricsPages:
+        return MetricsPages(
+            Measured(
+                calls=self._gate.measures,
+                decisions=self._pipeline.measures,
+                availability=self._availability,
+                keeper=self._queue.keeper,
+                fleet=self._fleet,
+                sessions=self._sessions,
+                loop_watch=self._loop_watch,
+                pool=self._engine.pool,
+                store=self._store,
+                clock=self._clock,
+            )
+        )
+
     def _build_ui(self) -> Ui:
         """It asks what callers of the API ask."""
         self._queueing = Queueing(self._store, self._fleet, self._pipeline)
@@ -311,11 +331,10 @@ class ControlPlane:
         """Load the fleet and open the ports. Raises FederationError; call ``stop`` even then."""
         if self._database.embedded is not None:
             self._keep(keep_running(self._database.embedded))
-        await self._keep_admin_token()
+        await keep_admin_token(self._identity, self.admin_token_file)
         await self._following.load(grace_until=self._clock.now() + self._grace_seconds)
         self._fleet.observe(Overcommitment(self._fleet).changed, ReportAdvanced, ClusterChanged)
-        watch = LoopWatch(self._fleet, self._clock)
-        self._keep(watch.keep_watching(), self._readiness.keep_looking())
+        self._keep(self._loop_watch.keep_watching(), self._readiness.keep_looking())
         self._keep(self._identity.keep_looking(), self._trail.keep_writing())
         self._keep(self._following.run(), self._finishing.run())
         ca_pem = self._read_ca()
@@ -379,33 +398,13 @@ class ControlPlane:
     def _dial_peer(self, endpoint: str) -> grpc.aio.Channel:
         return dial(endpoint, self._read_ca(), self._settings.peer_name)
 
-    async def _keep_admin_token(self) -> None:
-        """Make the admin token at the first start; its file is the only place that has it."""
-        make_private_directory(self._settings.data_dir)
-        made = await self._identity.ensure_admin_token(self._write_admin_token)
-        fields = {"path": str(self.admin_token_file)}
-        if made:
-            logger.info("admin token written", extra={"fields": fields})
-        elif not self.admin_token_file.exists():
-            logger.warning(
-                "admin token was made by an earlier start, and is not here",
-                extra={"fields": fields},
-            )
-
-    def _write_admin_token(self, token: str) -> None:
-        try:
-            write_whole(self.admin_token_file, f"{token}\n".encode(), mode=0o600)
-        except OSError as error:
-            raise PreconditionFailed(
-                f"cannot write {self.admin_token_file}: {error.strerror or error}"
-            ) from error
-
     def _read_ca(self) -> bytes | None:
         path = self._settings.tls_ca
         return None if path is None else read_whole(path)
 
     def _listen_web(self, ca_pem: bytes | None) -> None:
-        site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready, more=self._ui.routes)
+        more = (*self._ui.routes, metrics_route(self._build_metrics().page))
+        site = make_site(ca_pem=ca_pem, why_not_ready=self._why_not_ready, more=more)
         self.web_endpoint = self._web.serve(self._settings.web_listen, site)
         if self._settings.probe_listen is not None:
             probes = make_probe_site(self._why_not_ready)

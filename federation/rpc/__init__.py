@@ -20,6 +20,8 @@ Must not decide anything: a servicer reads a message, calls one service and writ
   us
 - ``large_requests``: requests of many bytes: decoded one at a time, with time for everybody else
   in between
+- ``measures``: what is counted of calls: how many of each method ended with which code, and how
+  long they took
 - ``pages``: pages of lists: their size, and the opaque token that leads to the next one
 - ``peers``: peers: questions that another control plane asks an agent of ours
 - ``permissions``: one table: who may call each method, and what of its request the caller's scope

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import logging
 import secrets
+import time
 from collections import Counter
 from collections.abc import (
     AsyncGenerator,
@@ -45,6 +46,7 @@ from federation.model.errors import (
 from federation.rpc.auditing import audit, call_of, refusal_of
 from federation.rpc.decoding import decoded, deserializer_of
 from federation.rpc.large_requests import LargeRequests, Undecoded
+from federation.rpc.measures import CallMeasures, code_name
 from federation.rpc.permissions import Audience, check_scope, methods_for, permit
 from federation.rpc.status import status_of
 from federation.rpc.strangers import Strangers, host_of
@@ -109,6 +111,7 @@ class Gate(grpc.aio.ServerInterceptor):
         record: Callable[[AuditRecord], None] | None = None,
     ) -> None:
         self._record = record
+        self.measures = CallMeasures()
         self._identity = identity
         self._deadline_seconds = deadline_seconds
         self._unproven = strangers()
@@ -132,6 +135,7 @@ class Gate(grpc.aio.ServerInterceptor):
             admit=partial(self._admit_again, handler_call_details),
             revocation=self._revocation,
             refused=partial(self._refused, handler_call_details),
+            measures=self.measures,
             large=self._large,
         ).guarded()
 
@@ -239,6 +243,7 @@ class Guard:
     admit: Callable[[str], Awaitable[None]]
     revocation: Callable[[], asyncio.Future[None] | None]
     refused: Callable[[str, Exception], None]
+    measures: CallMeasures
     large: LargeRequests
 
     def guarded(self) -> Handler:
@@ -304,6 +309,21 @@ class Guard:
         return message
 
     async def _served(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
+        started, code = time.perf_counter(), grpc.StatusCode.OK.name
+        try:
+            return await self._answered(context, work)
+        except grpc.aio.AbortError:
+            code = code_name(context.code())
+            raise
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED.name
+            raise
+        finally:
+            is_stream = self.handler.request_streaming or self.handler.response_streaming
+            seconds = None if is_stream else time.perf_counter() - started
+            self.measures.end(self.method, code, seconds)
+
+    async def _answered(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
         left = seconds_left(context)
         # gRPC itself keeps the deadline of a caller who gave one.
         unlimited = self.handler.response_streaming or left is not None

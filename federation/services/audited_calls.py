@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import ReferenceType, ref
 
 from federation.model.audit import AuditRecord
 
@@ -28,7 +29,8 @@ class AuditedCall:
     request_sha256: str = ""
     is_decided: bool = False
     is_recorded: bool = False
-    task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
+    # Its context has this: a strong reference would keep all that it reads, until a collection.
+    task: ReferenceType[asyncio.Task[Any]] = field(default_factory=lambda: ref(this_task()))
 
     def record(
         self, objects: Sequence[str] = (), *, result: str = "OK", reason: str = ""
@@ -57,4 +59,12 @@ def audit_from_now(call: AuditedCall) -> None:
 def current_call() -> AuditedCall | None:
     """The call that this very task serves; None in others that it started."""
     call = _current.get(None)
-    return call if call is not None and call.task is asyncio.current_task() else None
+    return call if call is not None and call.task() is asyncio.current_task() else None
+
+
+def this_task() -> asyncio.Task[Any]:
+    """Raises RuntimeError outside of one."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a call is served by a task")
+    return task

@@ -131,6 +131,10 @@ class Waits(Protocol):
         """
         ...
 
+    async def counts(self) -> Mapping[WaitState, int]:
+        """How many wait, by state; a state without any may be left out."""
+        ...
+
     async def position(self, place: QueuePlace) -> int:
         """Among all that wait and are not gated, from 1."""
         ...

@@ -241,6 +241,12 @@ class WaitingStatements:
             given = {"ids": [*placed_by], "instants": [*placed_by.values()]}
             await self._connection.execute(ORDERED, given)
 
+    async def counts(self) -> Mapping[WaitState, int]:
+        count = func.count().label("bindings")
+        statement = select(table.c.state, count).group_by(table.c.state)
+        rows = await self._connection.execute(statement)
+        return {WaitState(row.state): row.bindings for row in rows}
+
     async def page(
         self,
         namespace: str,

@@ -17,6 +17,8 @@ UNCACHED = {"cache-control": "no-store"}
 
 
 WhyNotReady: TypeAlias = Callable[[], Awaitable[str | None]]
+# From what the Accept header says to a page and its type.
+MetricsPage: TypeAlias = Callable[[str], Awaitable[tuple[bytes, str]]]
 
 
 def make_site(
@@ -31,6 +33,16 @@ def make_site(
         return Response(ca_pem, media_type="application/x-pem-file")
 
     return Starlette(routes=[Route("/ca.pem", ca), *_probes(why_not_ready), *more])
+
+
+def metrics_route(page: MetricsPage) -> Route:
+    """Where Prometheus asks."""
+
+    async def metrics(request: Request) -> Response:
+        content, kind = await page(request.headers.get("accept", ""))
+        return Response(content, headers={**UNCACHED, "content-type": kind})
+
+    return Route("/metrics", metrics)
 
 
 def make_probe_site(why_not_ready: WhyNotReady) -> Starlette:

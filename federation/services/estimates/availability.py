@@ -42,6 +42,8 @@ class Availability:
         self._agents = agents
         self._clock = clock
         self._known = fleet.known_estimates
+        # How many numbers each level has answered, by ``Source``.
+        self.answered = np.zeros(len(Source), dtype=np.int64)
 
     def cluster_count(self) -> int:
         """How many clusters are meant when none are named."""
@@ -73,7 +75,7 @@ class Availability:
                 answer, snapshot, self._known, shapes, clusters, options, now
             )
         if options.highest < Source.EXACT:
-            return found
+            return self._counted(found)
         question = ExactQuestion(shapes=tuple(shapes))
         return await self._with_exact(found, snapshot, question, options.merge, timeout_seconds)
 
@@ -90,7 +92,7 @@ class Availability:
             answer_sets, snapshot, self._known, components, clusters, options, now
         )
         if options.highest < Source.EXACT:
-            return found
+            return self._counted(found)
         question = ExactQuestion(components=tuple(components))
         return await self._with_exact(found, snapshot, question, options.merge, timeout_seconds)
 
@@ -110,13 +112,20 @@ class Availability:
             min(timeout_seconds, EXACT_SECONDS),
             {snapshot.names[c]: each for c, each in snapshot.outstanding.items()},
         )
-        return replace(
-            found,
-            estimates=tuple(
-                improved(estimates, exact.level(position), rule)
-                for position, estimates in enumerate(found.estimates)
-            ),
+        return self._counted(
+            replace(
+                found,
+                estimates=tuple(
+                    improved(estimates, exact.level(position), rule)
+                    for position, estimates in enumerate(found.estimates)
+                ),
+            )
         )
+
+    def _counted(self, answer: EstimateAnswer) -> EstimateAnswer:
+        for estimates in answer.estimates:
+            self.answered += np.bincount(estimates.source_c, minlength=len(Source))
+        return answer
 
 
 def _cells_beside(snapshot: FleetSnapshot, options: EstimateOptions) -> int:

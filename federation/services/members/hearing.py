@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from federation.runtime.measures import Distribution
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Clock
 from federation.services.troubles import Trouble
@@ -37,11 +38,15 @@ def forgive(fleet: FleetOwner, names: Iterable[str], seconds: float, since: floa
 
 
 class LoopWatch:
-    """Notices when the event loop stood still, and forgives all agents the time."""
+    """Notices when the event loop stood still, and forgives all agents the time.
+
+    ``delays`` is by how much each tick came late, in seconds.
+    """
 
     def __init__(self, fleet: FleetOwner, clock: Clock) -> None:
         self._fleet = fleet
         self._clock = clock
+        self.delays = Distribution()
 
     async def keep_watching(self) -> None:
         """Until cancelled. After a stop this goes on before anybody can decide on what it made."""
@@ -53,6 +58,7 @@ class LoopWatch:
             due, used = loop.time() + tick, time.thread_time()
             await asyncio.sleep(tick)
             late = loop.time() - due
+            self.delays.add(late)
             if is_fine and late > NOTED_SECONDS:
                 _note(late, time.thread_time() - used)
             try:

@@ -12,6 +12,7 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 
 Beside it:
 
+- ``measures``: what is counted of decisions: how they ended, how long they and their phases took
 - ``bindings``: bindings and the decisions about them, as callers ask for them
 - ``batches``: batches of bindings: each item decided by itself, or all of them placed or none
 - ``previews``: a decision shown first, and committed exactly as it was shown

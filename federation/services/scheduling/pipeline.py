@@ -8,7 +8,6 @@ nothing else keeps busy.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
@@ -42,6 +41,7 @@ from federation.services.scheduling.decide import asked_binding, candidate_of, m
 from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.gangs import companions_of, joined_by, joins_gang
 from federation.services.scheduling.hooks import give_back
+from federation.services.scheduling.measures import DecisionMeasures, timed
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import (
     DEFAULT_LIMITS,
@@ -52,6 +52,7 @@ from federation.services.scheduling.queue import Attempt, DecisionQueue, RoomCla
 from federation.services.scheduling.together import (
     decide_again,
     decide_all,
+    decide_measured,
     is_atomic,
     place_all_or_none,
 )
@@ -97,6 +98,7 @@ class DecisionPipeline:
         self._profiles = profiles
         self._allow_unproven = allow_unproven
         self._queue = DecisionQueue()
+        self.measures = DecisionMeasures(self._queue)
         # The scheduler names of those that let nobody overtake.
         self._strict = profiles.strict_names
         self._preemption = Preemption(profiles, preemption_limits)
@@ -213,7 +215,7 @@ class DecisionPipeline:
     def _add(self, *attempts: Attempt) -> None:
         for attempt in attempts:
             attempt.is_joining = joins_gang(attempt)
-        self._queue.add(*attempts)
+        self.measures.enqueue(*attempts)
         self._begin()
 
     def _begin(self) -> None:
@@ -359,15 +361,17 @@ class DecisionPipeline:
             return self.working()
         return before.working.ahead()
 
+    @timed("decide")
     async def _decide(self, working: WorkingCopy, attempts: Sequence[Attempt]) -> None:
         now = self._clock.now()
         self._queue.note_duration(
-            await self._thread.run(_timed, working, attempts, now), len(attempts)
+            await self._thread.run(decide_measured, working, attempts, now), len(attempts)
         )
 
     async def _answer_unwritten(self, attempts: Sequence[Attempt]) -> None:
         await answer_unwritten(self._store, attempts, self._clock.now())
 
+    @timed("commit")
     async def _commit(
         self, batch: Sequence[Attempt], to_write: Sequence[Attempt], working: WorkingCopy
     ) -> bool:
@@ -408,6 +412,7 @@ class DecisionPipeline:
             attempt.has_lost_connection = True
         self._queue.retry(again)
 
+    @timed("read")
     async def _read_batch(self, batch: Sequence[Attempt]) -> list[Attempt]:
         """Add what the store knows of the bindings; who cannot be decided about is told why."""
         attempts, refused = list[Attempt](), list[Attempt]()
@@ -484,15 +489,6 @@ class DecisionPipeline:
         }
         for decision_id, newest in (await read.decisions.find(repeated.keys())).items():
             repeated[decision_id].newest = newest
-
-
-def _timed(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> float:
-    """Decide; the CPU seconds that it took: others' work must not shrink the batches."""
-    started = time.thread_time()
-    decide_all(working, attempts, now)
-    # Kept there for the event loop, which must not be held up by the ledgers of all clusters.
-    _ = working.after
-    return time.thread_time() - started
 
 
 async def _ended(commit: _Commit | None) -> bool:

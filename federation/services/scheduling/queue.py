@@ -271,10 +271,11 @@ def _is_apart(attempt: Attempt, first: Attempt, *, is_shared: bool) -> bool:
 
 class DecisionQueue:
     """Attempts by descending priority; then requests take turns, so that one which asks for much
-    does not keep the others waiting for all of it.
+    does not keep the others waiting for all of it. ``retried`` counts attempts that are made again.
     """
 
     def __init__(self) -> None:
+        self.retried = 0
         # In order, always: thousands may wait, and few of them are taken at a time.
         self._attempts: list[Attempt] = []
         # What shares a mark with these waits for them.
@@ -285,6 +286,9 @@ class DecisionQueue:
         # Large requests and those that are alone go by turns: neither waits for all of the other.
         self._was_alone = False
         self._seconds_each = BATCH_SECONDS / 10
+
+    def __len__(self) -> int:
+        return len(self._attempts) + len(self._aside)
 
     def add(self, *attempts: Attempt) -> None:
         """Raises LimitExceeded when too many wait: then none of these does."""
@@ -315,6 +319,7 @@ class DecisionQueue:
         """Decide these once more, before all that came later."""
         again = []
         for attempt in attempts:
+            self.retried += 1
             attempt.tries += 1
             if attempt.tries < MAX_TRIES:
                 again.append(attempt)

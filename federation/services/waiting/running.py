@@ -33,23 +33,23 @@ class RunningQueue:
         placed: Callable[[Iterable[Scheduled]], None],
         replica_id: str,
     ) -> None:
-        self._keeper = QueueKeeper(store, fleet, pipeline, profiles, clock, placed)
-        following.observe(LostNews(self._keeper))
-        following.observe_anew(self._keeper.lost)
-        duties = (Duty(name="queue", work=self._keeper.hold),)
+        self.keeper = QueueKeeper(store, fleet, pipeline, profiles, clock, placed)
+        following.observe(LostNews(self.keeper))
+        following.observe_anew(self.keeper.lost)
+        duties = (Duty(name="queue", work=self.keeper.hold),)
         self._duties = Duties(store, replica_id, duties, clock, lease_seconds=URGENT_LEASE_SECONDS)
 
     def changed(self, change: Change) -> None:
         """To be called of every change, after it was applied."""
-        self._keeper.changed(change)
+        self.keeper.changed(change)
 
     async def run(self) -> None:
         """Until cancelled."""
-        await asyncio.gather(self._keeper.run(), self._duties.keep_doing())
+        await asyncio.gather(self.keeper.run(), self._duties.keep_doing())
 
     async def leave(self) -> None:
         """Another control plane may go on at once."""
         await self._duties.leave()
 
     def close(self) -> None:
-        self._keeper.close()
+        self.keeper.close()

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+# Of Prometheus and Grafana, no objects of Kubernetes.
+MONITORING = "monitoring"
 DEPLOY = Path(__file__).parents[3] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 CONTROL_PLANE = DEPLOY / "control-plane"
@@ -19,7 +21,11 @@ KUSTOMIZATION = "kustomization.yaml"
 
 
 def files(within: Path = KUBERNETES) -> list[Path]:
-    return sorted(each for each in within.rglob("*.yaml") if each.name != KUSTOMIZATION)
+    return sorted(
+        each
+        for each in within.rglob("*.yaml")
+        if each.name != KUSTOMIZATION and each.parent.name != MONITORING
+    )
 
 
 def documents(*names: str, within: Path = KUBERNETES) -> Iterator[dict[str, Any]]:

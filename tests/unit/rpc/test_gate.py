@@ -27,6 +27,7 @@ from federation.rpc.interceptors import (
     refuse_late,
 )
 from federation.rpc.large_requests import LargeRequests
+from federation.rpc.measures import CallMeasures
 from federation.rpc.peers import PeersServicer
 from federation.rpc.permissions import Audience, methods_for
 from federation.rpc.scheduling import SchedulingServicer
@@ -299,6 +300,9 @@ class TooLate:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:4711"
 
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+
     async def abort_with_status(self, status: Any) -> None:
         self.status = status
         raise grpc.aio.AbortError
@@ -317,6 +321,7 @@ async def test_nothing_is_done_for_a_call_whose_deadline_has_passed() -> None:
         admit=lambda _: pytest.fail("it is no stream"),
         revocation=lambda: pytest.fail("it is no stream"),
         refused=lambda *_: None,
+        measures=CallMeasures(),
         large=LargeRequests(),
     )
     context = TooLate()

@@ -19,6 +19,7 @@ from federation.rpc.interceptors import OPEN_METHODS, Gate, release_frames
 from federation.rpc.large_requests import LARGE_BYTES
 from federation.services.members.identity import Identity
 from federation.services.threads import Threads
+from federation.v1.clusters_pb2 import EnrollClusterRequest
 from tests.patience import PATIENCE_SECONDS
 
 # A method that needs no credential, so that nobody has to be asked.
@@ -27,7 +28,16 @@ WORK = Threads("work of a test", workers=1, most_waiting=1)
 
 
 class Request:
-    """What a message is read into."""
+    """What a message is read into; all that is asked of one, for the audit too."""
+
+    DESCRIPTOR = EnrollClusterRequest.DESCRIPTOR
+    cluster = "member1"
+
+    def ByteSize(self) -> int:  # noqa: N802 - as messages have it
+        return 0
+
+    def SerializeToString(self, *, deterministic: bool) -> bytes:  # noqa: N802 - as above
+        return b""
 
 
 @pytest.fixture

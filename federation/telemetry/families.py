@@ -1,0 +1,217 @@
+"""The families of metrics, out of what is counted.
+
+Must not count anything itself, nor name a binding, a cluster or a namespace: strangers may read
+them, and there must not be more of them in a larger fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from typing import Any, Final
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_METRICS_TYPE
+from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
+from prometheus_client.registry import Collector
+
+from federation.model.estimate import Source
+from federation.model.waiting import WaitState
+from federation.rpc.measures import CallMeasures
+from federation.runtime.measures import Distribution
+from federation.services.scheduling.measures import DecisionMeasures
+from federation.services.waiting.keeper import QueueKeeper
+from federation.telemetry.measured import Measured
+
+SOURCES: Final = {source: source.name.lower() for source in Source if source is not Source.NONE}
+
+
+def families_of(measured: Measured, waiting: Mapping[WaitState, int] | None) -> list[Metric]:
+    """All that there is to tell now; ``waiting`` is None where nobody could say."""
+    families = Families()
+    families.of_calls(measured.calls)
+    families.of_decisions(measured.decisions)
+    families.of_queue(measured.keeper, waiting)
+    families.of_fleet(measured)
+    families.of_process(measured)
+    return families.made
+
+
+def written(families: list[Metric], *, open_metrics: bool) -> tuple[bytes, str]:
+    """The page, and its type."""
+    write: Any = generate_open_metrics if open_metrics else generate_latest
+    return write(_Made(families)), OPEN_METRICS_TYPE if open_metrics else CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _Made(Collector):
+    """What the library writes."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+class Families:
+    """Metric families, made one after the other; ``made`` are those so far."""
+
+    def __init__(self) -> None:
+        self.made: list[Metric] = []
+
+    def of_calls(self, calls: CallMeasures) -> None:
+        handled = self._counter(
+            "grpc_server_handled",
+            "Calls that ended, by method and code.",
+            ["grpc_service", "grpc_method", "grpc_code"],
+        )
+        for (path, code), count in sorted(calls.ended.items()):
+            handled.add_metric([*_method(path), _camel(code)], count)
+        durations = HistogramMetricFamily(
+            "grpc_server_handling_seconds",
+            "How long calls took that are no streams.",
+            labels=["grpc_service", "grpc_method"],
+        )
+        for path, distribution in sorted(calls.durations.items()):
+            _add(durations, distribution, _method(path))
+        self.made.append(durations)
+
+    def of_decisions(self, decisions: DecisionMeasures) -> None:
+        attempts = self._counter(
+            "fedsched_schedule_attempts", "Decisions, by how they ended.", ["result"]
+        )
+        for result, count in sorted(decisions.attempts.items()):
+            attempts.add_metric([result], count)
+        self._histogram(
+            "fedsched_scheduling_attempt_duration_seconds",
+            "From the queue of decisions to the answer.",
+            decisions.durations,
+        )
+        phases = HistogramMetricFamily(
+            "fedsched_scheduling_phase_duration_seconds",
+            "How long a batch of decisions was read, decided and committed.",
+            labels=["phase"],
+        )
+        for phase, distribution in decisions.phases.items():
+            _add(phases, distribution, [phase])
+        self.made.append(phases)
+        self._count(
+            "fedsched_schedule_retries",
+            "Decisions made again because others had won.",
+            decisions.queue.retried,
+        )
+        self._gauge(
+            "fedsched_pending_decisions",
+            "Decisions that are waited for by callers now.",
+            len(decisions.queue),
+        )
+
+    def of_queue(self, keeper: QueueKeeper, waiting: Mapping[WaitState, int] | None) -> None:
+        if waiting is not None:
+            pending = self._labelled(
+                "fedsched_pending_bindings",
+                "Bindings that wait for room, in the whole fleet, by state.",
+                ["queue"],
+            )
+            for state in WaitState:
+                pending.add_metric([state.value], waiting.get(state, 0))
+        self._count("fedsched_queue_wakes", "Waiting bindings that were tried again.", keeper.tried)
+        self._count(
+            "fedsched_queue_rescued",
+            "Those that found room although no event had told of it: a fault of ours.",
+            keeper.rescued,
+        )
+        self._gauge(
+            "fedsched_queue_keeper", "1 where this control plane keeps the queue.", keeper.is_held
+        )
+
+    def of_fleet(self, measured: Measured) -> None:
+        snapshot, now = measured.fleet.snapshot, measured.clock.now()
+        ready = int(snapshot.fleet_at(now).ready_c.sum())
+        clusters = self._labelled(
+            "fedsched_clusters", "Member clusters, by whether they get new replicas.", ["ready"]
+        )
+        clusters.add_metric(["true"], ready)
+        clusters.add_metric(["false"], len(snapshot.names) - ready)
+        ages = snapshot.capacity.age_seconds_c(now)
+        self._gauge(
+            "fedsched_report_age_max_seconds",
+            "The age of the oldest picture that a cluster's agent has reported.",
+            float(ages.max()) if ages.size else 0.0,
+        )
+        self._gauge(
+            "fedsched_agent_sessions",
+            "Agents whose streams this control plane has.",
+            len(measured.sessions.all()),
+        )
+        estimates = self._counter(
+            "fedsched_estimates", "Numbers that estimates answered, by their level.", ["source"]
+        )
+        for source, name in SOURCES.items():
+            estimates.add_metric([name], int(measured.availability.answered[source]))
+        estimates.add_metric(["unknown"], int(measured.availability.answered[Source.NONE]))
+
+    def of_process(self, measured: Measured) -> None:
+        self._histogram(
+            "fedsched_event_loop_delay_seconds",
+            "By how much a tick of the event loop came late.",
+            measured.loop_watch.delays,
+        )
+        pool: Any = measured.pool
+        connections = self._labelled(
+            "fedsched_database_connections", "Connections of the pool, by use.", ["state"]
+        )
+        connections.add_metric(["used"], pool.checkedout())
+        connections.add_metric(["idle"], pool.checkedin())
+        self._gauge("fedsched_database_connections_limit", "At most so many are open.", pool.size())
+        info = InfoMetricFamily("fedsched_build", "What runs here.")
+        info.add_metric([], {"version": version("fedsched")})
+        self.made.append(info)
+        self.made += ProcessCollector(registry=None).collect()
+
+    def _counter(self, name: str, text: str, labels: list[str]) -> CounterMetricFamily:
+        family = CounterMetricFamily(name, text, labels=labels)
+        self.made.append(family)
+        return family
+
+    def _labelled(self, name: str, text: str, labels: list[str]) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(name, text, labels=labels)
+        self.made.append(family)
+        return family
+
+    def _count(self, name: str, text: str, value: int) -> None:
+        self.made.append(CounterMetricFamily(name, text, value=value))
+
+    def _gauge(self, name: str, text: str, value: float) -> None:
+        self.made.append(GaugeMetricFamily(name, text, value=value))
+
+    def _histogram(self, name: str, text: str, distribution: Distribution) -> None:
+        family = HistogramMetricFamily(name, text, labels=[])
+        _add(family, distribution, [])
+        self.made.append(family)
+
+
+def _add(family: HistogramMetricFamily, distribution: Distribution, labels: list[str]) -> None:
+    buckets, reached = list[tuple[str, float]](), 0
+    for bound, count in zip((*distribution.bounds, "+Inf"), distribution.counts, strict=True):
+        reached += count
+        buckets.append((bound if isinstance(bound, str) else repr(bound), reached))
+    family.add_metric(labels, buckets, distribution.total)
+
+
+def _method(path: str) -> list[str]:
+    service, _, method = path.removeprefix("/").partition("/")
+    return [service, method]
+
+
+def _camel(code: str) -> str:
+    """As gRPC's other languages write codes, and dashboards have them."""
+    return code if code == "OK" else code.title().replace("_", "")

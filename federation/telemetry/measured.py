@@ -1,0 +1,35 @@
+"""What is counted where, in one control plane.
+
+Must not know how it is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Pool
+
+from federation.agents.sessions import Sessions
+from federation.rpc.measures import CallMeasures
+from federation.services.estimates.availability import Availability
+from federation.services.fleet.registry import FleetOwner
+from federation.services.members.hearing import LoopWatch
+from federation.services.ports import Clock, Store
+from federation.services.scheduling.measures import DecisionMeasures
+from federation.services.waiting.keeper import QueueKeeper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The parts that count, and those that are looked at when somebody asks."""
+
+    calls: CallMeasures
+    decisions: DecisionMeasures
+    availability: Availability
+    keeper: QueueKeeper
+    fleet: FleetOwner
+    sessions: Sessions
+    loop_watch: LoopWatch
+    pool: Pool
+    store: Store
+    clock: Clock

@@ -1,0 +1,55 @@
+"""The page of metrics, made when it is asked for, and not more often than once a second.
+
+Must not wait for the database for long: where that is away, the rest is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from federation.model.errors import FederationError
+from federation.model.waiting import WaitState
+from federation.telemetry.measured import Measured
+
+OPEN_METRICS: Final = "application/openmetrics-text"
+KEPT_SECONDS: Final = 1.0
+DATABASE_SECONDS: Final = 1.0
+
+
+class MetricsPages:
+    """Belongs to one event loop."""
+
+    def __init__(self, measured: Measured) -> None:
+        self._measured = measured
+        self._lock = asyncio.Lock()
+        self._made: dict[bool, tuple[float, tuple[bytes, str]]] = {}
+
+    async def page(self, accept: str) -> tuple[bytes, str]:
+        """The page and its type: OpenMetrics where it is asked for."""
+        open_metrics = OPEN_METRICS in accept
+        async with self._lock:
+            until, page = self._made.get(open_metrics, (0.0, (b"", "")))
+            if time.monotonic() >= until:
+                page = await self._new(open_metrics=open_metrics)
+                self._made[open_metrics] = time.monotonic() + KEPT_SECONDS, page
+        return page
+
+    async def _new(self, *, open_metrics: bool) -> tuple[bytes, str]:
+        # The library is loaded when somebody asks, and never on the event loop.
+        families: Any = await asyncio.to_thread(import_module, "federation.telemetry.families")
+        metrics = families.families_of(self._measured, await self._waiting())
+        page: tuple[bytes, str] = await asyncio.to_thread(
+            families.written, metrics, open_metrics=open_metrics
+        )
+        return page
+
+    async def _waiting(self) -> Mapping[WaitState, int] | None:
+        try:
+            async with asyncio.timeout(DATABASE_SECONDS), self._measured.store.reading() as read:
+                return await read.waiting.counts()
+        except (FederationError, TimeoutError):
+            return None

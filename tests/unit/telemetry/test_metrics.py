@@ -1,0 +1,149 @@
+"""Metrics as Prometheus reads them: their names, what they count, and who builds on them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families as plain_metrics
+
+from federation.telemetry import page as page_module
+from federation.v1 import estimates_pb2, resource_pb2
+from federation.v1.scheduling_pb2 import ScheduleRequest
+from tests.control_planes import RunningControlPlane, refused, report
+from tests.unit.rpc.conftest import running
+from tests.unit.rpc.test_scheduling import binding, scheduled
+
+__all__ = ["running"]
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+ALERTS = yaml.safe_load((ROOT / "deploy" / "monitoring" / "alerts.yaml").read_text())
+DASHBOARD = json.loads((ROOT / "deploy" / "monitoring" / "dashboard.json").read_text())
+TYPES = dict[str, str](re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
+OPEN_METRICS = "application/openmetrics-text;version=1.0.0;q=0.7,text/plain;version=0.0.4;q=0.3"
+
+
+async def scraped(
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> Mapping[tuple[str, tuple[str, ...]], float]:
+    """Every sample by its name and the values of its labels."""
+    monkeypatch.setattr(page_module, "KEPT_SECONDS", 0.0)
+    content, kind = await running.plane._build_metrics().page(OPEN_METRICS)
+    assert kind.startswith("application/openmetrics-text")
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in open_metrics(content.decode())
+        for sample in family.samples
+    }
+
+
+def names_of(content: str) -> dict[str, str]:
+    """What the page of the old form has, by name as samples have it."""
+    return {
+        f"{family.name}_total" if family.type == "counter" else family.name: family.type
+        for family in plain_metrics(content)
+    }
+
+
+async def test_the_documentation_has_every_metric_and_no_other(
+    running: RunningControlPlane,
+) -> None:
+    def ask() -> str:
+        url = f"http://{running.plane.web_endpoint}/metrics"
+        with urllib.request.urlopen(url) as answer:
+            assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+            return str(answer.read().decode())
+
+    served = names_of(await asyncio.to_thread(ask))
+    info = {"fedsched_build_info": "info"}
+    assert {**served, **info} == TYPES
+
+
+async def test_what_happens_is_counted(
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running.connected("member1", report=report()):
+        await scheduled(running, binding("small"))
+        await scheduled(running, binding("large", replicas=1000))
+        await refused(scheduled(running, binding("wrong", replicas=-1)))
+        shape = resource_pb2.ReplicaRequirements(resource_request={"cpu": "1"})
+        await running.admin.call(
+            running.admin.estimates.EstimateReplicas,
+            estimates_pb2.EstimateReplicasRequest(shapes=[shape] * 3),
+        )
+        stranger = running.caller("nobody.known")
+        request = ScheduleRequest(binding=binding())
+        await refused(stranger.call(stranger.scheduling.Schedule, request))
+        samples = await scraped(running, monkeypatch)
+    service = "federation.v1.Scheduling"
+    assert samples["fedsched_schedule_attempts_total", ("scheduled",)] == 1
+    # What waits may have been tried again meanwhile.
+    assert samples["fedsched_schedule_attempts_total", ("unschedulable",)] >= 1
+    ended = sum(
+        value for (name, _), value in samples.items() if name == "fedsched_schedule_attempts_total"
+    )
+    assert samples["fedsched_scheduling_attempt_duration_seconds_count", ()] == ended
+    for phase in ("read", "decide", "commit"):
+        assert samples["fedsched_scheduling_phase_duration_seconds_count", (phase,)] >= 2
+    assert samples["grpc_server_handled_total", ("OK", "Schedule", service)] == 2
+    assert samples["grpc_server_handled_total", ("InvalidArgument", "Schedule", service)] == 1
+    assert samples["grpc_server_handled_total", ("Unauthenticated", "Schedule", service)] == 1
+    assert samples["grpc_server_handling_seconds_count", ("Schedule", service)] == 4
+    assert samples["fedsched_estimates_total", ("pools",)] == 3
+    assert samples["fedsched_clusters", ("true",)] == 1
+    assert samples["fedsched_clusters", ("false",)] == 0
+    assert samples["fedsched_agent_sessions", ()] == 1
+    waiting = [
+        samples["fedsched_pending_bindings", (queue,)] for queue in ("active", "unschedulable")
+    ]
+    assert sum(waiting) == 1
+    assert samples["fedsched_database_connections_limit", ()] > 1
+    names = " ".join(str(key) for key in samples)
+    assert not re.search(r"member1|shop|small|large", names)
+
+
+async def test_the_page_is_there_while_the_database_is_not(
+    running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(running.plane._store, "reading", away)
+    samples = await scraped(running, monkeypatch)
+    assert ("fedsched_clusters", ("true",)) in samples
+    assert not any(name == "fedsched_pending_bindings" for name, _ in samples)
+
+
+def test_alerts_and_dashboards_use_metrics_that_there_are() -> None:
+    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+    expressions = [rule["expr"] for rule in rules]
+    expressions += [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    samples = set(TYPES)
+    for name, kind in TYPES.items():
+        if kind == "histogram":
+            samples |= {f"{name}_{part}" for part in ("bucket", "sum", "count")}
+    used = set(re.findall(r"\b(?:fedsched|grpc_server|process)_\w+", " ".join(expressions)))
+    assert used <= samples
+    assert len(used) > 15
+    # Balanced, so that nothing was cut off.
+    for expression in expressions:
+        for opening, closing in ("()", "{}", "[]"):
+            assert expression.count(opening) == expression.count(closing), expression
+
+
+def test_every_alert_leads_to_its_section() -> None:
+    sections = {title.lower(): title for title in re.findall(r"^### (\w+)$", PAGE, re.MULTILINE)}
+    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+    assert {rule["alert"] for rule in rules} == set(sections.values())
+    for rule in rules:
+        page, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert (page, sections[anchor]) == ("docs/metrics.md", rule["alert"])
