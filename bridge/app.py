@@ -33,7 +33,7 @@ from federation.model.errors import Unavailable
 
 LOOK_SECONDS: Final = 0.5
 # Patches travel side by side; more do not make an API server faster.
-THREADS: Final = 12
+THREADS: Final = 8
 
 logger = logging.getLogger(__name__)
 

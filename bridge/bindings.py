@@ -16,7 +16,7 @@ from typing import Any, Final
 from bridge.affected import goes_everywhere
 from bridge.asking import Answers
 from bridge.fleet import BridgedFleet
-from bridge.karmada import KarmadaBinding
+from bridge.karmada import SCHEDULED, KarmadaBinding
 from bridge.patches import BindingVerdict
 from bridge.requests import KARMADA_SCHEDULER
 from bridge.steps import Asked, BridgeStep, BridgeSurroundings, HeldBinding, leaving, next_step
@@ -296,10 +296,12 @@ class BridgedBindings:
             leaving=leaving(binding, around),
             decision_id=decision_id,
         )
-        trigger = trigger_of(binding, around.deleting)
-        keeps = verdict.targets is None or dict(verdict.targets) == binding.targets
+        is_kept = verdict.targets is None or dict(verdict.targets) == binding.targets
+        # One that was killed between two patches leaves clusters of which nothing is told.
+        is_told = (binding.condition(SCHEDULED) or {}).get("status") == "True"
+        stands = is_kept and is_told and not trigger_of(binding, around.deleting)
         try:
-            if keeps and not trigger:
+            if stands:
                 written, told = await self._writes.close(binding), verdict
             else:
                 written, told = await self._writes.write(binding, verdict)
@@ -319,7 +321,7 @@ class BridgedBindings:
             self._again(key, REFUSED_SECONDS)
         elif told.is_scheduled:
             self._backing_off.pop(key, None)
-        if written.version != binding.version and not (keeps and not trigger):
+        if written.version != binding.version and not stands:
             await self._writes.tell(written, told)
 
     def _keep_newer(self, written: KarmadaBinding) -> None:

@@ -135,6 +135,7 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
         running["status"] = {
             "schedulerObservedGeneration": 1,
             "lastScheduledTime": "2026-03-01T12:00:00Z",
+            "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success"}],
         }
         karmada.put(running)
     karmada.put(member("m1"), member("m2"))
