@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
     """Wait for the lease, then bridge until told to stop. Raises Unavailable when it was lost."""
     calls = KubeCalls(settings.kubeconfig, threads=THREADS)
+    # What is told to people must not wait for the lease, nor the other way round.
+    telling = KubeCalls(settings.kubeconfig, threads=1)
     leases = KubeCalls(settings.kubeconfig, threads=1)
     election = Election(_identity())
     candidate = LeaseCandidate(
@@ -55,13 +57,13 @@ async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
         await _unless_stopped(stopping, held.wait(), standing)
         if not stopping.is_set():
             logger.info("holding the lease %s", settings.lease_name)
-            await _unless_stopped(stopping, _bridge(settings, calls, election), standing)
+            await _unless_stopped(stopping, _bridge(settings, (calls, telling), election), standing)
     finally:
         standing.cancel()
         await asyncio.gather(standing, return_exceptions=True)
         await candidate.resign()
-        calls.close()
-        leases.close()
+        for each in (calls, telling, leases):
+            each.close()
 
 
 async def compare(
@@ -107,7 +109,9 @@ def _shadowed(shadow: Shadow, kind: str) -> WatchTarget:
     )
 
 
-async def _bridge(settings: BridgeSettings, calls: KubeCalls, election: Election) -> None:
+async def _bridge(
+    settings: BridgeSettings, calls: tuple[KubeCalls, KubeCalls], election: Election
+) -> None:
     scheduler = settings.scheduler_name
 
     def may_work() -> bool:
@@ -157,9 +161,9 @@ async def _bridge(settings: BridgeSettings, calls: KubeCalls, election: Election
 
 
 def _bindings(
-    settings: BridgeSettings, client: Client, calls: KubeCalls, may_work: Any
+    settings: BridgeSettings, client: Client, calls: tuple[KubeCalls, KubeCalls], may_work: Any
 ) -> BridgedBindings:
-    writes = KarmadaWrites(calls, settings.scheduler_name, time.time)
+    writes = KarmadaWrites(*calls, settings.scheduler_name, time.time)
     counts = Counts()
     answers = Answers(
         client,

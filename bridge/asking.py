@@ -18,7 +18,7 @@ from bridge.patches import (
     UNSCHEDULABLE,
     BindingVerdict,
 )
-from bridge.requests import once_key, request_of
+from bridge.requests import request_of
 from federation.client import Client
 from federation.model.errors import InvalidRequest
 from federation.v1 import resource_pb2, scheduling_pb2
@@ -55,10 +55,9 @@ class Answers:
                     "",
                 )
                 continue
-            is_seen = binding.observed_generation == binding.generation
-            key = "" if is_seen else once_key(binding, message)
             asked.append(binding)
-            items.append(ScheduleBatchItem(binding=message, adopt=True, idempotency_key=key))
+            # Without a key: asked again, it is decided on where it runs, which is what counts.
+            items.append(ScheduleBatchItem(binding=message, adopt=True))
         results = await self._client.schedule_batch(items) if items else []
         for binding, result in zip(asked, results, strict=True):
             verdict = await self._verdict(binding, result, deleting)

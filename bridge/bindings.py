@@ -29,6 +29,9 @@ from federation.runtime.backoff import Backoff
 from federation.v1 import resource_pb2, scheduling_pb2
 
 MOST_AT_ONCE: Final = 500
+# Batches that are being decided; what comes meanwhile is in the next.
+ASKING_AT_ONCE: Final = 2
+TOGETHER_SECONDS: Final = 0.02
 # Fewer that are missing from a list are looked at one by one, and forgotten when they are gone.
 FEW: Final = 20
 # A binding that a webhook refuses is decided again after up to so long.
@@ -79,6 +82,7 @@ class BridgedBindings:
         self._woken = asyncio.Event()
         self._unlisted = {True, False}
         self._is_stored_known = False
+        self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self, fleet: BridgedFleet) -> None:
@@ -228,8 +232,8 @@ class BridgedBindings:
     async def _round(self) -> None:
         """Take some of what is to be looked at; what is asked for together is asked at once."""
         around = self._around()
-        keys = [key for key in self._dirty if key not in self._working][: 4 * MOST_AT_ONCE]
-        if not keys:
+        keys = [key for key in self._dirty if key not in self._working][:MOST_AT_ONCE]
+        if not keys or self._asking >= ASKING_AT_ONCE:
             self._woken.clear()
             await self._woken.wait()
             return
@@ -242,11 +246,11 @@ class BridgedBindings:
                 to_schedule.append(binding)
             elif step is not BridgeStep.REST:
                 self._begin([key], self._do(step, key))
-        for start in range(0, len(to_schedule), MOST_AT_ONCE):
-            chosen = to_schedule[start : start + MOST_AT_ONCE]
-            self._begin([each.key for each in chosen], self._schedule(chosen, around))
+        if to_schedule:
+            self._asking += 1
+            self._begin([each.key for each in to_schedule], self._schedule(to_schedule, around))
         # What comes meanwhile is looked at together.
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(TOGETHER_SECONDS)
 
     def _begin(self, keys: Iterable[str], work: Coroutine[Any, Any, None]) -> None:
         keys = list(keys)
@@ -267,12 +271,19 @@ class BridgedBindings:
                 self._working.difference_update(keys)
                 self._woken.set()
 
-        task = asyncio.create_task(done())
+        self._start(done())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _schedule(self, bindings: list[KarmadaBinding], around: BridgeSurroundings) -> None:
-        answers = await self._answers.ask(bindings, around.deleting)
+        try:
+            answers = await self._answers.ask(bindings, around.deleting)
+        finally:
+            self._asking -= 1
+            self._woken.set()
         await asyncio.gather(
             *(
                 self._settle(binding, answers[binding.key], around)
@@ -322,7 +333,7 @@ class BridgedBindings:
         elif told.is_scheduled:
             self._backing_off.pop(key, None)
         if written.version != binding.version and not stands:
-            await self._writes.tell(written, told)
+            self._start(self._writes.tell(written, told))
 
     def _keep_newer(self, written: KarmadaBinding) -> None:
         """The watch tells of it later; until then it must not be taken for unwritten."""

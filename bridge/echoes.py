@@ -46,9 +46,9 @@ class Evidence:
             self._waiting[binding] = _Told(ready, self._totals, now)
         return True
 
-    def forget(self, binding: str) -> None:
-        self._waiting.pop(binding, None)
-        self._counted.pop(binding, None)
+    def has(self, binding: str) -> bool:
+        """Whether some of its replicas count as there."""
+        return bool(self._counted.get(binding))
 
     def count(self, now: float, *, is_ready: bool) -> bool:
         """Count what the totals have by now; whether that was more than before."""

@@ -102,9 +102,6 @@ class Member:
         if self._evidence.tell(binding, ready, self._line.monotonic()):
             self._changed.set()
 
-    def forget(self, binding: str) -> None:
-        self._evidence.forget(binding)
-
     async def run(self) -> None:
         """Until cancelled, or taken over. Raises PermissionRefused: it will not be let in."""
         backoff = Backoff()
@@ -234,6 +231,7 @@ class Member:
         except InvalidRequest as error:
             logger.warning("cluster %s: %s", self._cluster.name, error.message)
             return
+        is_first = not self._interest_version
         if update.whole:
             self._interests = {}
         for binding in update.removed:
@@ -241,7 +239,10 @@ class Member:
         self._interests.update((each.binding, each) for each in update.interests)
         if update.version:
             self._interest_version = update.version
-        self._changed.set()
+        # What is not there yet changes no report.
+        told = (*update.removed, *(each.binding for each in update.interests))
+        if is_first or any(map(self._evidence.has, told)):
+            self._changed.set()
 
     async def _report(self) -> None:
         """A report when there is news, at most one a second; else a heartbeat."""

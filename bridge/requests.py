@@ -5,7 +5,6 @@ Pure. Must not know whether it is decided already.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from typing import Any, Final
 
@@ -57,13 +56,6 @@ def request_of(
     message = message_from_document(document, resource_pb2.ResourceBinding)
     message.spec.on_cluster_loss = OnClusterLoss.WAIT.value
     return message
-
-
-def once_key(binding: KarmadaBinding, message: resource_pb2.ResourceBinding) -> str:
-    """Names one wish about one binding: the same generation of it asks for the same."""
-    content = message.SerializeToString(deterministic=True)
-    digest = hashlib.sha256(content).hexdigest()[:16]
-    return f"karmada/{binding.uid[:64]}/{binding.generation}/{digest}"
 
 
 def without_eviction(taint: Document) -> Document:

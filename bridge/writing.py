@@ -30,6 +30,8 @@ CLUSTER_BINDING: Final = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings
 EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
 MERGE_PATCH: Final = "application/merge-patch+json"
 TRIES: Final = 5
+# Bindings whose events wait; those of more are not told.
+MOST_UNTOLD: Final = 5_000
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +43,13 @@ class Overtaken(Conflict):
 class KarmadaWrites:
     """Writes of one scheduler. ``clock`` is in Unix seconds."""
 
-    def __init__(self, calls: KubeCalls, scheduler: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, calls: KubeCalls, telling: KubeCalls, scheduler: str, clock: Callable[[], float]
+    ) -> None:
+        """Events travel by ``telling``: they must not be in the way of patches."""
         self._calls = calls
+        self._telling = telling
+        self._untold = 0
         self._scheduler = scheduler
         self._clock = clock
 
@@ -70,15 +77,20 @@ class KarmadaWrites:
 
     async def tell(self, binding: KarmadaBinding, verdict: BindingVerdict) -> None:
         """Events, for people: nothing depends on them."""
+        if self._untold >= MOST_UNTOLD:
+            return
         events = events_of(binding, verdict, scheduler=self._scheduler, now=self._now())
+        self._untold += 1
         try:
-            await self._calls.in_thread(lambda: self._tell(events))
+            await self._telling.in_thread(lambda: self._tell(events))
         except FederationError as error:
             logger.info("no event at binding %s: %s", binding.key, error.message)
+        finally:
+            self._untold -= 1
 
     def _tell(self, events: list[Document]) -> None:
         for event in events:
-            self._calls.call("POST", EVENTS, event, namespace=event["metadata"]["namespace"])
+            self._telling.call("POST", EVENTS, event, namespace=event["metadata"]["namespace"])
 
     def _write(
         self, binding: KarmadaBinding, verdict: BindingVerdict

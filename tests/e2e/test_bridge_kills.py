@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import grpc
 
 from federation.v1.scheduling_pb2 import ListBindingsRequest
 from federation.v1.scheduling_pb2_grpc import SchedulingStub
-from tests.e2e.servers import ROOT, Server, environment, started
+from tests.bridges import LOCAL, bridge_process, control_plane
+from tests.e2e.servers import Server
 from tests.karmadas import DYNAMIC, Karmada, binding, member, new_karmada_server
 from tests.kubeapi.resources import RESOURCE_BINDINGS, Document, Resource
 from tests.patience import PATIENCE_SECONDS
@@ -43,7 +43,7 @@ class World:
         self.karmada = karmada
         self.folder = folder
         self.database_url = database_url
-        self.listen = "127.0.0.1:0"
+        self.listen = LOCAL
         self.written: dict[str, list[object]] = defaultdict(list)
         self._leases = itertools.count()
         karmada.server.writer.webhooks.append(self._see)
@@ -56,37 +56,15 @@ class World:
 
     @contextmanager
     def plane(self) -> Iterator[Server]:
-        flags = ("--insecure", "--allow-unproven", "--web-listen", "127.0.0.1:0")
-        data = ("--data-dir", str(self.folder), "--listen", self.listen)
-        with started(*flags, *data, FEDERATION_DATABASE_URL=self.database_url) as server:
-            self.listen = server.await_line(r"API +(\S+)").group(1)
-            server.await_line("token")
+        """Again at the same address."""
+        variables = {"FEDERATION_DATABASE_URL": self.database_url}
+        with control_plane(self.folder, listen=self.listen, **variables) as (server, endpoint):
+            self.listen = endpoint
             yield server
 
-    @contextmanager
-    def bridge(self) -> Iterator[subprocess.Popen[str]]:
-        """Each with a lease of its own: that of a bridge that was killed runs out slowly."""
-        config = self.karmada.server.kubeconfig(self.folder / "karmada.config")
-        arguments = [
-            *("--karmada-kubeconfig", str(config), "--endpoint", self.listen, "--insecure"),
-            *("--token-file", str(self.folder / "admin.token")),
-            *("--lease-name", f"bridge-{next(self._leases)}"),
-        ]
-        log = self.folder / "bridge.log"
-        with (
-            log.open("a", encoding="utf-8") as output,
-            subprocess.Popen(
-                [sys.executable, "-m", "federation", "bridge", *arguments],
-                cwd=ROOT,
-                env=environment({}),
-                stderr=output,
-                text=True,
-            ) as process,
-        ):
-            try:
-                yield process
-            finally:
-                process.kill()
+    def bridge(self) -> AbstractContextManager[subprocess.Popen[str]]:
+        lease = f"bridge-{next(self._leases)}"
+        return bridge_process(self.karmada, self.folder, self.listen, lease)
 
     def settled(self) -> list[str]:
         there = {each["metadata"]["name"] for each in self.karmada.cluster.all(RESOURCE_BINDINGS)}

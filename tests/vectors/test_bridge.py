@@ -25,7 +25,7 @@ from tests.vectors.test_cases import WIDER_SUMS
 from tests.vectors.test_spread_locality import EXCUSED
 
 # Whole cycles are compared one by one elsewhere: here every so manieth line goes through.
-EVERY = 2
+EVERY = 4
 
 
 def stored_binding(line: dict[str, Any]) -> KarmadaBinding:
@@ -88,4 +88,4 @@ def test_what_is_written_is_what_karmada_scheduler_wrote(name: str) -> None:
         else:
             assert shares == line["assignment"], line["id"]
         compared += 1
-    assert compared > 180
+    assert compared > 90

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.karmada import KarmadaBinding
-from bridge.requests import KARMADA_SCHEDULER, once_key, request_of
+from bridge.requests import KARMADA_SCHEDULER, request_of
 from federation.model.errors import InvalidRequest
 from federation.v1 import resource_pb2
 from tests.karmadas import PLACEMENT
@@ -91,11 +91,3 @@ def test_who_tolerates_eviction_tolerates_its_taint_as_one_that_keeps_away() -> 
     message = asked(stored(placement={**PLACEMENT, "clusterTolerations": [toleration]}))
     told = [(each.key, each.effect) for each in message.spec.placement.cluster_tolerations]
     assert told == [("gone", "NoExecute"), ("gone", "NoSchedule")]
-
-
-def test_one_wish_has_one_key() -> None:
-    first, again = stored(), stored()
-    assert once_key(first, asked(first)) == once_key(again, asked(again))
-    other = stored(replicas=5)
-    assert once_key(first, asked(first)) != once_key(other, asked(other))
-    assert len(once_key(first, asked(first))) <= 128
