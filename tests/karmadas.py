@@ -23,7 +23,7 @@ from tests.kubeapi.resources import (
     RESOURCE_BINDINGS,
     Document,
 )
-from tests.kubeapi.server import KubeApiServer
+from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.kubeapi.state import Cluster
 from tests.patience import PATIENCE_SECONDS
 
@@ -106,7 +106,7 @@ class Karmada:
     def __init__(self, server: KubeApiServer) -> None:
         self.server = server
         self.cluster = server.cluster
-        for name in ("default", "karmada-system"):
+        for name in ("default", "fedsched", "karmada-system"):
             self.cluster.put(namespace(name))
 
     def put(self, *documents: Document) -> None:
@@ -173,16 +173,21 @@ def new_karmada_server() -> KubeApiServer:
 
 @asynccontextmanager
 async def bridging(
-    karmada: Karmada, target: Target, folder: Path, *, as_karmada: bool = False
+    karmada: Karmada,
+    target: Target,
+    folder: Path,
+    *,
+    as_karmada: bool = False,
+    token: str = ADMIN_TOKEN,
 ) -> AsyncIterator[None]:
     """A bridge in this process, until the end of the block."""
     settings = BridgeSettings(
         target=target,
-        kubeconfig=karmada.server.kubeconfig(folder / "karmada.config"),
+        kubeconfig=karmada.server.kubeconfig(folder / "karmada.config", token),
         scheduler_name="fedsched",
         as_karmada=as_karmada,
         lease_name="fedsched-bridge",
-        lease_namespace="karmada-system",
+        lease_namespace="fedsched",
     )
     stopping = asyncio.Event()
     running = asyncio.create_task(run(settings, stopping))

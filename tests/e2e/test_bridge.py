@@ -26,10 +26,15 @@ from tests.karmadas import (
     new_karmada_server,
     until,
 )
+from tests.kubeapi.access import User
 from tests.kubeapi.faults import Answer, Asked
 from tests.kubeapi.resources import CLUSTERS, RESOURCE_BINDINGS, Document, Resource
 from tests.kubeapi.statuses import Refused, failure
 from tests.patience import until as until_asked
+from tests.unit.deploy.manifests import BRIDGE
+from tests.unit.deploy.test_rbac import allowed, asked, rules
+
+WATCHED = ("clusters", "resourcebindings", "clusterresourcebindings")
 
 
 @pytest.fixture
@@ -74,7 +79,8 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         binding("global", kind="ClusterResourceBinding"),
         binding("theirs", schedulerName="default-scheduler"),
     )
-    async with bridging(karmada, target_of(plane), tmp_path):
+    karmada.server.tokens["bridge"] = User(name="bridge", rules=rules(within=BRIDGE))
+    async with bridging(karmada, target_of(plane), tmp_path, token="bridge"):
         await until(lambda: all(map(karmada.is_settled, names)))
         assert karmada.targets("web") == {"m1": 1, "m2": 3}
         assert karmada.targets("everywhere") == {"m1": 2, "m2": 2}
@@ -115,6 +121,19 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         karmada.edit("web", suspension=None)
         await until(lambda: sum(karmada.targets("web").values()) == 2)
         await until(lambda: karmada.is_settled("web"))
+        karmada.cluster.remove(karmada.binding("global"))
+        await is_stored(plane, "web", "everywhere", "config")
+        # Watches that end quietly are asked about, by a list of one.
+        karmada.server.end_watches()
+        for resource in WATCHED:
+            await asyncio.to_thread(
+                karmada.server.wait_for_request, partial(is_list_of, resource), after=0
+            )
+    assert asked(karmada.server) == allowed(within=BRIDGE)
+
+
+def is_list_of(resource: str, asked: Asked) -> bool:
+    return asked.verb == "list" and asked.resource == resource
 
 
 def is_whole_list(resource: str, asked: Asked) -> bool:

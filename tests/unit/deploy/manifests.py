@@ -16,6 +16,7 @@ MONITORING = "monitoring"
 DEPLOY = Path(__file__).parents[3] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 CONTROL_PLANE = DEPLOY / "control-plane"
+BRIDGE = DEPLOY / "karmada-bridge"
 # Read by kustomize, which is no API server.
 KUSTOMIZATION = "kustomization.yaml"
 

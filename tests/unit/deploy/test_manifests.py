@@ -9,8 +9,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from bridge.__main__ import bridge
 from estimator.options import OPTIONS
 from tests.unit.deploy.manifests import (
+    BRIDGE,
     CONTROL_PLANE,
     DEPLOY,
     KUBERNETES,
@@ -49,6 +51,8 @@ def test_kustomize_is_given_every_file_but_the_template() -> None:
         KUBERNETES: {"join-token.yaml"},
         KUBERNETES / "binder": set(),
         CONTROL_PLANE: set(),
+        BRIDGE: set(),
+        BRIDGE / "karmada": set(),
     }
     for directory, left_out in templates.items():
         kustomization = yaml.safe_load((directory / KUSTOMIZATION).read_text(encoding="utf-8"))
@@ -62,9 +66,10 @@ def test_everything_is_in_one_namespace() -> None:
         assert document["metadata"].get("namespace") == expected
 
 
-def test_bindings_name_roles_and_accounts_that_there_are() -> None:
-    there = {(each["kind"], each["metadata"]["name"]) for each in documents()}
-    for binding in documents():
+@pytest.mark.parametrize("within", [KUBERNETES, BRIDGE], ids=lambda path: path.name)
+def test_bindings_name_roles_and_accounts_that_there_are(within: Path) -> None:
+    there = {(each["kind"], each["metadata"]["name"]) for each in documents(within=within)}
+    for binding in documents(within=within):
         if not binding["kind"].endswith("RoleBinding"):
             continue
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in there
@@ -73,7 +78,7 @@ def test_bindings_name_roles_and_accounts_that_there_are() -> None:
             assert subject["namespace"] == NAMESPACE
 
 
-@pytest.mark.parametrize("within", [KUBERNETES, CONTROL_PLANE], ids=lambda path: path.name)
+@pytest.mark.parametrize("within", [KUBERNETES, CONTROL_PLANE, BRIDGE], ids=lambda path: path.name)
 def test_pods_are_confined(within: Path) -> None:
     pod = one("Deployment", within=within)["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
@@ -137,3 +142,16 @@ def test_the_credential_and_the_token_are_where_the_agent_looks() -> None:
     (key,) = template["stringData"]
     assert volume["secret"]["secretName"] == template["metadata"]["name"]
     assert environment["ESTIMATOR_JOIN_TOKEN_FILE"] == f"{mount['mountPath']}/{key}"
+
+
+def test_the_bridge_is_given_its_secret_by_variables_that_it_reads() -> None:
+    pod = one("Deployment", within=BRIDGE)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    said = {option.envvar for option in bridge.params} - {None}
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    assert environment.keys() == said
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "bridge")
+    files = [value for name, value in environment.items() if name != "BRIDGE_ENDPOINT"]
+    assert {str(Path(each).parent) for each in files} == {mount["mountPath"]}
+    assert container["command"][:2] == ["federation", "bridge"]
+    assert bridge.make_context("bridge", container["command"][2:], resilient_parsing=True)

@@ -29,21 +29,22 @@ from tests.kubeapi.resources import PODS
 from tests.kubeapi.server import KubeApiServer
 from tests.kubeapi.state import Cluster
 from tests.patience import PATIENCE_SECONDS
-from tests.unit.deploy.manifests import documents
+from tests.unit.deploy.manifests import KUBERNETES, documents
 
 AGENT = "system:serviceaccount:fedsched:fedsched-agent"
 Access = frozenset[tuple[str, str, str]]
 
 
-def rules(*names: str) -> tuple[Rule, ...]:
-    return rules_of(each for each in documents(*names) if each["kind"].endswith("Role"))
+def rules(*names: str, within: Path = KUBERNETES) -> tuple[Rule, ...]:
+    found = documents(*names, within=within)
+    return rules_of(each for each in found if each["kind"].endswith("Role"))
 
 
-def allowed(*names: str) -> Access:
+def allowed(*names: str, within: Path = KUBERNETES) -> Access:
     """API group, resource and verb of everything the rules allow."""
     return frozenset(
         (group, resource, verb)
-        for rule in rules(*names)
+        for rule in rules(*names, within=within)
         for group in rule.groups
         for resource in rule.resources
         for verb in rule.verbs
