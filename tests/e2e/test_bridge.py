@@ -34,6 +34,7 @@ from tests.patience import until as until_asked
 from tests.unit.deploy.manifests import BRIDGE
 from tests.unit.deploy.test_rbac import allowed, asked, rules
 
+PLACED = ("web", "everywhere", "config", "global", "later")
 WATCHED = ("clusters", "resourcebindings", "clusterresourcebindings")
 
 
@@ -64,6 +65,31 @@ async def is_stored(plane: RunningControlPlane, *names: str) -> None:
         return await stored(plane)
 
     await until_asked(ask, lambda found: found == set(names))
+
+
+async def follows_changes(karmada: Karmada, plane: RunningControlPlane) -> None:
+    """Of clusters, replicas, suspension, and what is deleted."""
+    # Karmada waits with a cluster that is deleted until nobody lists it.
+    karmada.cluster.put(member("m3"))
+    m2 = karmada.cluster.get(CLUSTERS, "", "m2")
+    assert m2 is not None
+    m2["metadata"].update(deletionTimestamp="2026-03-01T12:00:00Z", finalizers=["karmada"])
+    karmada.cluster.put(m2)
+    await until(lambda: not any("m2" in karmada.targets(name) for name in PLACED))
+    await until(lambda: sum(karmada.targets("web").values()) == 4)
+
+    karmada.edit("web", replicas=6)
+    await until(lambda: sum(karmada.targets("web").values()) == 6)
+    karmada.edit("web", suspension={"scheduling": True})
+    karmada.edit("web", replicas=2)
+    karmada.cluster.remove(karmada.binding("later"))
+    await is_stored(plane, *(set(PLACED) - {"later"}))
+    assert sum(karmada.targets("web").values()) == 6
+    karmada.edit("web", suspension=None)
+    await until(lambda: sum(karmada.targets("web").values()) == 2)
+    await until(lambda: karmada.is_settled("web"))
+    karmada.cluster.remove(karmada.binding("global"))
+    await is_stored(plane, "web", "everywhere", "config")
 
 
 async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
@@ -102,27 +128,7 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         await until(lambda: karmada.is_settled("later"))
         assert len(karmada.writes()) == written + 2
 
-        # Karmada waits with a cluster that is deleted until nobody lists it.
-        karmada.cluster.put(member("m3"))
-        m2 = karmada.cluster.get(CLUSTERS, "", "m2")
-        assert m2 is not None
-        m2["metadata"].update(deletionTimestamp="2026-03-01T12:00:00Z", finalizers=["karmada"])
-        karmada.cluster.put(m2)
-        await until(lambda: not any("m2" in karmada.targets(name) for name in (*names, "later")))
-        await until(lambda: sum(karmada.targets("web").values()) == 4)
-
-        karmada.edit("web", replicas=6)
-        await until(lambda: sum(karmada.targets("web").values()) == 6)
-        karmada.edit("web", suspension={"scheduling": True})
-        karmada.edit("web", replicas=2)
-        karmada.cluster.remove(karmada.binding("later"))
-        await is_stored(plane, *names)
-        assert sum(karmada.targets("web").values()) == 6
-        karmada.edit("web", suspension=None)
-        await until(lambda: sum(karmada.targets("web").values()) == 2)
-        await until(lambda: karmada.is_settled("web"))
-        karmada.cluster.remove(karmada.binding("global"))
-        await is_stored(plane, "web", "everywhere", "config")
+        await follows_changes(karmada, plane)
         # Watches that end quietly are asked about, by a list of one.
         karmada.server.end_watches()
         for resource in WATCHED:
