@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import time
+import uuid
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Final
+
+import grpc.aio
 
 from bridge.agreement import Comparison
 from bridge.asking import Answers
@@ -32,6 +34,7 @@ from federation.client import Client, channel_to
 from federation.model.errors import Unavailable
 
 LOOK_SECONDS: Final = 0.5
+TELL_SECONDS: Final = 60.0
 # Patches travel side by side; more do not make an API server faster.
 THREADS: Final = 8
 
@@ -112,27 +115,27 @@ def _shadowed(shadow: Shadow, kind: str) -> WatchTarget:
 async def _bridge(
     settings: BridgeSettings, calls: tuple[KubeCalls, KubeCalls], election: Election
 ) -> None:
-    scheduler = settings.scheduler_name
-
-    def may_work() -> bool:
-        return election.is_leader(time.monotonic())
-
     async with Client(settings.target) as client:
         channel = channel_to(settings.target)
-        bindings = _bindings(settings, client, calls, may_work)
+        counts = Counts()
+        answers = Answers(
+            client,
+            scheduler=settings.scheduler_name,
+            as_karmada=settings.as_karmada,
+            unknown=counts.unknown_fields,
+            is_current=lambda: watches.are_current,
+        )
+        writes = KarmadaWrites(*calls, settings.scheduler_name, time.time)
+        bindings = BridgedBindings(
+            client, writes, answers, counts, scheduler=settings.scheduler_name
+        )
         changes = Changes(
             changed=bindings.clusters_changed,
             left=bindings.cluster_left,
             spoken_for=bindings.tell_ready_in,
         )
-        line = Line(
-            client=client,
-            channel=channel,
-            version=f"{AGENT_VERSION}/{version('fedsched')}",
-            clock=time.time,
-            monotonic=time.monotonic,
-        )
-        fleet = BridgedFleet(line, changes)
+        fleet = BridgedFleet(_line(client, channel), changes)
+        bindings.serve(fleet)
         watches = KarmadaWatches(
             settings.kubeconfig,
             clusters=WatchTarget(replace=fleet.replace, put=fleet.put, remove=fleet.remove),
@@ -143,36 +146,35 @@ async def _bridge(
 
         async def decide() -> None:
             await fleet.ready()
-            bindings.serve(fleet)
-            logger.info("bridging the bindings of scheduler %s", scheduler)
+            logger.info("bridging the bindings of scheduler %s", settings.scheduler_name)
             await bindings.keep()
 
         async def look() -> None:
-            while may_work():  # noqa: ASYNC110 - a lease runs out by itself
+            while election.is_leader(time.monotonic()):  # noqa: ASYNC110 - a lease runs out by itself
                 await asyncio.sleep(LOOK_SECONDS)
             raise Unavailable(f"the lease {settings.lease_name} was lost")
 
         try:
             await _together(
-                watches.follow(), fleet.follow(), fleet.keep(), bindings.follow(), decide(), look()
+                watches.follow(),
+                fleet.follow(),
+                fleet.keep(),
+                bindings.follow(),
+                decide(),
+                look(),
+                _tell(counts),
             )
         finally:
             await channel.close()
 
 
-def _bindings(
-    settings: BridgeSettings, client: Client, calls: tuple[KubeCalls, KubeCalls], may_work: Any
-) -> BridgedBindings:
-    writes = KarmadaWrites(*calls, settings.scheduler_name, time.time)
-    counts = Counts()
-    answers = Answers(
-        client,
-        scheduler=settings.scheduler_name,
-        as_karmada=settings.as_karmada,
-        unknown=counts.unknown_fields,
-    )
-    return BridgedBindings(
-        client, writes, answers, counts, scheduler=settings.scheduler_name, may_work=may_work
+def _line(client: Client, channel: grpc.aio.Channel) -> Line:
+    return Line(
+        client=client,
+        channel=channel,
+        version=f"{AGENT_VERSION}/{version('fedsched')}",
+        clock=time.time,
+        monotonic=time.monotonic,
     )
 
 
@@ -185,7 +187,17 @@ def _told(bindings: BridgedBindings, *, namespaced: bool) -> WatchTarget:
 
 
 def _identity() -> str:
-    return f"{socket.gethostname()}_{os.getpid()}"
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+async def _tell(counts: Counts) -> None:
+    """What was done, now and then, where there was something; until cancelled."""
+    told = ""
+    while True:
+        await asyncio.sleep(TELL_SECONDS)
+        if (text := counts.text) != told:
+            told = text
+            logger.info("so far: %s", text)
 
 
 async def _together(*works: Coroutine[Any, Any, None]) -> None:

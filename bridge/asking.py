@@ -6,7 +6,7 @@ Must not write to Karmada.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from bridge.karmada import KarmadaBinding
@@ -29,11 +29,20 @@ _PLACED: Final = (scheduling_pb2.OUTCOME_SCHEDULED, scheduling_pb2.OUTCOME_PARTI
 
 
 class Answers:
-    """``unknown`` counts fields of newer Karmada versions, by path."""
+    """``unknown`` counts fields of newer Karmada versions, by path; ``is_current`` says whether
+    Karmada's clusters are known as they are now.
+    """
 
     def __init__(
-        self, client: Client, *, scheduler: str, as_karmada: bool, unknown: Counter[str]
+        self,
+        client: Client,
+        *,
+        scheduler: str,
+        as_karmada: bool,
+        unknown: Counter[str],
+        is_current: Callable[[], bool],
     ) -> None:
+        self._is_current = is_current
         self._client = client
         self._scheduler = scheduler
         self._as_karmada = as_karmada
@@ -100,7 +109,8 @@ class Answers:
         targets = _without(binding, deleting)
         if decision.outcome == scheduling_pb2.OUTCOME_UNSCHEDULABLE:
             return BindingVerdict(reason=UNSCHEDULABLE, message=decision.reason, targets=targets)
-        if self._as_karmada and binding.targets and await self._fits_nowhere(decision):
+        may_empty = self._as_karmada and bool(binding.targets) and self._is_current()
+        if may_empty and await self._fits_nowhere(decision):
             targets = {}
         return BindingVerdict(reason=NO_CLUSTER_FIT, message=decision.reason, targets=targets)
 

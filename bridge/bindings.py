@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ FEW: Final = 20
 # A binding that a webhook refuses is decided again after up to so long.
 REFUSED_SECONDS: Final = 60.0
 FAILED_SECONDS: Final = 10.0
+MOST_NAMED: Final = 20
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +48,28 @@ class Counts:
 
     scheduled: int = 0
     failed: int = 0
-    writes: int = 0
+    written: int = 0
     held: int = 0
     unknown_fields: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def text(self) -> str:
+        """In one line, for the log."""
+        parts = [
+            f"{self.scheduled} placed",
+            f"{self.failed} not placed",
+            f"{self.written} written",
+        ]
+        if self.held:
+            parts.append(f"{self.held} kept that Karmada does not list")
+        if self.unknown_fields:
+            fields = ", ".join(sorted(self.unknown_fields)[:MOST_NAMED])
+            parts.append(f"fields of a newer Karmada passed over: {fields}")
+        return "; ".join(parts)
+
 
 class BridgedBindings:
-    """Belongs to one event loop. ``may_work`` says whether this bridge is the one that writes."""
+    """Belongs to one event loop."""
 
     def __init__(
         self,
@@ -63,14 +79,12 @@ class BridgedBindings:
         counts: Counts,
         *,
         scheduler: str,
-        may_work: Callable[[], bool],
     ) -> None:
         self.counts = counts
         self._client = client
         self._writes = writes
         self._answers = answers
         self._scheduler = scheduler
-        self._may_work = may_work
         self._fleet: BridgedFleet | None = None
         self._karmada: dict[str, KarmadaBinding] = {}
         self._stored: dict[str, HeldBinding] = {}
@@ -159,15 +173,10 @@ class BridgedBindings:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
-                while self._dirty and self._is_known and self._may_work():
+                while self._dirty and self._is_known:
                     await self._round()
         finally:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def wake(self) -> None:
-        """Look again whether this bridge is the one that writes."""
-        if self._dirty:
-            self._woken.set()
 
     @property
     def _is_known(self) -> bool:
@@ -350,7 +359,7 @@ class BridgedBindings:
     ) -> None:
         self.counts.scheduled += told.is_scheduled
         self.counts.failed += not told.is_scheduled
-        self.counts.writes += written.version != binding.version
+        self.counts.written += written.version != binding.version
 
     async def _give_back(self, key: str, uid: str) -> None:
         """What Karmada did not take is not promised."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -13,12 +14,14 @@ import pytest
 from bridge.karmada import APPLIED_PLACEMENT
 from bridge.patches import SCHEDULED_TEXT
 from federation.client import Target
-from federation.v1.scheduling_pb2 import ListBindingsRequest
+from federation.v1.clusters_pb2 import GetClusterRequest
+from federation.v1.scheduling_pb2 import GetBindingRequest, ListBindingsRequest
 from tests.control_planes import RunningControlPlane, running_control_plane
 from tests.karmadas import (
     DYNAMIC,
     EVERYWHERE,
     PLACEMENT,
+    POLL_SECONDS,
     Karmada,
     binding,
     bridging,
@@ -89,6 +92,16 @@ async def follows_changes(karmada: Karmada, plane: RunningControlPlane) -> None:
     await until(lambda: sum(karmada.targets("web").values()) == 2)
     await until(lambda: karmada.is_settled("web"))
     karmada.cluster.remove(karmada.binding("global"))
+    # Another cluster takes the name of one whose deleting nobody saw.
+    karmada.edit_cluster("m3", spec={"id": "another"})
+
+    async def identity() -> str:
+        answer = await plane.admin.call(
+            plane.admin.clusters.GetCluster, GetClusterRequest(name="m3")
+        )
+        return str(answer.cluster.metadata.uid)
+
+    await until_asked(identity, lambda uid: uid == "another")
     await is_stored(plane, "web", "everywhere", "config")
 
 
@@ -136,6 +149,34 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
                 karmada.server.wait_for_request, partial(is_list_of, resource), after=0
             )
     assert asked(karmada.server) == allowed(within=BRIDGE)
+
+
+async def what_is_ready_is_promised_no_more(karmada: Karmada, plane: RunningControlPlane) -> None:
+    """Once the cluster's totals are newer than what its binding says."""
+    request = GetBindingRequest(namespace="default", name="large")
+
+    async def outstanding() -> int:
+        answer = await plane.admin.call(plane.admin.scheduling.GetBinding, request)
+        return sum(each.outstanding for each in answer.reservations)
+
+    assert await outstanding() == 4
+    status = {"readyReplicas": 3, "generation": 1, "observedGeneration": 1}
+    told = [{"clusterName": "m1", "applied": True, "status": status}]
+    writer = karmada.server.writer
+    writer.patch(
+        RESOURCE_BINDINGS, "default", "large", {"status": {"aggregatedStatus": told}}, part="status"
+    )
+    used = {
+        "allocatable": {"cpu": "40", "memory": "64Gi", "pods": "440"},
+        "allocated": {"cpu": "3"},
+    }
+    # Told again and again, as Karmada does: the first may come before the binding's status.
+    for pods in itertools.count(1):
+        used["allocated"]["pods"] = str(pods)
+        karmada.edit_cluster("m1", part="status", status={"resourceSummary": used})
+        if await outstanding() == 1:
+            return
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def is_list_of(resource: str, asked: Asked) -> bool:
@@ -190,8 +231,16 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
         karmada.put(binding("later"))
         await until(lambda: karmada.is_settled("later"))
         await is_stored(plane, *names, "later")
+        # Another bridge stands by, and works when this one has gone.
+        standby = bridging(karmada, target_of(plane), tmp_path)
+        await standby.__aenter__()
+    try:
+        karmada.put(binding("last"))
+        await until(lambda: karmada.is_settled("last"))
         assert all(karmada.targets(name) == {"m1": 3, "m2": 1} for name in names)
         assert not any(map(karmada.writes, names))
+    finally:
+        await standby.__aexit__(None, None, None)
 
 
 async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
@@ -235,3 +284,4 @@ async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
         karmada.edit_cluster("m1", part="status", status={"resourceSummary": summary})
         await until(lambda: karmada.is_settled("large"))
         assert karmada.targets("large") == {"m1": 4}
+        await what_is_ready_is_promised_no_more(karmada, plane)
