@@ -259,7 +259,8 @@ class ControlPlane:
         )
         self._failover.observe(self._placing.start_behind)
         self._plans = RunningPlans(
-            self._store, self._fleet, self._pipeline, self._replicas.id, self._clock, self._settings
+            *(self._store, self._fleet, self._pipeline, self._releases),
+            *(self._replicas.id, self._clock, self._settings),
         )
         self._plans.observe(self._placing.start_behind)
 

@@ -39,7 +39,7 @@ class StoredPlans(Protocol):
         ...
 
     async def page(self, before: int | None, limit: int) -> Sequence[Plan]:
-        """By descending id, of those below ``before``, None: of all."""
+        """By descending id, of those below ``before``, None: of all; without what they leave."""
         ...
 
     async def steps(

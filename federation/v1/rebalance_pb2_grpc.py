@@ -84,7 +84,7 @@ class RebalanceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListPlans(self, request, context):
-        """The newest first, without their steps.
+        """The newest first, without their steps and what they leave.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

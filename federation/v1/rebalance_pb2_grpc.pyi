@@ -36,7 +36,7 @@ class RebalanceStub:
     GetPlan: _grpc.UnaryUnaryMultiCallable[_rebalance_pb2.GetPlanRequest, _rebalance_pb2.GetPlanResponse]
     """A plan with all its steps."""
     ListPlans: _grpc.UnaryUnaryMultiCallable[_rebalance_pb2.ListPlansRequest, _rebalance_pb2.ListPlansResponse]
-    """The newest first, without their steps."""
+    """The newest first, without their steps and what they leave."""
     ApprovePlan: _grpc.UnaryUnaryMultiCallable[_rebalance_pb2.ApprovePlanRequest, _rebalance_pb2.ApprovePlanResponse]
     """From now on its steps are done, and its clusters are cordoned. FAILED_PRECONDITION with reason
     NOT_A_DRAFT where it was approved or stopped before, PLAN_RUNNING while another one runs, and
@@ -57,7 +57,7 @@ class RebalanceAsyncStub(RebalanceStub):
     GetPlan: _aio.UnaryUnaryMultiCallable[_rebalance_pb2.GetPlanRequest, _rebalance_pb2.GetPlanResponse]  # type: ignore[assignment]
     """A plan with all its steps."""
     ListPlans: _aio.UnaryUnaryMultiCallable[_rebalance_pb2.ListPlansRequest, _rebalance_pb2.ListPlansResponse]  # type: ignore[assignment]
-    """The newest first, without their steps."""
+    """The newest first, without their steps and what they leave."""
     ApprovePlan: _aio.UnaryUnaryMultiCallable[_rebalance_pb2.ApprovePlanRequest, _rebalance_pb2.ApprovePlanResponse]  # type: ignore[assignment]
     """From now on its steps are done, and its clusters are cordoned. FAILED_PRECONDITION with reason
     NOT_A_DRAFT where it was approved or stopped before, PLAN_RUNNING while another one runs, and
@@ -93,7 +93,7 @@ class RebalanceServicer(metaclass=_abc_1.ABCMeta):
         request: _rebalance_pb2.ListPlansRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rebalance_pb2.ListPlansResponse, _abc.Awaitable[_rebalance_pb2.ListPlansResponse]]:
-        """The newest first, without their steps."""
+        """The newest first, without their steps and what they leave."""
 
     @_abc_1.abstractmethod
     def ApprovePlan(

@@ -1,7 +1,7 @@
 """Plans over real sockets: real agents' clusters are drained, by echo; each command of the page.
 
 The clusters hold pods of one Deployment everywhere, so that agents see replicas as soon as they
-are promised there.
+are promised there; where an eviction has ended an agent without those pods takes the other's place.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from federation.v1.scheduling_pb2 import GetBindingRequest, ScheduleRequest
 from tests.control_planes import RunningControlPlane, refused, running_control_plane
 from tests.e2e.agents import (
     DUMPS,
+    POLL_SECONDS,
+    SECONDS,
+    Process,
     cluster_where,
     estimator,
     flags,
@@ -52,7 +55,7 @@ MOST = 2**63 - 1
 
 
 def write_dumps(directory: Path) -> None:
-    """The recorded clusters, each with the pods that member1 has of its Deployment."""
+    """The recorded clusters, each with the pods that member1 has of its Deployment, and without."""
     dumps = {name: json.loads((DUMPS / f"{name}.json").read_text()) for name in MEMBERS}
     pods = [
         each
@@ -61,6 +64,7 @@ def write_dumps(directory: Path) -> None:
     ][:REPLICAS]
     for name, dump in dumps.items():
         kept = [each for each in dump["items"] if "storefront-" not in each["metadata"]["name"]]
+        (directory / f"{name}-empty.json").write_text(json.dumps({**dump, "items": kept}))
         nodes = [each["metadata"]["name"] for each in kept if each["kind"] == "Node"]
         for pod, node in zip(copy.deepcopy(pods), nodes, strict=False):
             pod["spec"]["nodeName"] = node
@@ -68,22 +72,49 @@ def write_dumps(directory: Path) -> None:
         (directory / f"{name}.json").write_text(json.dumps({**dump, "items": kept}))
 
 
+class Fleet:
+    """A control plane and the agents of three clusters, in processes of their own."""
+
+    def __init__(self, plane: RunningControlPlane, directory: Path) -> None:
+        self.plane = plane
+        self.directory = directory
+        self.stack = AsyncExitStack()
+        self._agents: dict[str, Process] = {}
+
+    async def start(self, name: str, dump: str) -> None:
+        """It joins the first time."""
+        arguments = ["run", *flags(self.plane, name, self.directory / "plane")]
+        if name not in self._agents:
+            arguments += ["--join-token", (await join_token(self.plane, name)).token]
+        agent = estimator(*arguments, "--from", str(self.directory / f"{dump}.json"))
+        self._agents[name] = await self.stack.enter_async_context(agent)
+
+    async def take_away(self, name: str) -> None:
+        """As a controller does, once the binding and its evictions name the cluster no more."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                clusters, _, evictions = await where(self.plane)
+                if name not in clusters and not evictions:
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+        await self._agents[name].stop()
+        await self.start(name, f"{name}-empty")
+
+
 @pytest.fixture
-async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+async def fleet(database_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
     write_dumps(tmp_path)
-    async with (
-        running_control_plane(database_url, tmp_path / "plane", report_seconds="0.5") as made,
-        AsyncExitStack() as agents,
-    ):
-        for name in MEMBERS:
-            token = (await join_token(made, name)).token
-            arguments = ["run", *flags(made, name, tmp_path / "plane"), "--join-token", token]
-            agent = estimator(*arguments, "--from", str(tmp_path / f"{name}.json"))
-            await agents.enter_async_context(agent)
-        for name in MEMBERS:
-            await cluster_where(made, name, has_reported)
-        await deploy(made)
-        yield made
+    async with running_control_plane(
+        database_url, tmp_path / "plane", report_seconds="0.5"
+    ) as made:
+        started = Fleet(made, tmp_path)
+        async with started.stack:
+            for name in MEMBERS:
+                await started.start(name, name)
+            for name in MEMBERS:
+                await cluster_where(made, name, has_reported)
+            await deploy(made)
+            yield started
 
 
 async def deploy(plane: RunningControlPlane) -> None:
@@ -124,9 +155,8 @@ async def say(plane: RunningControlPlane, *arguments: str, code: int = 0) -> str
     return said.output
 
 
-async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(
-    plane: RunningControlPlane,
-) -> None:
+async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(fleet: Fleet) -> None:
+    plane = fleet.plane
     first, *others = (shlex.split(each) for each in COMMANDS)
     assert first == ["drain", "member1"]
     assert {each[1] for each in others} == {"plan", "show", "approve", "watch", "list", "stop"}
@@ -134,7 +164,7 @@ async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(
     # There is no terminal to ask on.
     assert "say --yes" in await say(plane, *first, code=2)
     assert (await where(plane))[0] == {"member1"}
-    drained = await say(plane, *first, "--yes")
+    drained, _ = await asyncio.gather(say(plane, *first, "--yes"), fleet.take_away("member1"))
     assert re.search(r"^Moves: +6 of 6 replicas, in 1 steps$", drained, flags=re.MULTILINE)
     assert re.search(r"^At best: +6 .*within 0 % of the best possible$", drained, re.MULTILINE)
     assert re.search(r"^1  done  shop/storefront  to ", drained, flags=re.MULTILINE)
@@ -144,7 +174,6 @@ async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(
     assert "member1" not in clusters
     # What is done has nothing left to be done.
     assert "0 of 0 replicas, in 0 steps" in await say(plane, *first, "--yes")
-    await say(plane, "uncordon", "member1")
     (there,) = clusters
     plan_id = "0"
     for words in others:
@@ -154,11 +183,13 @@ async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(
         if command[1] == "stop":
             made = await say(plane, "rebalance", "plan", "drain", "member1", "-o", "json")
             command[2] = plan_id = str(json.loads(made)["id"])
+        if command[1] == "watch":
+            await fleet.take_away(there)
         said = await say(plane, *command)
         if command[1] == "plan":
             plan_id = re.findall(r"^Plan: +(\d+)$", said, flags=re.MULTILINE)[0]
             assert re.search(rf"^ *1 +shop/storefront +{there}=6 .* pending ", said, re.MULTILINE)
-    assert there not in (await where(plane))[0]
+    assert not {there, "member1"} & (await where(plane))[0]
     shown = await say(plane, "rebalance", "show", plan_id)
     assert re.search(r"^State: +stopped$", shown, flags=re.MULTILINE)
     assert re.search(r"^Why: +enough for today$", shown, flags=re.MULTILINE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -25,15 +26,18 @@ from federation.model.errors import (
 from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanStep, StepState
 from federation.services.duties import Begin
+from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.control import planned_move
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.release import ReleaseService
 from federation.services.telling import tell
 from federation.services.values import Scheduled
 
 # Of whoever follows a plan that ends a step for a reason of its own.
 PASSING: Final = (Conflict, LimitExceeded, Unavailable)
 BEGUN_AT_ONCE: Final = 100
+STILL_THERE: Final = "its pods are still in {clusters}, although what replaces them runs"
 NOT_SEEN: Final = "what replaces it was not seen on nodes within {seconds:.0f} s"
 
 logger = logging.getLogger(__name__)
@@ -44,13 +48,24 @@ _Bindings: TypeAlias = Mapping[BindingName, Binding]
 
 
 class CarryingOut:
-    """One control plane's share in it. ``most_seconds`` is what a step may take."""
+    """One control plane's share in it. ``most_seconds`` is what a new share may take to run, and
+    then the old one to go.
+    """
 
     def __init__(
-        self, store: Store, pipeline: DecisionPipeline, clock: Clock, *, most_seconds: float
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        pipeline: DecisionPipeline,
+        releases: ReleaseService,
+        clock: Clock,
+        *,
+        most_seconds: float,
     ) -> None:
         self._store = store
+        self._fleet = fleet
         self._pipeline = pipeline
+        self._releases = releases
         self._clock = clock
         self._most_seconds = most_seconds
         self._observers: list[MovedObserver] = []
@@ -84,8 +99,10 @@ class CarryingOut:
         bindings = {name: stored.binding for name, stored in found.items()}
         ended = [step for each in moving if (step := self._outcome(each, bindings)) is not None]
         late = [step for step in ended if step.state is StepState.FAILED]
-        for step in late:
-            await self._take_back(bindings[step.binding], step)
+        for step in ended:
+            if step.state is StepState.FAILED:
+                await self._take_back(bindings[step.binding], step)
+            await self._look_no_more(step)
         if ended:
             why = f"step {late[0].number} ({late[0].key}): {late[0].message}" if late else ""
             await self._keep(begin, plan, ended, stop=why)
@@ -102,12 +119,37 @@ class CarryingOut:
             back = left & {target.name for target in binding.clusters}
             if back:
                 return _ended(step, StepState.SKIPPED, now, "others have moved it back")
+            if there := [name for name in sorted(left) if self._pods(step.key, name)]:
+                if now - (step.began_at or now) < 2 * self._most_seconds:
+                    return None
+                why = STILL_THERE.format(clusters=", ".join(there))
+                return _ended(step, StepState.FAILED, now, why)
             elsewhere = set(binding.clusters) != set(step.after)
             told = "others have moved it on meanwhile" if elsewhere else ""
             return _ended(step, StepState.DONE, now, told)
         if now - (step.began_at or now) < self._most_seconds:
             return None
         return _ended(step, StepState.FAILED, now, NOT_SEEN.format(seconds=self._most_seconds))
+
+    def _pods(self, key: str, cluster: str) -> int:
+        """How many of its pods the cluster's agent saw last, on nodes or not."""
+        if not self._fleet.has(cluster):
+            return 0
+        ledger = self._fleet.ledger(cluster)
+        echoes = [ledger.echo_of(each) for each in ledger.of_binding(key)]
+        return sum(echo.bound + echo.unbound for echo in echoes if echo is not None)
+
+    async def _look_no_more(self, step: PlanStep) -> None:
+        """Nothing is to be seen any more of the binding where it is not."""
+        for target in step.leaves:
+            newest = (
+                self._fleet.ledger(target.name).newest(step.key)
+                if self._fleet.has(target.name)
+                else []
+            )
+            if newest and not any(each.replicas for each in newest):
+                with suppress(NotFound, Conflict):
+                    await self._releases.release(*step.binding, clusters=[target.name])
 
     async def _take_back(self, binding: Binding, step: PlanStep) -> None:
         """What was not replaced stays where it runs; where that cannot be, both stay."""

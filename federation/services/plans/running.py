@@ -12,6 +12,7 @@ from federation.services.plans.carrying_out import CarryingOut, MovedObserver
 from federation.services.plans.control import PlanControl
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.release import ReleaseService
 
 
 class RunningPlans:
@@ -22,12 +23,13 @@ class RunningPlans:
         store: Store,
         fleet: FleetOwner,
         pipeline: DecisionPipeline,
+        releases: ReleaseService,
         replica_id: str,
         clock: Clock,
         settings: Settings,
     ) -> None:
         self._carrying_out = CarryingOut(
-            store, pipeline, clock, most_seconds=settings.eviction_seconds
+            store, fleet, pipeline, releases, clock, most_seconds=settings.eviction_seconds
         )
         duty = Duty(name="plans", work=self._carrying_out.work)
         # Rounds of its own: some of its work takes its time.

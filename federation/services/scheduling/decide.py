@@ -12,7 +12,7 @@ from functools import partial
 
 from federation.capacity.reserve import Refused
 from federation.failover.evictions import taken_back
-from federation.failover.moves import eviction_tasks
+from federation.failover.moves import PLANNED_MOVE, eviction_tasks
 from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
@@ -143,6 +143,7 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
         asked=asked,
         held=attempt.holding.clusters,
         adopts=attempt.adopts,
+        leaving=_watched(attempt),
     )
 
 
@@ -271,7 +272,8 @@ def standing_of(attempt: Attempt) -> DecisionRecord | None:
     if attempt.is_placed:
         requested, holding = attempt.requested, attempt.holding
         shares = requested.shares.keys() if requested else frozenset()
-        is_held = set(holding.clusters) == set(shares) and not holding.has_expired
+        is_held = set(holding.clusters) - _watched(attempt) == set(shares)
+        is_held = is_held and not holding.has_expired
         if decision.clusters != known.binding.clusters or not is_held or attempt.adopts:
             return None
     if packed is None:
@@ -280,6 +282,12 @@ def standing_of(attempt: Attempt) -> DecisionRecord | None:
     if newest.binding_generation != attempt.candidate.generation:
         return None
     return newest if _gist(newest.decision) == _gist(decision) else None
+
+
+def _watched(attempt: Attempt) -> set[str]:
+    """The clusters that plans move it away from, where its pods may be still."""
+    tasks = attempt.decided.eviction_tasks
+    return {task.from_cluster for task in tasks if task.reason == PLANNED_MOVE}
 
 
 def _reservation_end(attempt: Attempt, positions: Mapping[str, int]) -> str:

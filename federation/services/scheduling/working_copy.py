@@ -42,6 +42,7 @@ class ReservationRequest:
     """What a decision wants reserved: shares by cluster, none where it lets go.
 
     ``adopted`` are the replicas by cluster and component that ran before the binding was known.
+    ``watched`` are shares of no replicas, in clusters where its pods are still to be looked for.
     """
 
     key: str
@@ -50,6 +51,7 @@ class ReservationRequest:
     shares: Mapping[str, tuple[Share, ...]]
     left: tuple[str, ...] = ()
     adopted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    watched: Mapping[str, tuple[Share, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,10 +212,12 @@ class WorkingCopy:
         asked: Certificate | None,
         held: Iterable[str],
         adopts: bool,
+        leaving: Iterable[str] = (),
     ) -> ReservationRequest:
         """What a decision over the clusters asks to be reserved.
 
         ``adopts``: the replicas in ``binding.clusters`` run already and are new to the ledger.
+        ``leaving`` are clusters where it is to be seen that its pods go.
         """
         worth, alike = self._worth(binding, asked), dict[_Part, tuple[Share, ...]]()
         shares = {}
@@ -232,13 +236,18 @@ class WorkingCopy:
                 for target in binding.clusters
                 if target.name in shares
             }
+        watched = {
+            name: tuple(each._replace(replicas=0) for each in _parts(binding, 0))
+            for name in set(leaving) - shares.keys()
+        }
         return ReservationRequest(
             key=binding.key,
             decision=decision,
             asked=asked,
             shares=shares,
-            left=tuple(sorted(set(held) - shares.keys())),
+            left=tuple(sorted(set(held) - shares.keys() - watched.keys())),
             adopted=adopted,
+            watched=watched,
         )
 
     def reserve(self, request: ReservationRequest) -> Reserved | Refused:
@@ -283,6 +292,12 @@ class WorkingCopy:
             ledger = self._in_work(position)
             before = ledger.stake_of(key)
             given[position] = before, ledger.stake(first, before, shares, request.adopted.get(name))
+        for name, shares in request.watched.items():
+            if name in positions:
+                ledger = self._in_work(positions[name])
+                before = ledger.stake_of(key)
+                if before is not None:
+                    given[positions[name]] = before, ledger.stake(first, before, shares)
         for name in request.left:
             if name in positions:
                 position = positions[name]
@@ -300,9 +315,9 @@ class WorkingCopy:
                 ledger.release(request.key)
             else:
                 ledger.put(request.key, before, stake)
-            clusters[name] = ClusterShares(
-                ledger.version, request.shares.get(name, ()), request.adopted.get(name, NO_REPLICAS)
-            )
+            shares = request.shares.get(name) or request.watched.get(name, ())
+            adopted = request.adopted.get(name, NO_REPLICAS)
+            clusters[name] = ClusterShares(ledger.version, shares, adopted)
         return clusters
 
     def _in_work(self, position: int) -> LedgerInWork:

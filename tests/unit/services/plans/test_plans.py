@@ -49,7 +49,12 @@ class Workshop:
         self.replica_id = replica
         self.control = PlanControl(self.store, self.fleet, self.deciders.pipeline, self.clock)
         carrying_out = CarryingOut(
-            self.store, self.deciders.pipeline, self.clock, most_seconds=SECONDS
+            self.store,
+            self.fleet,
+            self.deciders.pipeline,
+            self.deciders.releases,
+            self.clock,
+            most_seconds=SECONDS,
         )
         carrying_out.observe(self.told.extend)
         # Evictions end by failover's duty, also where failover itself is off.
@@ -129,6 +134,7 @@ def text_of(plan: Plan, steps: object) -> str:
 async def test_a_drain_claims_room_before_it_leaves_and_ends_by_echo(workshop: Workshop) -> None:
     before = decided(await apply(workshop.deciders.scheduling, THREE))
     assert before["a"]
+    await workshop.sees("a", (THREE, before["a"]), free=6 - before["a"])
     plan, steps = await workshop.control.create(DRAIN_A, "ops")
     again, same_steps = await workshop.control.create(DRAIN_A, "others")
     assert text_of(replace(again, created_by="ops"), same_steps) == text_of(plan, steps)
@@ -148,7 +154,9 @@ async def test_a_drain_claims_room_before_it_leaves_and_ends_by_echo(workshop: W
     assert "a" not in decided(await apply(workshop.deciders.scheduling, replace(API, replicas=1)))
     await workshop.pass_time()
     moving = await workshop.stored()
-    assert shares(moving.clusters) == shares(steps[0].after) == await held(workshop.store)
+    assert shares(moving.clusters) == shares(steps[0].after)
+    # What is still there is looked for, and takes no room.
+    assert await held(workshop.store) == {"a": 0, **shares(moving.clusters)}
     (task,) = moving.eviction_tasks
     assert (task.from_cluster, task.replicas, task.reason) == ("a", before["a"], PLANNED_MOVE)
     assert f"(plan {plan.id}, step 1)" in task.message
@@ -161,7 +169,12 @@ async def test_a_drain_claims_room_before_it_leaves_and_ends_by_echo(workshop: W
         await workshop.sees(name, (THREE, replicas))
     await workshop.pass_time()
     assert (await workshop.stored()).eviction_tasks == ()
+    # The controller may take the old share away now, and does.
+    assert await workshop.states(plan) == (PlanState.RUNNING, [StepState.MOVING])
+    await workshop.sees("a")
+    await workshop.pass_time()
     assert await workshop.states(plan) == (PlanState.DONE, [StepState.DONE])
+    assert await held(workshop.store) == shares(moving.clusters)
     empty, none = await workshop.control.create(DRAIN_A, "ops")
     assert (empty.gain.wanted, none, empty.unfixed) == (0, (), ())
 
@@ -289,6 +302,24 @@ async def test_what_is_not_seen_running_in_time_is_taken_back_and_the_plan_stops
     back = await workshop.stored()
     assert (shares(back.clusters), back.eviction_tasks) == (before, ())
     assert await held(workshop.store) == before
+
+
+async def test_a_plan_stops_where_nobody_takes_the_old_share_away(workshop: Workshop) -> None:
+    before = decided(await apply(workshop.deciders.scheduling, THREE))
+    await workshop.sees("a", (THREE, before["a"]))
+    plan = await workshop.approved()
+    await workshop.pass_time()
+    placed = shares((await workshop.stored()).clusters)
+    for name, replicas in placed.items():
+        await workshop.sees(name, (THREE, replicas))
+    # A controller that submits it again changes nothing of that.
+    again = await apply(workshop.deciders.scheduling, THREE)
+    assert again.record.id == workshop.told[0].record.id
+    await workshop.pass_time(2 * int(SECONDS) + 5)
+    assert await workshop.states(plan) == (PlanState.STOPPED, [StepState.FAILED])
+    found, _ = await workshop.control.get(plan.id)
+    assert "its pods are still in a, although" in found.reason
+    assert shares((await workshop.stored()).clusters) == await held(workshop.store) == placed
 
 
 async def test_steps_that_others_made_impossible_are_passed_over(workshop: Workshop) -> None:
