@@ -32,7 +32,7 @@ from federation.scheduler.division.ties import TieOrder
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.filters import FILTERS
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Filter, Profile
-from federation.scheduler.reasons import lost_text, refusals_text, unknown_text, unnamed_text
+from federation.scheduler.reasons import closed_text, refusals_text, unknown_text, unnamed_text
 from federation.scheduler.resolved_placement import Group, Terms
 from federation.scheduler.selection.spread import Selection
 from federation.scheduler.stages import (
@@ -80,7 +80,7 @@ class _Attempt:
 
     @property
     def is_last(self) -> bool:
-        """Whether no other group is tried: what waits for a lost cluster of its own stays beside
+        """Whether no other group is tried: what waits for a closed cluster of its own stays beside
         it.
         """
         is_duplicated = self.division.strategy == DivisionStrategy.DUPLICATED
@@ -275,9 +275,9 @@ def _attempt(
             outcome, reason = Outcome.UNSCHEDULABLE, "; ".join(filter(None, (objection, reason)))
     is_placed = outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}
     if outcome is not Outcome.SCHEDULED:
-        lost_k = chosen_k[state.fleet.lost_c[chosen_k]]
+        closed_k = chosen_k[~state.fleet.ready_c[chosen_k]]
         details = [
-            lost_text(lost_k, state.fleet),
+            closed_text(closed_k, state.fleet),
             refusals_text(filtering),
             unnamed_text(group.affinities, state.fleet),
         ]

@@ -110,8 +110,7 @@ class Fleet:
     """Clusters in ascending order of their names; every array of a cycle follows it (axis c).
 
     ``provider`` and ``region`` are "" where not set; ``apis`` is None where nobody has said.
-    ``unready`` says why a cluster gets no new replicas, "" where it does: ``ready_c``. What of them
-    ``lost_c`` is not known as it is now, so that nothing there may grow.
+    ``unready`` says why nothing may grow in a cluster, "" where it may: ``ready_c``.
     """
 
     clusters: tuple[Cluster, ...]
@@ -119,7 +118,6 @@ class Fleet:
     encoded_names: tuple[bytes, ...]
     index: Mapping[str, int]
     ready_c: BoolArray
-    lost_c: BoolArray
     unready: Column[str]
     provider: Column[str]
     region: Column[str]
@@ -150,7 +148,6 @@ class Fleet:
             encoded_names=tuple(name.encode() for name in names),
             index=index,
             ready_c=read_only(unready.where(lambda reason: not reason)),
-            lost_c=read_only(np.zeros(len(ordered), np.bool_)),
             unready=unready,
             provider=Column.of(cluster.provider for cluster in ordered),
             region=Column.of(cluster.region for cluster in ordered),
@@ -185,7 +182,6 @@ class Fleet:
             encoded_names=encoded_names,
             index=index,
             ready_c=read_only(unready.where(lambda reason: not reason)),
-            lost_c=read_only(np.zeros(len(clusters), np.bool_)),
             unready=unready,
             provider=column(self.provider, attrgetter("provider")),
             region=column(self.region, attrgetter("region")),
@@ -221,7 +217,6 @@ class Fleet:
         return replace(
             self,
             ready_c=read_only(self.ready_c & ~lost_c),
-            lost_c=read_only(self.lost_c | lost_c),
             unready=unready,
         )
 

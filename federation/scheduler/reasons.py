@@ -34,12 +34,12 @@ def refusals_text(filtering: FilterTrace) -> str:
     return f"{len(refused)} of {len(filtering.refusal_c)} clusters were refused: {named}"
 
 
-def lost_text(lost_k: IntArray, fleet: Fleet) -> str:
+def closed_text(closed_k: IntArray, fleet: Fleet) -> str:
     """Which of the selected clusters keep what they have, and why; empty when none does.
 
     For instance ``east is stale, west is stale``.
     """
-    named = [f"{fleet.names[c]} {fleet.unready[c]}" for c in sorted(lost_k.tolist())]
+    named = [f"{fleet.names[c]} {fleet.unready[c]}" for c in sorted(closed_k.tolist())]
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
     return f"{', '.join(named[:_MOST_NAMED])}{more}"
 

@@ -175,11 +175,11 @@ def divide_units(
     state: CycleState, demand: Demand, terms: Terms, ties: TieOrder, chosen_k: IntArray
 ) -> Division:
     """Divide the demand among the chosen clusters (positions in the fleet)."""
-    prior_k, lost_k = state.prior_c[chosen_k], state.fleet.lost_c[chosen_k]
+    prior_k, closed_k = state.prior_c[chosen_k], ~state.fleet.ready_c[chosen_k]
     floor_k, ceiling_k = terms.limits.floor_c[chosen_k], terms.limits.ceiling_c[chosen_k]
-    if lost_k.any():
-        floor_k = np.where(lost_k, np.minimum(floor_k, prior_k), floor_k)
-        ceiling_k = np.where(lost_k, np.minimum(ceiling_k, prior_k), ceiling_k)
+    if closed_k.any():
+        floor_k = np.where(closed_k, np.minimum(floor_k, prior_k), floor_k)
+        ceiling_k = np.where(closed_k, np.minimum(ceiling_k, prior_k), ceiling_k)
     candidates = Candidates(
         available_k=state.available_c[chosen_k],
         prior_k=prior_k,
@@ -188,7 +188,7 @@ def divide_units(
         ceiling_k=ceiling_k,
         listed_k=_listed(state, chosen_k),
         tie_keys=lambda position_k: ties.keys(chosen_k[position_k]),
-        lost_k=lost_k,
+        closed_k=closed_k,
     )
     return divide(demand.rule, candidates, state.tier_c[chosen_k], demand.units)
 

@@ -70,7 +70,6 @@ class _FleetBody(Body, frozen=True):
     parts: tuple[bytes, ...]
     unready: tuple[str, ...]
     unready_c: tuple[int, ...]
-    lost: tuple[int, ...] = ()
 
 
 class _ClustersBody(Body, frozen=True):
@@ -149,7 +148,6 @@ class InputPacker:
                 parts=tuple(name for _, name, _ in self._parts.values()),
                 unready=fleet.unready.values,
                 unready_c=tuple(fleet.unready.code_c.tolist()),
-                lost=tuple(np.flatnonzero(fleet.lost_c).tolist()),
             )
         )
         return SharedBodies(name, {**bodies, name: body})
@@ -210,12 +208,9 @@ def _unpacked_fleet(packed: bytes, bodies: Mapping[bytes, bytes]) -> Fleet:
     unready = Column(
         code_c=read_only(np.array(body.unready_c, dtype=np.int64)), values=body.unready
     )
-    lost_c = np.zeros(len(fleet), np.bool_)
-    lost_c[list(body.lost)] = True
     return replace(
         fleet,
         ready_c=read_only(unready.where(lambda reason: not reason)),
-        lost_c=read_only(lost_c),
         unready=unready,
     )
 

@@ -98,7 +98,7 @@ class Candidates:
     ``available_k`` fits beside ``prior_k``, the replicas already there. ``weight_k`` are static
     weights. ``floor_k`` and ``ceiling_k`` are the least and most replicas asked for by limits.
     ``listed_k`` is the order among equals in a scale-down (Karmada: the order in which the
-    binding lists them). ``tie_keys`` maps positions on this axis to sort keys. What is ``lost_k``
+    binding lists them). ``tie_keys`` maps positions on this axis to sort keys. What is ``closed_k``
     must not get more than it has; None: nothing is.
     """
 
@@ -109,7 +109,7 @@ class Candidates:
     ceiling_k: IntArray
     listed_k: IntArray
     tie_keys: TieKeys
-    lost_k: BoolArray | None = None
+    closed_k: BoolArray | None = None
 
     @property
     def capacity_k(self) -> IntArray:
@@ -128,7 +128,7 @@ class Candidates:
             ceiling_k=self.ceiling_k[mask_k],
             listed_k=self.listed_k[mask_k],
             tie_keys=lambda index_k: self.tie_keys(position_k[index_k]),
-            lost_k=None if self.lost_k is None else self.lost_k[mask_k],
+            closed_k=None if self.closed_k is None else self.closed_k[mask_k],
         )
 
 
@@ -137,8 +137,8 @@ class Division:
     """The replicas of each candidate and the arithmetic behind them, axis k.
 
     ``limit_k`` are numbers of ``Limit``. ``missing`` replicas fit nowhere, or of what is Duplicated
-    are missing in clusters that are lost. ``conflict`` says which limit cannot be kept, empty when
-    all can; the shares mean nothing then.
+    are missing in clusters that are closed. ``conflict`` says which limit cannot be kept, empty
+    when all can; the shares mean nothing then.
     """
 
     share_k: IntArray
@@ -243,8 +243,8 @@ def _limit_conflict(rule: DivisionRule, candidates: Candidates, replicas: int) -
 def _duplicate(_rule: DivisionRule, candidates: Candidates, replicas: int) -> Division:
     count = len(candidates.available_k)
     share_k = np.full(count, replicas, dtype=np.int64)
-    if candidates.lost_k is not None:
-        np.minimum(candidates.prior_k, share_k, out=share_k, where=candidates.lost_k)
+    if candidates.closed_k is not None:
+        np.minimum(candidates.prior_k, share_k, out=share_k, where=candidates.closed_k)
     facts = TierFacts(
         mode=Mode.ANEW,
         wanted=replicas,

@@ -195,10 +195,10 @@ class DecisionPipeline:
         """A working copy of the fleet as it is known now."""
         return WorkingCopy(self._fleet.snapshot, allow_unproven=self._allow_unproven)
 
-    def lost(self, working: WorkingCopy) -> Mapping[str, str]:
+    def closed(self, working: WorkingCopy) -> Mapping[str, str]:
         """The clusters where nothing may grow now, and why."""
         fleet = working.snapshot.fleet_at(self._clock.now())
-        return {fleet.names[c]: fleet.unready[c] for c in fleet.lost_c.nonzero()[0].tolist()}
+        return {fleet.names[c]: fleet.unready[c] for c in (~fleet.ready_c).nonzero()[0].tolist()}
 
     def asked(self, binding: Binding) -> Certificate | None:
         """The certificate that the binding asks for, or else its profile."""

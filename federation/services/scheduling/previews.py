@@ -144,11 +144,11 @@ class Previews:
     def _reserve(self, working: WorkingCopy, attempt: Attempt, preview: StoredPreview) -> None:
         known, candidate = attempt.known, attempt.candidate
         attempt.adopt = known is None or known.binding.clusters != candidate.clusters
-        lost = self._pipeline.lost(working)
+        closed = self._pipeline.closed(working)
         ran = {target.name: target.replicas for target in candidate.clusters}
         for target in attempt.verdict.decision.clusters:
-            if target.name in lost and target.replicas > ran.get(target.name, 0):
-                raise _stale(preview, f"cluster {target.name} {lost[target.name]}")
+            if target.name in closed and target.replicas > ran.get(target.name, 0):
+                raise _stale(preview, f"cluster {target.name} {closed[target.name]}")
         request_room(working, attempt, self._pipeline.asked(candidate))
         refused = reserve(working, attempt)
         if refused is not None:

@@ -54,5 +54,4 @@ def test_lost_clusters_are_not_ready_for_the_reason_given_unless_they_were_not_b
     ]
     assert lost.ready_c.tolist() == [False, False, True]
     assert fleet.ready_c.tolist() == [False, True, True]
-    assert lost.lost_c.tolist() == [True, True, False]
     assert fleet.without(Column.of(["", "", ""])) is fleet

@@ -201,6 +201,14 @@ async def test_a_binding_that_was_made_or_deleted_since_is_left_alone(
     assert await refusal(previews, of_known.token) == "PREVIEW_STALE"
 
 
+async def test_a_cluster_that_was_cordoned_since_takes_no_replicas(
+    previews: Previews, fleet: FleetOwner
+) -> None:
+    previewed = await shown(previews)
+    fleet.put_cluster(replace(fleet.known("a").cluster, cordoned=True))
+    assert await refusal(previews, previewed.token) == "PREVIEW_STALE"
+
+
 async def test_a_cluster_that_is_gone_takes_no_replicas(
     previews: Previews, fleet: FleetOwner, engine: AsyncEngine
 ) -> None:

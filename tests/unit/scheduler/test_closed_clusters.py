@@ -1,4 +1,4 @@
-"""What decisions make of clusters that are not known as they are now."""
+"""What decisions make of clusters where nothing may grow: stale, not seen, cordoned, not ready."""
 
 from __future__ import annotations
 
@@ -33,8 +33,16 @@ DYNAMIC = ReplicaScheduling(type=SchedulingType.DIVIDED, dynamic=True)
         (DYNAMIC, {"a": 2, "b": 3}),
     ],
 )
-def test_what_runs_in_a_lost_cluster_stays_and_does_not_grow(
-    scheduling: ReplicaScheduling, expected: dict[str, int]
+@pytest.mark.parametrize(
+    "fleet",
+    [
+        Fleet.of([Cluster(name="a"), Cluster(name="b")]).without(Column.of(["is stale", ""])),
+        Fleet.of([Cluster(name="a", cordoned=True), Cluster(name="b")]),
+        Fleet.of([Cluster(name="a", ready=False), Cluster(name="b")]),
+    ],
+)
+def test_what_runs_where_nothing_may_grow_stays_and_does_not_grow(
+    scheduling: ReplicaScheduling, expected: dict[str, int], fleet: Fleet
 ) -> None:
     binding = Binding(
         name="web",
@@ -44,7 +52,6 @@ def test_what_runs_in_a_lost_cluster_stays_and_does_not_grow(
         placement=Placement(replica_scheduling=scheduling),
         clusters=(TargetCluster(name="a", replicas=2), TargetCluster(name="b", replicas=2)),
     )
-    fleet = Fleet.of([Cluster(name="a"), Cluster(name="b")]).without(Column.of(["is lost", ""]))
     available = Estimates(
         replicas_c=np.array([9, 9]),
         source_c=np.full(2, Source.POOLS, np.int8),
