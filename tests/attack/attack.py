@@ -111,9 +111,10 @@ def _attack_from_afar(run: Callable[[Target, float], None], target: Target, forc
 @contextmanager
 def _attacking(attack: Attack, target: Target, force: float) -> Iterator[Callable[[], None]]:
     """The attacker's process; what is yielded waits for its end."""
-    process = multiprocessing.get_context("spawn").Process(
-        target=_attack_from_afar, args=(attack.run, target, force)
-    )
+    # All that attacks need is loaded once, before any of it has threads.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.attack.registry"])
+    process = context.Process(target=_attack_from_afar, args=(attack.run, target, force))
     process.start()
 
     def ended() -> None:
