@@ -18,10 +18,12 @@ from federation.cli import output as show
 from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.decisions import print_trace
 from federation.cli.output import Format, output_option
+from federation.cli.virtual_time import fleet_events, show_virtual_time, virtual_time_options
 from federation.codec.decisions import trace_to_message
 from federation.codec.document_files import documents_of
 from federation.codec.unread import dropped_from_documents, unread_in_message
 from federation.codec.workloads import bindings_from_documents
+from federation.failover.virtual_time import FailoverRules, VirtualFleet
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, TieBreak
 from federation.plugins import read_profiles
@@ -36,6 +38,7 @@ EPILOG = """Examples:
 fedctl simulate -f clusters.yaml -f deployment.yaml -f policy.yaml
 fedctl simulate -f everything.yaml -o json
 fedctl simulate -f everything.yaml --scheduler-config profiles.yaml
+fedctl simulate -f everything.yaml --lose member1@60s --back member1@20m
 fedctl simulate --cases cases.jsonl > answers.jsonl
 """
 
@@ -54,6 +57,7 @@ fedctl simulate --cases cases.jsonl > answers.jsonl
     type=click.Path(path_type=Path),
     help="File with scheduler profiles; bindings pick one by schedulerName.",
 )
+@virtual_time_options
 @output_option
 def simulate(
     paths: Sequence[str],
@@ -62,14 +66,18 @@ def simulate(
     *,
     reserve: bool,
     scheduler_config: Path | None,
+    lose: Sequence[str],
+    back: Sequence[str],
+    lost_seconds: float,
     **words: str | None,
 ) -> None:
     """Decide where workloads would run.
 
-    The files hold Clusters, and ResourceBindings or workloads with their policies.
+    The files hold Clusters, and ResourceBindings or workloads with their policies. With --lose it
+    goes on in virtual time: what moves off a cluster that falls silent, when, and who waits.
     """
     if cases is not None:
-        if paths or reserve or any(words.values()):
+        if paths or reserve or lose or back or any(words.values()):
             raise click.UsageError("--cases takes what it needs from the lines of its file")
         answer_cases(cases, partial(answer_case, profiles=read_profiles(scheduler_config)))
         return
@@ -92,12 +100,15 @@ def simulate(
     check_bindings(zip((path for path, _ in named), bindings, strict=True), profiles)
     unread = [field for each in messages for field in unread_in_message(each)]
     inputs.warn_of_unread(dict.fromkeys([*dropped_from_documents(documents), *unread]))
-    simulation = Simulation(
-        states,
-        SimulationOptions(estimate=inputs.estimate_options(options), reserve=reserve),
-        now=time.time(),
-        profiles=profiles,
-    )
+    how = SimulationOptions(estimate=inputs.estimate_options(options), reserve=reserve)
+    if lose or back:
+        events = fleet_events(lose, back, [state.cluster.name for state in states])
+        rules = FailoverRules(lost_seconds=lost_seconds)
+        fleet = VirtualFleet(states, how, rules, began=time.time(), profiles=profiles)
+        fleet.run(bindings, events)
+        show_virtual_time(fleet, output)
+        return
+    simulation = Simulation(states, how, now=time.time(), profiles=profiles)
     _show([*zip(bindings, simulation.decide_all(bindings), strict=True)], output)
 
 

@@ -8,4 +8,5 @@ Plain functions of values and of the time, as it is given; ``services.failover``
 - ``moves``: which bindings have to leave clusters, from when on, and in which order
 - ``rate``: how much may move now: so many replicas a minute, and one binding a second
 - ``silence``: for how long clusters have been silent while somebody listened
+- ``virtual_time``: a fleet in memory: who waits, who has to leave clusters that fall silent
 """

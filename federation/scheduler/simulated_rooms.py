@@ -18,8 +18,7 @@ from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
 from federation.model.reported_pools import pools_of
 from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.workload import Component
-from federation.scheduler.decision import Decision
+from federation.model.workload import Component, TargetCluster
 from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
 
 
@@ -44,13 +43,13 @@ class SimulatedRooms:
         return promisable(self._rooms, binding, asked, told, dict(self._own(binding)))
 
     def take(
-        self, binding: Binding, decision: Decision, asked: Certificate | None
+        self, binding: Binding, clusters: Collection[TargetCluster], asked: Certificate | None
     ) -> Mapping[str, str]:
         """Promise what is decided, all of it or nothing; why not, by the name of the cluster."""
         if not self.there_c.any():
             return {}
         told_c, _ = told_by_pools(self._rooms, requirements_of(binding))
-        shares = {each.name: each.replicas for each in decision.clusters if each.replicas}
+        shares = {each.name: each.replicas for each in clusters if each.replicas}
         left = {each.name for each in binding.clusters} - shares.keys()
         asks, own = {}, []
         for position, name in enumerate(self._names):

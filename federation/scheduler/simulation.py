@@ -6,7 +6,7 @@ Must not read files or messages: it is the live cycle with nothing behind it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
 from federation.model.placement import Binding, Certificate, Gang, gang_to_join
+from federation.model.workload import TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome, not_preempting
 from federation.scheduler.demand import Demand
@@ -67,7 +68,7 @@ def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) 
 
 
 class Simulation:
-    """A fleet, and what the bindings decided so far have left of it."""
+    """A fleet, and what the bindings decided so far have left of it. ``now`` in Unix seconds."""
 
     def __init__(
         self,
@@ -78,17 +79,17 @@ class Simulation:
         profiles: Profiles = DEFAULT_PROFILES,
     ) -> None:
         ordered = sorted(states, key=lambda state: state.cluster.name)
-        self._fleet = Fleet.of(state.cluster for state in ordered)
+        self.fleet = Fleet.of(state.cluster for state in ordered)
         self._rooms = SimulatedRooms(ordered, options.available_replicas)
         promised = {c: state.promised for c, state in enumerate(ordered) if state.promised}
         capacity = Deductions.of(FleetCapacity.of(ordered), promised).left
         self._outstanding = RemainingCapacity(capacity, options.estimate)
         self._stated = {
-            self._fleet.index[name]: replicas
+            self.fleet.index[name]: replicas
             for name, replicas in options.available_replicas.items()
         }
         self._options = options
-        self._now = now
+        self.now = now
         self._profiles = profiles
         self._decided: list[tuple[Binding, Decision]] = []
 
@@ -106,7 +107,9 @@ class Simulation:
                 members = gangs[binding.namespace, binding.gang.name]
                 members.append(binding)
                 if not _gate(binding.gang, members):
-                    decided |= self._decide_gang(binding.gang, members)
+                    joining = [each for each in members if gang_to_join(each)]
+                    together = self.decide_together(binding.gang, joining)
+                    decided |= {each.key: one for each, one in zip(joining, together, strict=True)}
         for members in gangs.values():
             for binding in members:
                 if binding.gang is not None and binding.key not in decided:
@@ -114,22 +117,29 @@ class Simulation:
                     decided[binding.key] = self._decide_gated(binding, gate)
         return [decided[binding.key] for binding in bindings]
 
-    def _decide_gang(self, gang: Gang, members: Iterable[Binding]) -> dict[str, Decision]:
-        """Those that have no place yet get one together, or none does."""
-        joining = [each for each in members if gang_to_join(each)]
+    def decide_together(self, gang: Gang, joining: Sequence[Binding]) -> list[Decision]:
+        """All of a gang that have no place yet get one, or none does. Raises as ``decide`` does."""
         before = self._as_it_is()
-        decisions = {each.key: self.decide(each) for each in joining}
-        missed = [each for each in joining if not decisions[each.key].clusters]
+        decisions = [self.decide(each) for each in joining]
+        missed = [n for n, decision in enumerate(decisions) if not decision.clusters]
         if not missed:
             return decisions
         self.__dict__.update(before)
         first = missed[0]
-        lacking = short_of(decisions[first.key])
-        why = unplaced_text(gang, first.name, lacking, len(missed) - 1)
-        return {
-            key: _refused_by(each, why) if each.clusters else each
-            for key, each in decisions.items()
-        }
+        lacking = short_of(decisions[first])
+        why = unplaced_text(gang, joining[first].name, lacking, len(missed) - 1)
+        return [_refused_by(each, why) if each.clusters else each for each in decisions]
+
+    def hold(self, binding: Binding, clusters: Collection[TargetCluster]) -> None:
+        """Take the room of replicas that were decided before, where there is any."""
+        profile, demand = self._profiles.profile_of(binding), Demand.of(binding)
+        if not (self._options.reserve or demand.rule.heeds_capacity or demand.in_sets):
+            return
+        asked = binding.certificate or profile.certificate
+        new = [each for each in clusters if each.replicas > 0 and each.name in self.fleet.index]
+        self._rooms.take(replace(binding, clusters=()), new, asked)
+        units = {self.fleet.index[each.name]: each.replicas for each in new}
+        self._take(dict.fromkeys(units, 1) if demand.in_sets else units, _shape(binding))
 
     def _decide_gated(self, binding: Binding, gate: str) -> Decision:
         before = self._as_it_is()
@@ -158,9 +168,9 @@ class Simulation:
         availability = self._availability(binding, asked)
         decision = schedule(
             binding,
-            self._fleet,
+            self.fleet,
             availability,
-            now=self._now,
+            now=self.now,
             profile=profile,
             surroundings=self._surroundings(binding),
         )
@@ -177,10 +187,10 @@ class Simulation:
                 decision, added_c = self._refused(decision, demand, short_c, availability), {}
         refused_c = set(short_c)
         if decision.clusters and (self._options.reserve or heeds_capacity):
-            reasons = self._rooms.take(binding, decision, asked)
+            reasons = self._rooms.take(binding, decision.clusters, asked)
             if reasons:
                 decision, added_c = without_room(decision, reasons), {}
-                refused_c = {self._fleet.index[name] for name in reasons}
+                refused_c = {self.fleet.index[name] for name in reasons}
         if not decision.clusters:
             decision = with_scarcity(
                 decision,
@@ -188,7 +198,7 @@ class Simulation:
                 lambda other: self._availability(other, asked),
                 refused=refused_c,
                 untold=self._stated,
-                stuck=stuck_notes(availability.reasons, self._fleet.names),
+                stuck=stuck_notes(availability.reasons, self.fleet.names),
             )
         if self._options.reserve or heeds_capacity:
             self._take(added_c, shape)
@@ -221,7 +231,7 @@ class Simulation:
             else:
                 units = target.replicas - prior.get(target.name, 0)
             if units > 0:
-                added[self._fleet.index[target.name]] = units
+                added[self.fleet.index[target.name]] = units
         return added
 
     def _take(self, added_c: Mapping[int, int], shape: UnitRequest) -> None:
@@ -238,7 +248,7 @@ class Simulation:
     ) -> Decision:
         """A share that does not fit makes the whole binding unschedulable."""
         lacking = ", ".join(
-            f"{self._fleet.names[c]} {int(availability.replicas_c[c])} of {units}"
+            f"{self.fleet.names[c]} {int(availability.replicas_c[c])} of {units}"
             for c, units in sorted(short_c.items())
         )
         return replace(
