@@ -93,6 +93,13 @@ def test_a_program_runs_or_says_which_extra_it_needs(
             assert ran.stderr.count("\n") == 1
 
 
-def test_its_types_are_there_for_others(wheel: Path) -> None:
+def test_its_types_are_there_for_others_and_the_page_s_files(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
-    assert {"federation/py.typed", "estimator/py.typed"} <= set(names)
+    page = Path("federation/web/ui")
+    files = {
+        str(each.relative_to(ROOT))
+        for folder in ("templates", "static")
+        for each in (ROOT / page / folder).iterdir()
+    }
+    assert len(files) > 10
+    assert {"federation/py.typed", "estimator/py.typed", *files} <= set(names)
