@@ -94,4 +94,7 @@ def _one(field: FieldDescriptor, value: Any) -> Any:
         return document_from_message(value)
     if field.enum_type is not None:
         return enum_word(field.enum_type, value)
+    if isinstance(value, bytes):
+        # Hashes, as people compare them.
+        return value.hex()
     return value

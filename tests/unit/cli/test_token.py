@@ -34,7 +34,9 @@ async def test_every_command_of_the_page_does_what_it_says(
             assert secret not in result.output
     listed = await run(running, "token", "list", "-o", "json")
     tokens = {token["name"]: token for token in json.loads(listed.stdout)}
-    records = json.loads((await run(running, "audit", "list", "-o", "json")).stdout)
+    listed_audit = await run(running, "audit", "list", "-o", "json")
+    assert listed_audit.exit_code == 0, listed_audit.output
+    records = json.loads(listed_audit.stdout)
     assert [record["method"] for record in records[-4:]] == [
         "Access/RevokeToken",
         *["Access/CreateToken"] * 3,

@@ -11,7 +11,7 @@ from federation.codec.strict import message_from_document, refuse_nul
 from federation.codec.violations import Violations
 from federation.codec.written import document_from_message
 from federation.model.errors import InvalidRequest
-from federation.v1 import resource_pb2, scheduling_pb2
+from federation.v1 import access_pb2, resource_pb2, scheduling_pb2
 
 
 def violations(document: object, message_class: type[Message]) -> dict[str, str]:
@@ -261,3 +261,8 @@ def test_bytes_of_nothing_are_no_nul_characters() -> None:
     found = Violations()
     refuse_nul(message, "", found)
     found.check()
+
+
+def test_bytes_are_written_as_people_compare_them() -> None:
+    head = access_pb2.AuditHead(seal=7, hash=b"\x00\xff")
+    assert document_from_message(head) == {"seal": 7, "hash": "00ff"}
