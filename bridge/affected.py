@@ -10,5 +10,5 @@ from bridge.karmada import KarmadaBinding
 
 
 def goes_everywhere(binding: KarmadaBinding) -> bool:
-    """Whether it goes to every cluster that matches, or has none that does."""
-    return not binding.is_workload or binding.is_duplicated or not binding.targets
+    """Whether it goes to every cluster that matches."""
+    return not binding.is_workload or binding.is_duplicated

@@ -131,7 +131,7 @@ async def _bridge(
         )
         changes = Changes(
             changed=bindings.clusters_changed,
-            left=bindings.cluster_left,
+            moved=bindings.cluster_moved,
             spoken_for=bindings.tell_ready_in,
         )
         fleet = BridgedFleet(_line(client, channel), changes)

@@ -6,7 +6,7 @@ Must not write to Karmada.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from bridge.karmada import KarmadaBinding
@@ -25,6 +25,8 @@ from federation.v1 import resource_pb2, scheduling_pb2
 from federation.v1.scheduling_pb2 import Decision, ScheduleBatchItem, ScheduleBatchResult
 
 AFFINITY_GROUP: Final = "affinityGroup"
+# Of one request; messages may have 4 MiB.
+MOST_BYTES: Final = 1024 * 1024
 _PLACED: Final = (scheduling_pb2.OUTCOME_SCHEDULED, scheduling_pb2.OUTCOME_PARTIAL)
 
 
@@ -67,7 +69,9 @@ class Answers:
             asked.append(binding)
             # Without a key: asked again, it is decided on where it runs, which is what counts.
             items.append(ScheduleBatchItem(binding=message, adopt=True))
-        results = await self._client.schedule_batch(items) if items else []
+        results: list[ScheduleBatchResult] = []
+        for start, end in _batches(items):
+            results += await self._client.schedule_batch(items[start:end])
         for binding, result in zip(asked, results, strict=True):
             verdict = await self._verdict(binding, result, deleting)
             answers[binding.key] = verdict, result.decision.id
@@ -129,6 +133,19 @@ class Answers:
         """Whether a filter refused every cluster; else it was the spread that found no choice."""
         clusters = (await self._client.get_decision(decision.id)).trace.clusters
         return bool(clusters) and all(each.filter for each in clusters)
+
+
+def _batches(items: Sequence[ScheduleBatchItem]) -> Iterator[tuple[int, int]]:
+    """From where to where the items of each request go: as many as it may be large."""
+    start, size = 0, 0
+    for position, item in enumerate(items):
+        item_bytes = item.ByteSize()
+        if size and size + item_bytes > MOST_BYTES:
+            yield start, position
+            start, size = position, 0
+        size += item_bytes
+    if items:
+        yield start, len(items)
 
 
 def _without(binding: KarmadaBinding, deleting: Collection[str]) -> dict[str, int] | None:

@@ -144,14 +144,21 @@ class BridgedBindings:
     def clusters_changed(self) -> None:
         """Labels or spec of a cluster: who goes everywhere may go elsewhere now."""
         for key, binding in self._karmada.items():
-            if goes_everywhere(binding) and (asked := self._asked.get(key)) is not None:
-                self._asked[key] = replace(asked, generation=-1)
-                self._want(key)
+            # What waits for room is the control plane's to try again.
+            is_nowhere = not binding.targets and key not in self._stored
+            if goes_everywhere(binding) or is_nowhere:
+                self._ask_again(key)
 
-    def cluster_left(self, name: str) -> None:
-        """Everything has to leave a cluster."""
+    def cluster_moved(self, name: str) -> None:
+        """A cluster came, or everything has to leave it: look at what is there."""
         self._dirty |= {key for key, each in self._karmada.items() if name in each.targets}
         self._woken.set()
+
+    def _ask_again(self, key: str) -> None:
+        """As if it had changed, where it was asked about."""
+        if (asked := self._asked.get(key)) is not None:
+            self._asked[key] = replace(asked, generation=-1)
+            self._want(key)
 
     async def follow(self) -> None:
         """Know the control plane's bindings, until cancelled."""
@@ -164,6 +171,9 @@ class BridgedBindings:
             if message.resource_version and not self._is_stored_known:
                 self._is_stored_known = True
                 self._look_for_missing()
+                # A control plane that was restored from a backup may have lost some.
+                for key in self._asked.keys() - self._stored.keys():
+                    self._ask_again(key)
                 self._dirty |= self._karmada.keys()
                 self._woken.set()
 
@@ -187,6 +197,7 @@ class BridgedBindings:
         key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
         if event.type == resource_pb2.EVENT_TYPE_DELETED:
             self._stored.pop(key, None)
+            self._ask_again(key)
         elif metadata.annotations.get(KARMADA_SCHEDULER) == self._scheduler:
             self._stored[key] = HeldBinding(
                 uid=metadata.uid,
@@ -203,7 +214,7 @@ class BridgedBindings:
 
         A server that lost its objects, or was restored from a backup, lists too little as well.
         """
-        if not self._is_known and (self._unlisted or not self._is_stored_known):
+        if self._unlisted or not self._is_stored_known:
             return
         missing = self._stored.keys() - self._karmada.keys()
         if len(missing) > max(FEW, len(self._stored) // 2) or (missing and not self._karmada):
@@ -384,8 +395,8 @@ class BridgedBindings:
                 case BridgeStep.SUSPEND | BridgeStep.RESUME:
                     resume = step is BridgeStep.RESUME
                     await self._client.suspend_binding(namespace, name, uid=uid, resume=resume)
-                    if resume and (asked := self._asked.get(key)):
-                        self._asked[key] = replace(asked, generation=-1)
+                    if resume:
+                        self._ask_again(key)
                 case BridgeStep.WRITE if binding is not None:
                     await self._write_moved(binding)
         except (NotFound, PreconditionFailed) as error:
@@ -416,8 +427,8 @@ class BridgedBindings:
         asked = self._asked.get(key)
 
         def look() -> None:
-            if asked is not None and self._asked.get(key) is asked:
-                self._asked[key] = replace(asked, generation=-1)
+            if self._asked.get(key) is asked:
+                self._ask_again(key)
             self._want(key)
 
         asyncio.get_running_loop().call_later(1.0 + backoff.next_seconds(), look)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,12 +45,12 @@ class _Speaking:
 
 @dataclass(slots=True)
 class Changes:
-    """Whom to tell: of clusters whose labels or spec changed, of those that all must leave, and of
-    those that somebody begins to speak for.
+    """Whom to tell: that labels or spec of some cluster changed, of one that came or that all must
+    leave, and of one that somebody begins to speak for.
     """
 
     changed: Callable[[], None]
-    left: Callable[[str], None]
+    moved: Callable[[str], None]
     spoken_for: Callable[[str], None]
     unknown: Counter[str] = field(default_factory=Counter)
 
@@ -111,7 +112,6 @@ class BridgedFleet:
         self._want(cluster.name)
         if before and (before.generation, before.labels) != (cluster.generation, cluster.labels):
             self._in_step.discard(cluster.name)
-            self._changes.changed()
 
     def remove(self, cluster: KarmadaCluster) -> None:
         """Karmada says that it is deleted."""
@@ -167,7 +167,7 @@ class BridgedFleet:
         """Returns when both sides are known, all clusters are there, and those that the bridge
         speaks for have reported, or had the time for it.
         """
-        while not (self._is_listed and self._is_stored_known and not self.missing):
+        while not (self._is_listed and self._is_stored_known and not self._awaited):
             self._looked.clear()
             await self._looked.wait()
         waits = [each.member.reported.wait() for each in self._speaking.values()]
@@ -176,6 +176,11 @@ class BridgedFleet:
                 await asyncio.gather(*waits)
         except TimeoutError:
             logger.warning("not all clusters have reported: they count as unknown")
+
+    @property
+    def _awaited(self) -> AbstractSet[str]:
+        """The clusters that are to come still; one that cannot harms only itself."""
+        return self.missing - self._told_of.keys()
 
     async def _wait(self) -> None:
         if self._dirty and self._is_stored_known:
@@ -226,7 +231,7 @@ class BridgedFleet:
             logger.info("cluster %s: %s", name, error.message)
         except FederationError as error:
             self._say(name, f"cluster {name}: {error.message}")
-        else:
+        if name in self._in_step:
             self._told_of.pop(name, None)
 
     async def _bring_in_step(self, cluster: KarmadaCluster) -> None:
@@ -234,10 +239,15 @@ class BridgedFleet:
         message = cluster_message(cluster, self._changes.unknown)
         stored = self._stored.get(name)
         if stored is not None:
-            if not says_the_same(message, stored):
+            is_changed = not says_the_same(message, stored)
+            if is_changed:
                 message.metadata.annotations.update(stored.metadata.annotations)
                 self._stored[name] = await self._client.update_cluster(message)
-            self._in_step.add(name)
+            if name not in self._in_step:
+                self._in_step.add(name)
+                self._changes.moved(name)
+            if is_changed:
+                self._changes.changed()
         if stored is not None and self._has_agent(name):
             await self._hush(name)
             return
@@ -263,6 +273,7 @@ class BridgedFleet:
             logger.exception("speaking for cluster %s failed", name)
         finally:
             member.reported.set()
+            self._looked.set()
             self._woken.set()
 
     async def _end(self, name: str) -> None:
@@ -275,7 +286,7 @@ class BridgedFleet:
                 logger.debug("cluster %s is gone already", name)
             self._stored.pop(name, None)
         self.deleting.add(name)
-        self._changes.left(name)
+        self._changes.moved(name)
 
     async def _hush(self, name: str) -> None:
         speaking = self._speaking.pop(name, None)

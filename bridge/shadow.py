@@ -77,7 +77,7 @@ class Shadow:
             return
         self._clusters[cluster.name] = cluster
         try:
-            self._messages[cluster.name] = cluster_message(cluster, self.unknown_fields)
+            self._messages[cluster.name] = _slim(cluster_message(cluster, self.unknown_fields))
         except InvalidRequest as error:
             self._messages.pop(cluster.name, None)
             logger.warning("cluster %s is left out: %s", cluster.name, error.message)
@@ -195,6 +195,14 @@ class Shadow:
         return request_of(
             binding, scheduler=self._scheduler, as_karmada=False, unknown=self.unknown_fields
         )
+
+
+def _slim(cluster: resource_pb2.Cluster) -> resource_pb2.Cluster:
+    """Without what no decision reads: all clusters travel with each question."""
+    for enablement in cluster.status.api_enablements:
+        for resource in enablement.resources:
+            resource.ClearField("name")
+    return cluster
 
 
 def _running(binding: KarmadaBinding, prior: dict[str, int]) -> KarmadaBinding:

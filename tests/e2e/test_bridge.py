@@ -15,7 +15,11 @@ from bridge.karmada import APPLIED_PLACEMENT
 from bridge.patches import SCHEDULED_TEXT
 from federation.client import Target
 from federation.v1.clusters_pb2 import GetClusterRequest
-from federation.v1.scheduling_pb2 import GetBindingRequest, ListBindingsRequest
+from federation.v1.scheduling_pb2 import (
+    DeleteBindingRequest,
+    GetBindingRequest,
+    ListBindingsRequest,
+)
 from tests.control_planes import RunningControlPlane, running_control_plane
 from tests.karmadas import (
     DYNAMIC,
@@ -38,6 +42,10 @@ from tests.unit.deploy.manifests import BRIDGE
 from tests.unit.deploy.test_rbac import allowed, asked, rules
 
 PLACED = ("web", "everywhere", "config", "global", "later")
+GOLD = {
+    "clusterAffinity": {"labelSelector": {"matchLabels": {"tier": "gold"}}},
+    "replicaScheduling": {"replicaSchedulingType": "Duplicated"},
+}
 WATCHED = ("clusters", "resourcebindings", "clusterresourcebindings")
 
 
@@ -81,6 +89,13 @@ async def follows_changes(karmada: Karmada, plane: RunningControlPlane) -> None:
     await until(lambda: not any("m2" in karmada.targets(name) for name in PLACED))
     await until(lambda: sum(karmada.targets("web").values()) == 4)
 
+    # What goes everywhere follows the labels; before, it fits nowhere.
+    await until(lambda: karmada.condition("gold").get("reason") == "NoClusterFit")
+    for number, name in enumerate(("m3", "m1"), start=1):
+        karmada.edit_cluster(name, metadata={"labels": {"tier": "gold"}})
+        await until(lambda count=number: len(karmada.targets("gold")) == count)
+    karmada.cluster.remove(karmada.binding("gold"))
+
     karmada.edit("web", replicas=6)
     await until(lambda: sum(karmada.targets("web").values()) == 6)
     karmada.edit("web", suspension={"scheduling": True})
@@ -117,6 +132,7 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         binding("config", replicas=0, replicaRequirements=None, placement={}),
         binding("global", kind="ClusterResourceBinding"),
         binding("theirs", schedulerName="default-scheduler"),
+        binding("gold", placement=GOLD),
     )
     karmada.server.tokens["bridge"] = User(name="bridge", rules=rules(within=BRIDGE))
     async with bridging(karmada, target_of(plane), tmp_path, token="bridge"):
@@ -130,7 +146,7 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         assert web["status"]["lastScheduledTime"]
         assert all(len(karmada.writes(name)) == 2 for name in names)
         assert not karmada.writes("theirs")
-        await is_stored(plane, *names)
+        await is_stored(plane, *names, "gold")
 
         # A change of what is no spec asks for nothing; a new binding comes behind it.
         written = len(karmada.writes())
@@ -231,6 +247,12 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
         karmada.put(binding("later"))
         await until(lambda: karmada.is_settled("later"))
         await is_stored(plane, *names, "later")
+        # What the control plane lost is adopted again.
+        await plane.admin.call(
+            plane.admin.scheduling.DeleteBinding,
+            DeleteBindingRequest(namespace="default", name=names[0]),
+        )
+        await is_stored(plane, *names, "later")
         # Another bridge stands by, and works when this one has gone.
         standby = bridging(karmada, target_of(plane), tmp_path)
         await standby.__aenter__()
@@ -259,6 +281,7 @@ async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
     karmada.put(
         member("m1", cpu="2"),
         member("m2"),
+        member("odd", resourceModels="none"),
         binding("large", placement=small),
         binding("dear"),
         binding("nowhere", placement=nowhere),
