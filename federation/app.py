@@ -303,7 +303,7 @@ class ControlPlane:
             duties=self._duties,
             clock=self._clock,
             ask_for_nodes=self._placing.start_behind,
-            record=self._trail.refused,
+            audit=self._trail,
             why_not_ready=self._why_not_ready,
             database=self._database.description,
         )

@@ -63,6 +63,10 @@ class Visitor:
         return self.principal is not None
 
     @property
+    def is_admin(self) -> bool:
+        return self.principal is not None and self.principal.role is Role.ADMIN
+
+    @property
     def may_schedule(self) -> bool:
         return self.principal is not None and self.principal.role in MAY_SCHEDULE
 

@@ -6,7 +6,7 @@ Must not know what a view shows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -108,13 +108,20 @@ class Action(NamedTuple):
     decides: bool = False
 
 
+def refuse_others(principal: Principal | None, roles: Collection[Role]) -> Principal:
+    """Who has given a token of one of the roles. Raises PermissionRefused for all others."""
+    if principal is None or principal.role not in roles:
+        raise PermissionRefused(f"It takes a token of the role {' or '.join(sorted(roles))}.")
+    return principal
+
+
 class Ui:
     """The page: its ``routes``, and what is told of changes until it is closed."""
 
     def __init__(self, use_cases: UseCases, access: UiAccess, listen: Address) -> None:
         self._clock = use_cases.clock
         self._admission = Admission(use_cases.identity, use_cases.clock, access, listen)
-        self._record = use_cases.record
+        self._record = use_cases.audit.refused
         self._views = Views(use_cases)
         self._asking = Asking(use_cases)
         self._plans = PlanViews(use_cases.plans)
@@ -157,6 +164,7 @@ class Ui:
         files = StaticFiles(directory=Path(__file__).parent / "static")
         inside: list[BaseRoute] = [
             *(Route(path, self._shown(view), methods=["GET"]) for path, view in pages.items()),
+            Route("/audit", self._shown(views.audit, frozenset({Role.ADMIN})), methods=["GET"]),
             *(Route(path, self._guarded(each), methods=["POST"]) for path, each in answers.items()),
             Route("/sign-in", self._guarded(self._sign_in_page), methods=["GET"]),
             Route("/events", self._guarded(self._events), methods=["GET"]),
@@ -169,9 +177,15 @@ class Ui:
         """Nobody is told of changes any more."""
         self._pulse.close()
 
-    def _shown(self, view: PageView) -> PageAnswer:
+    def _shown(self, view: PageView, roles: frozenset[Role] | None = None) -> PageAnswer:
+        """For everybody who may look, or for these roles alone."""
+
         async def answer(request: Request) -> Response:
             visitor = await self._admission.visitor(request)
+            if roles is not None:
+                if visitor.principal is None:
+                    raise SignInNeeded
+                refuse_others(visitor.principal, roles)
             return await self._response(request, visitor, await view(request, visitor.scope))
 
         return self._guarded(answer)
@@ -281,10 +295,7 @@ class Ui:
         async def answer(request: Request) -> Response:
             visitor = await self._admission.visitor(request)
             fields = await self._admission.form(request, visitor)
-            principal = visitor.principal
-            if principal is None or principal.role not in action.roles:
-                roles = " or ".join(sorted(action.roles))
-                raise PermissionRefused(f"It takes a token of the role {roles}.")
+            principal = refuse_others(visitor.principal, action.roles)
             audit_from_now(
                 AuditedCall(
                     actor=str(principal),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from federation.model.audit import AuditRecord
+from federation.services.access.audit import AuditTrail
 from federation.services.duties import Duties
 from federation.services.estimates.availability import Availability
 from federation.services.failover.control import FailoverControl
@@ -26,9 +26,7 @@ from federation.services.waiting.steering import Queueing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseCases:
-    """``ask_for_nodes`` has agents choose nodes for what was decided, behind the answer; a refusal
-    that is given to ``record`` is in the audit.
-    """
+    """``ask_for_nodes`` has agents choose nodes for what was decided, behind the answer."""
 
     fleet: FleetOwner
     scheduling: Scheduling
@@ -43,6 +41,6 @@ class UseCases:
     duties: Duties
     clock: Clock
     ask_for_nodes: Callable[[Iterable[Scheduled]], None]
-    record: Callable[[AuditRecord], None]
+    audit: AuditTrail
     why_not_ready: Callable[[], Awaitable[str | None]]
     database: str

@@ -16,6 +16,7 @@ from federation.codec.clusters import cluster_to_message
 from federation.model.access import Scope
 from federation.model.errors import InvalidRequest, NotFound
 from federation.model.placement import binding_key
+from federation.services.access_ports import AuditFilter
 from federation.services.listed_decisions import DecisionFilter
 from federation.services.threads import DRAWING
 from federation.services.values import ClusterView
@@ -35,6 +36,7 @@ from federation.web.ui.requests import number_of, queue_place_of, required_text,
 from federation.web.ui.use_cases import UseCases
 
 ROWS: Final = 100
+LARGEST: Final = 2**63 - 1
 # Fewer clusters are seen at a glance in the table.
 FEWEST_ON_A_MAP: Final = 25
 MOST_OUTSTANDING: Final = 100
@@ -187,6 +189,24 @@ class Views:
                 "picture": await DRAWING.run(decision_picture, record),
                 "first": first,
                 "step": ROWS,
+            },
+        )
+
+    async def audit(self, request: Request, _: Scope) -> Page:
+        """For admins, whose tokens see everything."""
+        at = number_of(request, "at", least=0, most=LARGEST)
+        after = (at, number_of(request, "id", least=0, most=LARGEST) or 0) if at else None
+        credential = text_of(request, "credential")
+        wanted = AuditFilter(credential_id=credential)
+        records = await self._use_cases.audit.list(wanted, after, ROWS + 1)
+        return Page(
+            template="audit",
+            title="Audit",
+            values={
+                "records": records[:ROWS],
+                "last": records[ROWS - 1] if len(records) > ROWS else None,
+                "is_first": after is None,
+                "credential": credential,
             },
         )
 

@@ -162,6 +162,7 @@ async def check_roles(running: RunningControlPlane) -> None:
     secret, ended = await made_token(running, role=access_pb2.ROLE_VIEWER)
     assert (await viewer.post("/ui/sign-in", {"token": secret})).status == 303
     assert "alpha" in (await viewer.get("/ui/")).document.text
+    assert (await viewer.get("/ui/audit")).status == 403
     fields = {"form_secret": (await viewer.get("/ui/ask")).document.field("form_secret")}
     refused = await viewer.post("/ui/commit", {**fields, "preview_token": "a.b"})
     assert (refused.status, "role admin or scheduler" in refused.document.text) == (403, True)
@@ -208,6 +209,13 @@ async def test_a_token_is_given_once_and_a_session_stands_for_it(
             return [each.result for each in audit.records if each.method == "Page/SignIn"]
 
         results = await until(listed, lambda results: len(results) == 2)
+        audit = await browser.get("/ui/audit")
+        check(audit)
+        assert "✕ UNAUTHENTICATED" in audit.document.text
+        assert "Clusters/CreateJoinToken" in audit.document.text
+        assert "/ui/audit" in fleet.document.links("/ui/")
+        nothing = await browser.get("/ui/audit?credential=tok-x&at=1&id=1")
+        assert "Nothing is recorded here" in nothing.document.text
         assert set(results) == {"UNAUTHENTICATED", "PERMISSION_DENIED"}
         stolen = dict(browser.cookies)
         refused = await browser.post("/ui/sign-out", {"form_secret": "guessed"})
@@ -269,6 +277,7 @@ async def test_what_is_open_on_loopback_is_open_there_alone(running: RunningCont
     token = running.plane.admin_token_file.read_text(encoding="ascii").strip()
     browser = Browser(address=running.plane.web_endpoint)
     assert (await browser.get("/ui/")).status == 200
+    assert (await browser.get("/ui/audit")).status == 303
     for header in (
         {"host": "evil.example"},
         {"x_forwarded_for": "10.0.0.1"},
