@@ -22,7 +22,10 @@ from federation.model.placement import binding_key
 from federation.runtime.terminal import say
 from federation.v1 import rebalance_pb2, resource_pb2
 
-KINDS: Final = {"drain": rebalance_pb2.PLAN_KIND_DRAIN}
+KINDS: Final = {
+    "drain": rebalance_pb2.PLAN_KIND_DRAIN,
+    "failback": rebalance_pb2.PLAN_KIND_FAILBACK,
+}
 # Something was not moved.
 INCOMPLETE: Final = 3
 MOVED: Final = frozenset({rebalance_pb2.STEP_STATE_DONE})
@@ -86,7 +89,11 @@ def rebalance() -> None:
 def make(
     kind: str, clusters: Sequence[str], moves_at_once: int, max_moves: int, output: Format
 ) -> None:
-    """Make a plan, and show it; nothing moves until it is approved."""
+    """Make a plan, and show it; nothing moves until it is approved.
+
+    drain leaves nothing in the clusters. failback brings bindings back to affinity groups that they
+    prefer, of those in the clusters, or of all.
+    """
     _show(_created(kind, clusters, moves_at_once, max_moves), output)
 
 
@@ -178,7 +185,7 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
     gain = plan.gain
     facts = [
         ("Plan", plan.id),
-        ("Kind", f"{_kind(plan)} {', '.join(plan.clusters)}"),
+        ("Kind", f"{_kind(plan)} {', '.join(plan.clusters)}".strip()),
         ("State", _state(plan)),
         *([("Why", plan.reason)] if plan.reason else []),
         ("Moves", f"{gain.moved} of {gain.wanted} replicas, in {plan.step_count} steps"),

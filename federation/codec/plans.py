@@ -14,7 +14,10 @@ from federation.codec.violations import Violations
 from federation.plans.plan import Plan, PlanKind, PlanStep
 from federation.v1 import rebalance_pb2
 
-_KINDS = {PlanKind.DRAIN: rebalance_pb2.PLAN_KIND_DRAIN}
+_KINDS = {
+    PlanKind.DRAIN: rebalance_pb2.PLAN_KIND_DRAIN,
+    PlanKind.FAILBACK: rebalance_pb2.PLAN_KIND_FAILBACK,
+}
 
 
 def plan_to_message(plan: Plan, steps: Iterable[PlanStep] = ()) -> rebalance_pb2.Plan:
@@ -65,9 +68,11 @@ def plan_kind(number: int, path: str, found: Violations) -> PlanKind:
     return PlanKind.DRAIN
 
 
-def cluster_names(given: Sequence[str], path: str, found: Violations) -> tuple[str, ...]:
-    """Names of clusters, at least one, each once, in ascending order."""
-    if not given:
+def plan_clusters(
+    given: Sequence[str], kind: PlanKind, path: str, found: Violations
+) -> tuple[str, ...]:
+    """Names of clusters, each once, in ascending order; of a drain at least one."""
+    if not given and kind is PlanKind.DRAIN:
         found.add(path, "must name at least one cluster")
     for position, name in enumerate(given):
         ranges.cluster_name(name, f"{path}[{position}]", found)

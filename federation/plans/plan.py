@@ -18,9 +18,12 @@ DO_NOT_MOVE: Final = "fedsched.io/do-not-move"
 
 
 class PlanKind(StrEnum):
-    """DRAIN: nothing is left in some clusters."""
+    """DRAIN: nothing is left in some clusters. FAILBACK: bindings go back to affinity groups that
+    they prefer.
+    """
 
     DRAIN = "drain"
+    FAILBACK = "failback"
 
 
 class PlanState(StrEnum):
@@ -49,8 +52,10 @@ class StepState(StrEnum):
 class PlanStep:
     """One binding goes from ``before`` to ``after``, ``number`` from 1 on.
 
-    ``leaves`` are the clusters where it is no more then. Times are Unix seconds; ``message`` says
-    why a step ended as it did, and ``version`` in which version of the plan it last changed.
+    ``leaves`` are the clusters where it is no more then, and ``leaves_group`` the affinity group
+    that it leaves for one that it prefers, "" where it leaves none. Times are Unix seconds;
+    ``message`` says why a step ended as it did, and ``version`` in which version of the plan it
+    last changed.
     """
 
     number: int
@@ -61,6 +66,7 @@ class PlanStep:
     reason: str
     state: StepState = StepState.PENDING
     message: str = ""
+    leaves_group: str = ""
     began_at: float | None = None
     ended_at: float | None = None
     version: int = 1

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from google.protobuf.message import Message
 
 from federation.codec import texts
-from federation.codec.plans import cluster_names, plan_kind, plan_to_message
+from federation.codec.plans import plan_clusters, plan_kind, plan_to_message
 from federation.codec.ranges import MAX_INT64, whole
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
@@ -98,9 +98,10 @@ def _wish(request: messages.CreatePlanRequest) -> PlanWish:
     refuse_nul(request, "", found)
     whole(request.moves_at_once, "movesAtOnce", found, least=0, most=MOST_MOVES_AT_ONCE)
     whole(request.max_moves, "maxMoves", found, least=0, most=MOST_MOVES)
+    kind = plan_kind(request.kind, "kind", found)
     wish = PlanWish(
-        kind=plan_kind(request.kind, "kind", found),
-        clusters=cluster_names(request.clusters, "clusters", found),
+        kind=kind,
+        clusters=plan_clusters(request.clusters, kind, "clusters", found),
         moves_at_once=request.moves_at_once or DEFAULT_MOVES_AT_ONCE,
         most_moves=request.max_moves or MOST_MOVES,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanStep, StepState
 
 
@@ -50,6 +51,12 @@ class StoredPlans(Protocol):
 
     async def steps_since(self, plan_id: int, version: int, limit: int) -> Sequence[PlanStep]:
         """Those that changed in later versions of the plan, in the order of those."""
+        ...
+
+    async def away(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
+        """Bindings that are placed, and not in the first of their affinity groups, by ascending
+        (namespace, name).
+        """
         ...
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:

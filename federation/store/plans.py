@@ -24,14 +24,18 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    tuple_,
     update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanState, PlanStep, StepState
+from federation.store.bindings import plain_binding
 from federation.store.plan_tables import plan as table
 from federation.store.plan_tables import plan_step as step_table
+from federation.store.tables import binding
 
 LOCK_RUNNING = text("SELECT pg_advisory_xact_lock(hashtextextended('fedsched plan', 0))")
 PUT_STEPS = text("""
@@ -104,6 +108,22 @@ class PlanStatements:
         statement = _steps_of(plan_id).where(step_table.c.version > version)
         ordered = statement.order_by(step_table.c.version, step_table.c.number)
         return await self._steps(ordered.limit(limit))
+
+    async def away(self, after: BindingName | None, limit: int) -> Sequence[Binding]:
+        first = binding.c.spec["placement"]["affinity_groups"][0]["name"].astext
+        statement = (
+            select(binding)
+            .where(
+                binding.c.observed_affinity != "",
+                binding.c.observed_affinity != first,
+                binding.c.clusters != text("'[]'"),
+            )
+            .order_by(binding.c.namespace, binding.c.name)
+            .limit(limit)
+        )
+        if after is not None:
+            statement = statement.where(tuple_(binding.c.namespace, binding.c.name) > after)
+        return [plain_binding(row) for row in await self._connection.execute(statement)]
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         moving = select(step_table.c.plan_id).where(step_table.c.state == StepState.MOVING)

@@ -30,12 +30,16 @@ class _PlanKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanKind.Val
     PLAN_KIND_UNSPECIFIED: _PlanKind.ValueType  # 0
     PLAN_KIND_DRAIN: _PlanKind.ValueType  # 1
     """Nothing is left in some clusters."""
+    PLAN_KIND_FAILBACK: _PlanKind.ValueType  # 2
+    """Bindings go back to affinity groups that they prefer to the one that they are in."""
 
 class PlanKind(_PlanKind, metaclass=_PlanKindEnumTypeWrapper): ...
 
 PLAN_KIND_UNSPECIFIED: PlanKind.ValueType  # 0
 PLAN_KIND_DRAIN: PlanKind.ValueType  # 1
 """Nothing is left in some clusters."""
+PLAN_KIND_FAILBACK: PlanKind.ValueType  # 2
+"""Bindings go back to affinity groups that they prefer to the one that they are in."""
 Global___PlanKind: _TypeAlias = PlanKind  # noqa: Y015
 
 class _PlanState:
@@ -105,7 +109,9 @@ class CreatePlanRequest(_message.Message):
     """How many steps the plan may have, 1 to 5000; 0: 5000."""
     @_builtins.property
     def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of a drain: what is to be emptied, at least one."""
+        """Of a drain: what is to be emptied, at least one. Of a failback: only bindings that are in one of
+        these; none: all.
+        """
 
     def __init__(
         self,

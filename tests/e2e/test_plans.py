@@ -186,7 +186,9 @@ async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(fleet:
         if command[1] == "watch":
             await fleet.take_away(there)
         said = await say(plane, *command)
-        if command[1] == "plan":
+        if command[1:3] == ["plan", "failback"]:
+            assert "0 of 0 replicas, in 0 steps" in said
+        elif command[1] == "plan":
             plan_id = re.findall(r"^Plan: +(\d+)$", said, flags=re.MULTILINE)[0]
             assert re.search(rf"^ *1 +shop/storefront +{there}=6 .* pending ", said, re.MULTILINE)
     assert not {there, "member1"} & (await where(plane))[0]

@@ -6,7 +6,7 @@ Must not move anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,7 +36,9 @@ STEPS_A_MESSAGE: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWish:
-    """What a plan is asked for. ``clusters`` are to be empty by its end."""
+    """What a plan is asked for. ``clusters`` are to be empty by the end of a drain, and are those
+    that a failback looks at, none: all.
+    """
 
     kind: PlanKind
     clusters: tuple[str, ...]
@@ -69,11 +71,15 @@ class PlanControl:
         """
         self._check(wish.clusters)
         now = self._clock.now()
-        bindings, beyond = await self._in(wish.clusters)
-        why = {name: f"{name} is to be emptied" for name in wish.clusters}
+        is_drain = wish.kind is PlanKind.DRAIN
+        bindings, beyond = await (self._in if is_drain else self._away)(wish.clusters)
+        why = {name: f"{name} is to be emptied" for name in wish.clusters if is_drain}
         attempts = [_attempt(each, PlannedMove(why=why)) for each in bindings]
         await self._read(attempts)
-        working = self._pipeline.working().cordoned(wish.clusters)
+        if not is_drain:
+            for attempt in attempts:
+                _fail_back(attempt)
+        working = self._pipeline.working().cordoned(why)
         moves = await PLANNING.run(planned, working, attempts, now, wish.most_moves)
         plan = _draft(wish, moves, beyond, by, now)
         async with self._store.transaction() as tx:
@@ -108,7 +114,8 @@ class PlanControl:
                 raise PreconditionFailed(
                     f"Plan {running.id} runs: wait for its end, or stop it.", reason="PLAN_RUNNING"
                 )
-            cordoned = [each for name in plan.clusters if (each := await _cordoned(tx, name))]
+            emptied = _emptied(plan)
+            cordoned = [each for name in emptied if (each := await _cordoned(tx, name))]
             if cordoned:
                 await tx.journal.append([ClusterChanged(cluster=each.name) for each in cordoned])
             await tx.plans.put(approved)
@@ -156,12 +163,31 @@ class PlanControl:
 
     async def _in(self, clusters: Collection[str]) -> tuple[list[Binding], int]:
         """Bindings that are in the clusters, the first ones by name, and how many more are."""
+        return await self._found(
+            lambda read, after: read.failover.in_clusters(clusters, after, READ_AT_ONCE)
+        )
+
+    async def _away(self, clusters: Collection[str]) -> tuple[list[Binding], int]:
+        """The same of bindings that are not in the affinity group that they prefer to all others;
+        of those in some clusters, none: of all.
+        """
+        found, more = await self._found(lambda read, after: read.plans.away(after, READ_AT_ONCE))
+        there = [
+            each
+            for each in found
+            if not clusters or not {target.name for target in each.clusters}.isdisjoint(clusters)
+        ]
+        return there, more
+
+    async def _found(
+        self, page_of: Callable[[Transaction, BindingName | None], Awaitable[Sequence[Binding]]]
+    ) -> tuple[list[Binding], int]:
         found: list[Binding] = []
         more = 0
         after: BindingName | None = None
         while True:
             async with self._store.reading() as read:
-                page = await read.failover.in_clusters(clusters, after, READ_AT_ONCE)
+                page = await page_of(read, after)
             room = MOST_LOOKED_AT - len(found)
             found += page[:room]
             more += len(page[room:])
@@ -180,7 +206,7 @@ class PlanControl:
             for step in steps
         ]
         await self._read(attempts)
-        working = self._pipeline.working().cordoned(plan.clusters)
+        working = self._pipeline.working().cordoned(_emptied(plan))
         found = await PLANNING.run(infeasible, working, attempts, steps, now)
         if found is not None:
             step, why = found
@@ -194,7 +220,25 @@ class PlanControl:
 def planned_move(step: PlanStep, reason: str = "") -> PlannedMove:
     """What a step moves; ``reason``: why, for people, where it is not the step's."""
     why: Mapping[str, str] = {each.name: reason or step.reason for each in step.leaves}
-    return PlannedMove(why=why, before=step.before, after=step.after)
+    return PlannedMove(
+        why=why, before=step.before, after=step.after, leaves_group=step.leaves_group
+    )
+
+
+def _fail_back(attempt: Attempt) -> None:
+    """It leaves wherever it is, for a group that comes before the one that it is in."""
+    group = attempt.known.observed_affinity if attempt.known else ""
+    why = f"it prefers other affinity groups to {group}"
+    leaves = {each.name: why for each in attempt.candidate.clusters}
+    attempt.planned = PlannedMove(why=leaves, leaves_group=group)
+    try:
+        attempt.planned.whole(attempt.candidate)
+    except PreconditionFailed as error:
+        attempt.error = attempt.error or error
+
+
+def _emptied(plan: Plan) -> Sequence[str]:
+    return plan.clusters if plan.kind is PlanKind.DRAIN else ()
 
 
 def _attempt(binding: Binding, move: PlannedMove) -> Attempt:

@@ -84,8 +84,9 @@ def planned(
         ),
         gain=Gain(
             wanted=sum(map(replicas_to_move, wanted)),
-            moved=sum(step.replicas for step in steps),
-            bound=bound,
+            moved=sum(replicas_to_move(by_key[step.binding]) for step in steps),
+            # A way that was found shows what is possible too.
+            bound=max(bound, way.replicas),
         ),
     )
 
@@ -110,6 +111,8 @@ def _stays(attempt: Attempt) -> str:
         return f"it is pinned by {DO_NOT_MOVE}"
     if attempt.known is not None and attempt.known.wait is not None:
         return "it waits for room for other replicas"
+    if attempt.candidate.eviction_tasks:
+        return "it is being moved already"
     return ""
 
 
@@ -188,6 +191,11 @@ def _refusal(working: WorkingCopy, attempt: Attempt, now: float, peers: _Planned
     decision = attempt.verdict.decision
     if decision.outcome is not Outcome.SCHEDULED:
         return decision.reason
+    after = {each.name: each.replicas for each in decision.clusters}
+    for target in attempt.candidate.clusters:
+        # There is no graceful way to keep a part of it running.
+        if after.get(target.name, target.replicas) < target.replicas:
+            return f"it would stay in {target.name}, with fewer replicas"
     peers.add(attempt)
     return ""
 
@@ -205,6 +213,7 @@ def _steps(
             before=each.candidate.clusters,
             after=way.moved[each.key],
             reason=_reason(each),
+            leaves_group=each.planned.leaves_group if each.planned else "",
         )
         for number, each in enumerate(moved[:most_moves], start=1)
     )
@@ -213,7 +222,8 @@ def _steps(
 
 def _reason(attempt: Attempt) -> str:
     why = attempt.planned.why if attempt.planned else {}
-    return "; ".join(why[each.name] for each in attempt.candidate.clusters if each.name in why)
+    told = [why[each.name] for each in attempt.candidate.clusters if each.name in why]
+    return "; ".join(dict.fromkeys(told))
 
 
 class _PlannedPeers:

@@ -25,13 +25,15 @@ class PlannedMove:
     """The binding leaves clusters; ``why``, by their names.
 
     It goes from ``before`` to ``after``, which is None as long as that is still to be found out;
-    then ``most_c`` are the most units that it may get in each cluster, None: any.
+    then ``most_c`` are the most units that it may get in each cluster, None: any. Where it
+    ``leaves_group`` it goes to an affinity group that it prefers.
     """
 
     why: Mapping[str, str]
     before: tuple[TargetCluster, ...] = ()
     after: tuple[TargetCluster, ...] | None = None
     most_c: IntArray | None = None
+    leaves_group: str = ""
 
     @property
     def triggers(self) -> tuple[str, ...]:
@@ -49,8 +51,15 @@ class PlannedMove:
         return replace(binding, clusters=self.after)
 
     def whole(self, binding: Binding) -> Binding:
-        """What the cycle decides: all replicas move, or none."""
+        """What the cycle decides: all replicas move, or none. Raises PreconditionFailed."""
         placement = replace(binding.placement, partial=False)
+        if self.leaves_group:
+            groups = [group.name for group in placement.affinity_groups]
+            if self.leaves_group not in groups[1:]:
+                text = "its affinity groups were changed since it was placed"
+                raise PreconditionFailed(text, reason="NOT_FEASIBLE")
+            preferred = placement.affinity_groups[: groups.index(self.leaves_group)]
+            placement = replace(placement, affinity_groups=preferred)
         return replace(leaving(binding, self.why), placement=placement)
 
     def within(self, available: Estimates) -> Estimates:

@@ -10,7 +10,7 @@ import pytest
 
 from federation.failover.moves import PLANNED_MOVE
 from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
-from federation.model.placement import Binding, Placement
+from federation.model.placement import AffinityGroup, Binding, ClusterAffinity, Placement
 from federation.plans.plan import DO_NOT_MOVE, Plan, PlanKind, PlanState, PlanStep, StepState
 from federation.services.duties import Duties, Duty
 from federation.services.failover.watching import Failover, FailoverSettings
@@ -360,3 +360,46 @@ async def test_a_plan_stops_where_failover_is_frozen(workshop: Workshop) -> None
     await workshop.pass_time()
     assert await workshop.states(plan) == (PlanState.STOPPED, [StepState.PENDING])
     assert "a" in shares((await workshop.stored()).clusters)
+
+
+async def test_bindings_go_back_to_the_group_that_they_prefer_once_it_has_room(
+    workshop: Workshop,
+) -> None:
+    scheduling = workshop.deciders.scheduling
+    filler = replace(only("a", 6), name="filler", uid="filler")
+    await apply(scheduling, filler)
+    groups = tuple(
+        AffinityGroup(name=name, affinity=ClusterAffinity(cluster_names=clusters))
+        for name, clusters in (("home", ("a",)), ("abroad", ("b", "c")))
+    )
+    placement = Placement(affinity_groups=groups, replica_scheduling=DYNAMIC)
+    web, api = (replace(each, placement=placement) for each in (THREE, API))
+    for each in (web, api):
+        assert "a" not in decided(await apply(scheduling, each))
+    wish = PlanWish(kind=PlanKind.FAILBACK, clusters=())
+    full, none = await workshop.control.create(wish, "ops")
+    assert (none, full.gain.wanted, full.gain.moved, full.gain.bound) == ((), 5, 0, 0)
+    assert all(each.reason.endswith("short of cpu in 1 cluster") for each in full.unfixed)
+    await workshop.deciders.releases.delete(filler.namespace, filler.name)
+    plan, steps = await workshop.control.create(wish, "ops")
+    assert (plan.gain.moved, plan.gain.bound, plan.unfixed) == (5, 5, ())
+    assert [shares(step.after) for step in steps] == [{"a": 3}, {"a": 2}]
+    assert {step.reason for step in steps} == {"it prefers other affinity groups to abroad"}
+    where = steps[1].before[0].name
+    _, fewer = await workshop.control.create(replace(wish, clusters=(where,)), "ops")
+    assert fewer
+    assert all(where in shares(step.before) for step in fewer)
+    await workshop.control.approve(plan.id, "ops")
+    assert not any(each.cordoned for each in workshop.fleet.snapshot.fleet.clusters)
+    await workshop.pass_time()
+    assert shares((await workshop.stored(web)).clusters) == {"a": 3}
+    await workshop.sees("a", (web, 3), (api, 2), free=1)
+    await workshop.pass_time()
+    assert await workshop.states(plan) == (PlanState.DONE, [StepState.DONE] * 2)
+    async with workshop.store.reading() as read:
+        stored = await read.bindings.get(web.namespace, web.name)
+    assert stored is not None
+    assert stored.observed_affinity == "home"
+    # What is back stays, and no plan finds anything to do.
+    assert decided(await apply(scheduling, web)) == {"a": 3}
+    assert (await workshop.control.create(wish, "ops"))[0].gain.wanted == 0
