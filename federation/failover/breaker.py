@@ -5,6 +5,7 @@ Must not decide who is silent. Many at once are rather our fault, or one network
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -14,6 +15,12 @@ from federation.failover.silence import Silences
 BREAKER: Final = "breaker"
 AT_ONCE_SECONDS: Final = 60.0
 NAMED: Final = 20
+# Where faults are that many clusters share, and what of an origin says it; ourselves first.
+_SCOPES: Final = (
+    ("control plane", "control_plane"),
+    ("region", "region"),
+    ("provider", "provider"),
+)
 
 
 class BreakerLimits(NamedTuple):
@@ -93,14 +100,7 @@ def judged(
         if breaker.freeze.is_by_breaker and is_over:
             return replace(breaker, freeze=None)
         return breaker
-    fell = [
-        name
-        for name, silence in silences.silent.items()
-        if now - silence.stale_at < AT_ONCE_SECONDS
-        and name not in accepted
-        and name not in lost
-        and name in origins
-    ]
+    fell = _fallen(breaker, silences, origins, lost)
     if len(fell) < limits.clusters or len(fell) * 100 <= limits.percent * total:
         return breaker
     common = [*common_of(fell, origins)]
@@ -113,17 +113,55 @@ def judged(
     return breaker.frozen(BREAKER, now, reason)
 
 
+def _fallen(
+    breaker: Breaker,
+    silences: Silences,
+    origins: Mapping[str, ClusterOrigin],
+    lost: Collection[str],
+) -> list[str]:
+    """Who fell silent within the last minute."""
+    return [
+        name
+        for name, silence in silences.silent.items()
+        if silences.looked_at - silence.stale_at < AT_ONCE_SECONDS
+        and name not in breaker.accepted
+        and name not in lost
+        and name in origins
+    ]
+
+
+def suspected(
+    breaker: Breaker,
+    silences: Silences,
+    origins: Mapping[str, ClusterOrigin],
+    *,
+    lost: Collection[str],
+    limits: BreakerLimits,
+) -> Mapping[str, str]:
+    """Places of which so many fell silent at once, by the limits for the fleet, and how many; what
+    the whole fleet has in common is no place.
+    """
+    found: dict[str, str] = {}
+    fell = _fallen(breaker, silences, origins, lost)
+    for words, field_name in _SCOPES:
+        every = Counter[str](getattr(each, field_name) for each in origins.values())
+        silent = Counter[str](getattr(origins[name], field_name) for name in fell)
+        for value, count in sorted(silent.items()):
+            is_many = count >= limits.clusters and count * 100 > limits.percent * every[value]
+            if value and is_many and every[value] < len(origins):
+                found[f"{words} {value}"] = f"{count} of {every[value]} clusters"
+    return found
+
+
 def common_of(silent: Collection[str], origins: Mapping[str, ClusterOrigin]) -> Iterator[str]:
     """What all of these share and others do not, ourselves first."""
     fell = set(silent)
-    for words, field_name in (
-        ("their agents were heard through control plane", "control_plane"),
-        ("region", "region"),
-        ("provider", "provider"),
-    ):
+    for words, field_name in _SCOPES:
         values = {getattr(origins[name], field_name) for name in fell}
         value = next(iter(values)) if len(values) == 1 else ""
         same = [name for name, each in origins.items() if getattr(each, field_name) == value]
         # Of a fleet that has nothing else it says nothing.
         if value and len(same) < len(origins):
-            yield f"{words} {value}, which has {len(fell)} of its {len(same)} clusters silent"
+            heard = "their agents were heard through " if field_name == "control_plane" else ""
+            silent = f"{len(fell)} of its {len(same)} clusters silent"
+            yield f"{heard}{words} {value}, which has {silent}"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from federation.failover.breaker import Breaker, BreakerLimits, ClusterOrigin, judged
+from federation.failover.breaker import Breaker, BreakerLimits, ClusterOrigin, judged, suspected
 from federation.failover.silence import MOST_DEAF_SECONDS, Silences
 from federation.model.cluster import UNREACHABLE_KEY, Taint, TaintEffect
 from federation.services.duties import Begin, Duty
@@ -88,6 +88,7 @@ class Failover:
         self._settings = settings
         self.silences = Silences.begun(clock.now())
         self._heard: frozenset[str] = frozenset()
+        self._suspected: frozenset[str] = frozenset()
         self._is_cut_off = False
         self._database_back_at: float | None = None
         self.moving = Moving(
@@ -141,7 +142,9 @@ class Failover:
     async def work(self, begin: Begin) -> int:
         """One piece: what follows from the last look. 0: there is nothing to do until the next."""
         self.moving.begin()
-        is_frozen = not self._settings.enabled or (await self._judge(begin)).freeze is not None
+        breaker = await self._judge(begin) if self._settings.enabled else Breaker()
+        is_frozen = not self._settings.enabled or breaker.freeze is not None
+        self._suspect(breaker)
         if not is_frozen:
             await self._lose(begin)
         await self._find_again(begin)
@@ -175,24 +178,53 @@ class Failover:
         return is_empty and len(self.silences.silent) < self._settings.breaker.clusters
 
     def _judged(self, breaker: Breaker) -> Breaker:
-        names = [name for name in self._fleet.snapshot.names if self._was_heard(name)]
-        clusters = {name: self._fleet.known(name) for name in names}
+        origins = self._origins()
         return judged(
             breaker,
             self.silences,
-            {
-                name: ClusterOrigin(
-                    region=each.cluster.region,
-                    provider=each.cluster.provider,
-                    control_plane=each.presence.peer or self._hearing.replica_id,
-                )
-                for name, each in clusters.items()
-            },
+            origins,
             heard=self._heard,
-            lost=[n for n, each in clusters.items() if each.cluster.lost_since is not None],
+            lost=self._lost(origins),
             limits=self._settings.breaker,
             database_back_at=self._database_back_at,
         )
+
+    def _origins(self) -> Mapping[str, ClusterOrigin]:
+        """Of every cluster that was ever heard."""
+        names = [name for name in self._fleet.snapshot.names if self._was_heard(name)]
+        clusters = {name: self._fleet.known(name) for name in names}
+        return {
+            name: ClusterOrigin(
+                region=each.cluster.region,
+                provider=each.cluster.provider,
+                control_plane=each.presence.peer or self._hearing.replica_id,
+            )
+            for name, each in clusters.items()
+        }
+
+    def _lost(self, names: Iterable[str]) -> list[str]:
+        return [n for n in names if self._fleet.known(n).cluster.lost_since is not None]
+
+    def _suspect(self, breaker: Breaker) -> None:
+        """Tell once where many fell silent at once; where all is frozen that was told."""
+        before, self._suspected = self._suspected, frozenset()
+        if (
+            breaker.freeze is not None
+            or len(self.silences.silent) < self._settings.breaker.clusters
+        ):
+            return
+        origins = self._origins()
+        found = suspected(
+            breaker,
+            self.silences,
+            origins,
+            lost=self._lost(origins),
+            limits=self._settings.breaker,
+        )
+        self._suspected = frozenset(found)
+        for place in sorted(found.keys() - before):
+            fields = {"where": place, "silent": found[place]}
+            logger.error("many clusters of one place fell silent", extra={"fields": fields})
 
     async def _lose(self, begin: Begin) -> None:
         """Those that were silent for too long are lost."""

@@ -9,6 +9,7 @@ from federation.failover.breaker import (
     ClusterOrigin,
     Freeze,
     judged,
+    suspected,
 )
 from federation.failover.silence import Silence, Silences
 
@@ -78,6 +79,23 @@ def test_what_was_lost_before_or_accepted_does_not_fall_silent_again() -> None:
     heard = after(accepted, silences())
     assert heard == Breaker()
     assert after(heard, seen).freeze is not None
+
+
+def test_many_of_one_place_are_told_of_though_the_fleet_as_a_whole_speaks() -> None:
+    def places(*names: str, **given: object) -> object:
+        found = {"lost": (), "limits": LIMITS, **given}
+        return suspected(Breaker(), silences(*names), ORIGINS, **found)
+
+    assert after(Breaker(), silences(*NAMES[:6])).freeze is None
+    assert places(*NAMES[:6]) == {"region south": "6 of 8 clusters"}
+    assert places(*NAMES[1:10:2], NAMES[2]) == {
+        "control plane a": "5 of 10 clusters",
+        "region south": "5 of 8 clusters",
+    }
+    assert places(*NAMES[:4]) == {}
+    assert places(*NAMES[:6], lost=NAMES[:2]) == {}
+    # All are of one provider: that says nothing.
+    assert places(*NAMES[8:12]) == {}
 
 
 def test_it_thaws_by_itself_when_few_are_silent_and_those_were_heard() -> None:

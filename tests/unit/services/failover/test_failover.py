@@ -185,6 +185,28 @@ async def test_whose_control_plane_is_gone_has_its_time_anew(drill: Drill) -> No
     assert drill.is_lost("a")
 
 
+async def test_a_region_that_falls_silent_is_told_of_once_and_moved(
+    drill: Drill, caplog: pytest.LogCaptureFixture
+) -> None:
+    drill.start("one", replace(SETTINGS, breaker=BreakerLimits(clusters=2, percent=70)))
+    for name in ("a", "b"):
+        cluster = drill.fleet.known(name).cluster
+        async with drill.store.transaction() as tx:
+            stored = await tx.clusters.lock(name)
+            assert stored is not None
+            drill.fleet.put_cluster(
+                await tx.clusters.put(stored.id, replace(cluster, region="south"))
+            )
+    drill.speaking -= {"a", "b"}
+    await drill.pass_time(65)
+    assert drill.is_lost("a")
+    assert drill.is_lost("b")
+    told = [each for each in caplog.records if "many clusters of one place" in each.message]
+    assert [vars(each)["fields"] for each in told] == [
+        {"where": "region south", "silent": "2 of 2 clusters"}
+    ]
+
+
 async def test_people_and_watchers_are_told(drill: Drill) -> None:
     told: list[object] = []
     await apply(drill.deciders.scheduling, only("a", 1))
