@@ -101,11 +101,11 @@ class Refreshing:
 
     def _request(self, cluster: str, reason: str, now: float) -> bool:
         """Whether the agent's stream is here."""
-        if not self._agents.refresh(cluster, reason):
-            return False
         self._asked_at[cluster] = now
-        self._awaited.setdefault(cluster, asyncio.Event())
-        return True
+        is_here = self._agents.refresh(cluster, reason)
+        if is_here:
+            self._awaited.setdefault(cluster, asyncio.Event())
+        return is_here
 
     def _count(self, cluster: str, shares: Sequence[Share]) -> None:
         """What is there already may be counted once more: a report early harms nobody."""
@@ -136,6 +136,7 @@ class Refreshing:
         # Whoever has to wait is asked at one of the next decisions.
         if is_early or now < self._free_at:
             return
+        # Whether it is here or not: to look for many that are not costs as well.
+        self._free_at = now + 1 / REPORTS_A_SECOND
         reason = f"{since.decisions} decisions were made since the last report"
-        if self._request(cluster, reason, now):
-            self._free_at = now + 1 / REPORTS_A_SECOND
+        self._request(cluster, reason, now)

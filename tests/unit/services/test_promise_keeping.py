@@ -29,13 +29,14 @@ SMALL = {"cpu": 100}
 class Agents:
     """Implements AgentReports."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_here: bool = True) -> None:
         self.asked: list[str] = []
+        self._are_here = are_here
 
     def refresh(self, cluster: str, reason: str) -> bool:
         assert reason
         self.asked.append(cluster)
-        return True
+        return self._are_here
 
 
 class StillClock:
@@ -61,8 +62,11 @@ def promised(fleet: FleetOwner, name: str, replicas: int) -> BindingChanged:
     return BindingChanged(namespace="", name=name, decision="d", clusters={"a": given})
 
 
-def test_after_ten_decisions_a_fresh_report_is_asked_for_once_a_second(fleet: FleetOwner) -> None:
-    agents, clock = Agents(), StillClock()
+@pytest.mark.parametrize("are_here", [True, False])
+def test_after_ten_decisions_a_fresh_report_is_asked_for_once_a_second(
+    fleet: FleetOwner, are_here: bool
+) -> None:
+    agents, clock = Agents(are_here=are_here), StillClock()
     fleet.observe(Refreshing(fleet, agents, clock).changed)
     for number in range(DECISIONS - 1):
         fleet.apply(promised(fleet, f"w{number}", 1))
