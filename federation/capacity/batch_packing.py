@@ -100,11 +100,9 @@ def promised_together(
     known: KnownRoom | None = None
     strict: list[int] = []
     for turn, each in enumerate(_rounds(_groups((c for c in positions if c in asks), asks))):
-        replicas = [0] * len(positions)
+        replicas_c = np.zeros(len(positions), dtype=np.int64)
         for wanted, here in each.wanted:
-            for position in here:
-                replicas[place_by[position]] = wanted.to_pack
-        replicas_c = np.array(replicas, dtype=np.int64)
+            replicas_c[[place_by[position] for position in here]] = wanted.to_pack
         verdict_p = fleet.kinds.verdicts(each.requirements.node_claim)
         suiting_p = None if verdict_p is None else verdict_p == Match.YES
         # A gathered table has room for the pieces of one packing: the next ones gather it anew.

@@ -199,7 +199,8 @@ class FleetRooms:
             strict_c[strict] = True
         is_strict = strict_c.tolist()
         for position, more in promised.items():
-            held[position] = Held(held[position], more, is_strict=is_strict[position])
+            # By name they would take twice as long, in every cluster of every decision.
+            held[position] = Held(held[position], more, False, is_strict[position])
         return FleetRooms(
             sites=self.sites,
             held=held,
