@@ -190,7 +190,7 @@ class VirtualFleet:
         """What comes of a decision: it is placed, waits for the rest, or stays as it was."""
         binding = self._bindings[key]
         self._decided[key] = decision
-        is_placed = bool(decision.clusters)
+        is_placed = decision.is_placed
         if is_placed:
             self._bindings[key] = replace(
                 binding,
@@ -369,7 +369,7 @@ class VirtualFleet:
         key = binding.namespace, binding.name
         taints = evicting_taints(binding, self._simulation.fleet, self._now)
         decision = self._simulation.decide(leaving(binding, taints))
-        if not decision.clusters:
+        if not decision.is_placed:
             self._stuck.add(key)
             self._decided[key] = decision
             self._tell(StepKind.STAYS, binding.key, binding.clusters, decision.reason)
@@ -395,7 +395,7 @@ class VirtualFleet:
             decisions = [self._simulation.decide(bindings[0])]
         before = [self._bindings[each].clusters for each in together]
         has_progressed = any(
-            decision.clusters and decision.clusters != ran
+            decision.is_placed and decision.clusters != ran
             for decision, ran in zip(decisions, before, strict=True)
         )
         if not has_progressed:

@@ -42,6 +42,11 @@ class Decision:
     reason: str
     trace: Trace
 
+    @property
+    def is_placed(self) -> bool:
+        """In whole or in part; of no replicas, nowhere."""
+        return self.outcome in {Outcome.SCHEDULED, Outcome.PARTIAL}
+
     def to_plain(self) -> dict[str, Any]:
         """As builtins only, fit for JSON, the trace included."""
         plain: dict[str, Any] = to_plain(self)

@@ -121,14 +121,14 @@ class Simulation:
         """All of a gang that have no place yet get one, or none does. Raises as ``decide`` does."""
         before = self._as_it_is()
         decisions = [self.decide(each) for each in joining]
-        missed = [n for n, decision in enumerate(decisions) if not decision.clusters]
+        missed = [n for n, decision in enumerate(decisions) if not decision.is_placed]
         if not missed:
             return decisions
         self.__dict__.update(before)
         first = missed[0]
         lacking = short_of(decisions[first])
         why = unplaced_text(gang, joining[first].name, lacking, len(missed) - 1)
-        return [_refused_by(each, why) if each.clusters else each for each in decisions]
+        return [_refused_by(each, why) if each.is_placed else each for each in decisions]
 
     def hold(self, binding: Binding, clusters: Collection[TargetCluster]) -> None:
         """Take the room of replicas that were decided before, where there is any."""
@@ -286,7 +286,7 @@ def _gate(gang: Gang, members: Iterable[Binding]) -> str:
 
 def _refused_by(decision: Decision, why: str) -> Decision:
     """Nothing is placed because of others, or for reasons of its own too."""
-    if decision.clusters:
+    if decision.is_placed:
         return without_room(decision, {"": why})
     return replace(decision, reason=f"{decision.reason}; {why}")
 

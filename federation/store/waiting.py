@@ -18,6 +18,7 @@ from sqlalchemy import (
     case,
     delete,
     func,
+    or_,
     select,
     text,
     tuple_,
@@ -283,8 +284,9 @@ class WaitingStatements:
         return [_queued(row) for row in await self._connection.execute(statement)]
 
     async def position(self, place: QueuePlace) -> int:
-        before = select(*PLACE).where(IS_TRIED, tuple_(*PLACE) < _values(place)[:-1]).distinct()
-        counted = select(func.count()).select_from(before.subquery())
+        stands_for_all = or_(table.c.entry == "", table.c.entry == table.c.name)
+        before = tuple_(*PLACE) < _values(place)[:-1]
+        counted = select(func.count()).where(IS_TRIED, stands_for_all, before)
         return 1 + int((await self._connection.execute(counted)).scalar_one())
 
 

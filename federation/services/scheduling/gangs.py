@@ -45,12 +45,12 @@ async def companions_of(read: Transaction, attempt: Attempt) -> list[Attempt]:
         Attempt(
             binding=each.binding,
             # Who was gated is decided for the first time.
-            again=each.wait is not None and each.wait.is_tried,
+            again=each.wait.is_tried,
             is_companion=True,
             answer=_nobody(),
         )
         for each in others
-        if gang_to_join(each.binding)
+        if gang_to_join(each.binding) and each.wait is not None
     ]
 
 

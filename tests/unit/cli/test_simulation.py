@@ -289,6 +289,9 @@ def test_a_gang_is_placed_together_or_not_at_all() -> None:
     assert [outcome for outcome, _ in placed] == ["UNSCHEDULABLE", "UNSCHEDULABLE", "SCHEDULED"]
     placed = decisions(fleet, member("one", 2), member("two", 1), binding("x", 1))
     assert placed == [("SCHEDULED", {"a": 2}), ("SCHEDULED", {"a": 1}), ("UNSCHEDULABLE", {})]
+    # One of no replicas has its place, which is nowhere.
+    placed = decisions(fleet, member("one", 0), member("two", 3))
+    assert placed == [("SCHEDULED", {}), ("SCHEDULED", {"a": 3})]
     # One that runs is there, and stays.
     there = member("one", 2, clusters=[{"name": "a", "replicas": 2}])
     assert decisions(fleet, there, member("two", 1))[1] == ("SCHEDULED", {"a": 1})
