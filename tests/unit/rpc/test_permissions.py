@@ -55,6 +55,18 @@ def test_the_documentation_has_the_same_rows() -> None:
     assert rows == said
 
 
+def test_what_not_everybody_may_do_is_audited_unless_it_reads() -> None:
+    reads = {"get", "list", "watch"}
+    unaudited = {
+        path
+        for path, row in PERMISSIONS.items()
+        if row.audience is Audience.TOKENS and row.roles != set(Role) and not row.changes
+    }
+    assert {PERMISSIONS[path].verb for path in unaudited} <= reads
+    assert not any(row.changes and row.verb in reads for row in PERMISSIONS.values())
+    assert all(row.changes for row in PERMISSIONS.values() if row.decides)
+
+
 def holder(role: Role, **scope: tuple[str, ...]) -> Principal:
     return Principal(
         kind=PrincipalKind.TOKEN,
