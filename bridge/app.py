@@ -28,6 +28,7 @@ from bridge.watching import KarmadaWatches, WatchTarget
 from bridge.writing import KarmadaWrites
 from estimator.binder.candidate import LeaseCandidate
 from estimator.binder.election import Election
+from estimator.kube.access import connect
 from estimator.kube.calls import KubeCalls
 from estimator.kube.leases import KubeLease
 from federation.client import Client, channel_to
@@ -42,7 +43,12 @@ logger = logging.getLogger(__name__)
 
 
 async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
-    """Wait for the lease, then bridge until told to stop. Raises Unavailable when it was lost."""
+    """Wait for the lease, then bridge until told to stop.
+
+    Raises Unavailable when the lease was lost, or the control plane is away at the start, and
+    PreconditionFailed where there is no usable kubeconfig.
+    """
+    connect(settings.kubeconfig)
     calls = KubeCalls(settings.kubeconfig, threads=THREADS)
     # What is told to people must not wait for the lease, nor the other way round.
     telling = KubeCalls(settings.kubeconfig, threads=1)
@@ -72,7 +78,11 @@ async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
 async def compare(
     settings: BridgeSettings, stopping: asyncio.Event, seconds: float
 ) -> Sequence[Comparison]:
-    """What is placed now, and for so long what karmada-scheduler places anew. Writes nothing."""
+    """What is placed now, and for so long what karmada-scheduler places anew. Writes nothing.
+
+    Raises PreconditionFailed where there is no usable kubeconfig, and what a call raises.
+    """
+    connect(settings.kubeconfig)
     async with Client(settings.target) as client:
         shadow = Shadow(client, scheduler=settings.scheduler_name, as_karmada=settings.as_karmada)
         watches = KarmadaWatches(

@@ -15,7 +15,7 @@ import pytest
 
 from bridge.agreement import TIES
 from tests.control_planes import RunningControlPlane, running_control_plane
-from tests.e2e.servers import ROOT, environment
+from tests.e2e.servers import ROOT, environment, federation
 from tests.karmadas import DYNAMIC, PLACEMENT, Karmada, binding, member, new_karmada_server
 from tests.patience import PATIENCE_SECONDS
 
@@ -107,3 +107,13 @@ async def test_agreement_is_told_with_the_cause_of_each_difference(
     assert report["agreed"] == 7 - len(found)
     verbs = {each.verb for each in karmada.server.requests}
     assert verbs <= {"list", "watch", "get"}
+
+
+def test_a_kubeconfig_that_is_none_ends_the_program_at_once(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("some.token", encoding="ascii")
+    missing = tmp_path / "karmada.config"
+    arguments = ("--karmada-kubeconfig", str(missing), "--token-file", str(token), "--insecure")
+    result = federation("bridge", *arguments)
+    assert result.returncode == 1, result.stderr
+    assert f"error: no access to Kubernetes by {missing}" in result.stderr
