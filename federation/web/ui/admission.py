@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -230,10 +230,16 @@ def is_same_origin(request: Request) -> bool:
     return urlsplit(origin).netloc == request.headers.get("host")
 
 
-def place_after(request: Request) -> str:
-    """Where to go on after signing in: a page of ours, whatever is asked for."""
+def comes_from_elsewhere(request: Request) -> bool:
+    """Whether a link of another site led here, so that no cookie of ours could come along."""
+    site = request.headers.get("sec-fetch-site", "")
+    return site in ("cross-site", "same-site") and COOKIE not in request.cookies
+
+
+def place_of(request: Request) -> str:
+    """What is asked for, to ask for it again."""
     query = f"?{request.url.query}" if request.url.query else ""
-    return quote(f"{request.url.path}{query}", safe="")
+    return page_of_ours(f"{request.url.path}{query}")
 
 
 def page_of_ours(place: str) -> str:

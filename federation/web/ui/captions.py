@@ -19,7 +19,7 @@ from federation.plans.plan import PlanState, StepState
 from federation.services.values import HeldReservation
 from federation.web.ui.overview import HEALTH_WORDS, ClusterRow, Health, Meter
 from federation.web.ui.pool_picture import PoolPicture
-from federation.web.ui.words import binding_link, counted, measured
+from federation.web.ui.words import binding_link, counted, measured, part, percent, shown
 
 __all__ = [
     "again",
@@ -30,7 +30,7 @@ __all__ = [
     "error_title",
     "error_violations",
     "health_counts",
-    "heat",
+    "heat_cell",
     "held_meter",
     "key_link",
     "meter_text",
@@ -84,6 +84,16 @@ def meter_text(meter: Meter) -> str:
 def heat(share: float) -> int:
     """Which of the colours, 0 to ``HOTTEST``."""
     return max(0, min(HOTTEST, int(share * HOTTEST)))
+
+
+def heat_cell(row: ClusterRow) -> Markup:
+    """A cluster on the map; there are a thousand of them, so that it is written in one go."""
+    is_well = row.health is Health.READY
+    look = f"h{heat(row.fullness)}{'' if is_well else ' unwell'}"
+    said = f"{row.name}: {percent(row.fullness)}, {row.word}"
+    sign = f"{min(999, 100 * row.fullness):.0f}" if is_well else row.sign
+    link = f'<a class="{look}" href="/ui/cluster?name={part(row.name)}" title="{shown(said)}">'
+    return Markup(f"<li>{link}{sign}</a></li>")  # noqa: S704 - what others named is escaped in it
 
 
 def by_region(rows: Iterable[ClusterRow]) -> list[tuple[str, list[ClusterRow]]]:

@@ -87,7 +87,10 @@ class Meter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRow:
-    """A cluster at a glance. ``as_of`` is when its report was true, in Unix seconds."""
+    """A cluster at a glance. ``as_of`` is when its report was true, in Unix seconds.
+
+    ``fullness`` is the share of cpu or memory that is taken, whichever is more.
+    """
 
     name: str
     health: Health
@@ -99,6 +102,7 @@ class ClusterRow:
     nodes_ready: int
     nodes: int
     as_of: float | None
+    fullness: float
 
     @property
     def sign(self) -> str:
@@ -110,11 +114,6 @@ class ClusterRow:
 
     def meter(self, resource: str) -> Meter:
         return self.meters.get(resource, Meter(resource))
-
-    @property
-    def fullness(self) -> float:
-        """Of the resource that is scarcest, cpu or memory."""
-        return max(self.meter(each).share for each in _COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +203,7 @@ def _row(
 ) -> ClusterRow:
     cluster, report = state.cluster, state.report
     health, note = _health(state, unseen, is_overcommitted=is_overcommitted)
+    meters = meters_of(report.summary, outstanding) if report else {}
     return ClusterRow(
         name=cluster.name,
         health=health,
@@ -211,10 +211,11 @@ def _row(
         labels=cluster.labels,
         region=cluster.region,
         provider=cluster.provider,
-        meters=meters_of(report.summary, outstanding) if report else {},
+        meters=meters,
         nodes_ready=report.nodes.ready if report else 0,
         nodes=report.nodes.total if report else 0,
         as_of=state.as_of,
+        fullness=max((meters[each].share for each in _COLUMNS if each in meters), default=0.0),
     )
 
 
@@ -223,7 +224,8 @@ def meters_of(summary: ResourceSummary, outstanding: Iterable[Outstanding]) -> M
     promised: dict[str, int] = {}
     for each in outstanding:
         replicas = max(0, each.in_summary - each.credited)
-        for name, amount in {PODS: 1, **each.requirements.request}.items():
+        promised[PODS] = promised.get(PODS, 0) + replicas
+        for name, amount in each.requirements.request.items():
             promised[name] = promised.get(name, 0) + replicas * amount
     leading = [name for name in (*_COLUMNS, PODS) if name in summary.allocatable]
     return {

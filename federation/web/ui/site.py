@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import (
@@ -45,11 +46,12 @@ from federation.web.ui.admission import (
     SignInNeeded,
     Visitor,
     address_of,
+    comes_from_elsewhere,
     fields_of,
     is_private,
     is_same_origin,
     page_of_ours,
-    place_after,
+    place_of,
 )
 from federation.web.ui.asking import Asking
 from federation.web.ui.drawing import drawn
@@ -106,6 +108,16 @@ class Action(NamedTuple):
     roles: frozenset[Role]
     act: Callable[[Mapping[str, str], Principal], Awaitable[str]]
     decides: bool = False
+
+
+async def _sent_on(request: Request) -> Response:
+    """To the form. A browser that follows a link of another site keeps a strict cookie to itself:
+    sent on by a page of ours, it brings it along.
+    """
+    place = place_of(request)
+    if comes_from_elsewhere(request):
+        return HTMLResponse(await drawn("again", place=place))
+    return RedirectResponse(f"/ui/sign-in?next={quote(place, safe='')}", status_code=SEE_OTHER)
 
 
 def refuse_others(principal: Principal | None, roles: Collection[Role]) -> Principal:
@@ -197,8 +209,7 @@ class Ui:
             try:
                 response = await answer(request)
             except SignInNeeded:
-                place = f"/ui/sign-in?next={place_after(request)}"
-                response = RedirectResponse(place, status_code=SEE_OTHER)
+                response = await _sent_on(request)
             except FederationError as error:
                 response = await self._error(request, error)
             except Exception:

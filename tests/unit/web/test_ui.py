@@ -170,6 +170,18 @@ async def check_roles(running: RunningControlPlane) -> None:
     assert (await viewer.get("/ui/")).status == 303
 
 
+async def check_links(running: RunningControlPlane, signed_in: Browser) -> None:
+    """Who follows a link of another site is sent on by a page of ours, which brings the cookie."""
+    stranger = Browser(address=running.plane.web_endpoint)
+    link = "/ui/cluster?name=alpha&q=%22%3E%3Cscript%3E"
+    followed = await stranger.get(link, sec_fetch_site="cross-site")
+    (refresh,) = [each for each in followed.document.all("meta") if len(each.attributes) == 2]
+    assert refresh.attributes["content"] == f"0;url={link}"
+    assert followed.document.all("script") == []
+    assert (await signed_in.get(link)).status == 200
+    assert (await stranger.get(link, sec_fetch_site="same-origin")).status == 303
+
+
 async def test_a_token_is_given_once_and_a_session_stands_for_it(
     database_url: str, tmp_path: Path
 ) -> None:
@@ -217,6 +229,7 @@ async def test_a_token_is_given_once_and_a_session_stands_for_it(
         nothing = await browser.get("/ui/audit?credential=tok-x&at=1&id=1")
         assert "Nothing is recorded here" in nothing.document.text
         assert set(results) == {"UNAUTHENTICATED", "PERMISSION_DENIED"}
+        await check_links(running, browser)
         stolen = dict(browser.cookies)
         refused = await browser.post("/ui/sign-out", {"form_secret": "guessed"})
         assert refused.status == 403
