@@ -135,14 +135,20 @@ def ask(path: str, make: Callable[[], Message], target: Target, force: float) ->
     """Some callers ask again and again; whatever they hear is right."""
     body = make().SerializeToString()
     assert len(body) < MOST_BYTES, len(body)
-    asyncio.run(_ask(target, path, body, SECONDS * force, CALLERS, CALL_SECONDS))
+    callers = at_least_two(CALLERS * force)
+    asyncio.run(_ask(target, path, body, SECONDS * force, callers, CALL_SECONDS))
 
 
 def abandon(target: Target, force: float) -> None:
     """Callers that leave half a second after they asked, and ask again."""
     body = tolerant_simulation().SerializeToString()
-    seconds = SECONDS * force
-    asyncio.run(_ask(target, SIMULATE, body, seconds, ABANDONED_CALLERS, ABANDONED_SECONDS))
+    callers = at_least_two(ABANDONED_CALLERS * force)
+    asyncio.run(_ask(target, SIMULATE, body, SECONDS * force, callers, ABANDONED_SECONDS))
+
+
+def at_least_two(callers: float) -> int:
+    """With little force, too, one asks while another is served."""
+    return max(2, round(callers))
 
 
 async def _ask(

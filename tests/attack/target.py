@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,7 +71,15 @@ class Target:
             asked = EnrollClusterRequest(
                 cluster=cluster, token=made.token, cluster_uid=f"uid-of-{cluster}"
             )
-            return str(clusters.EnrollCluster(asked, timeout=SECONDS).credential)
+            deadline = time.monotonic() + SECONDS
+            while True:
+                try:
+                    return str(clusters.EnrollCluster(asked, timeout=SECONDS).credential)
+                except grpc.RpcError as error:
+                    # Who attacks from the same address has used up what strangers there may do.
+                    is_early = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                    if not is_early or time.monotonic() > deadline:
+                        raise
 
 
 ALONE = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
