@@ -50,7 +50,9 @@ _REVIEWS: Final = "selfsubjectaccessreviews"
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
-_WRITABLE: Final = frozenset({"application/json", _MERGE, _STRATEGIC, ""})
+# Server-side apply; JSON is YAML, too, and all that is sent here.
+_APPLY: Final = "application/apply-patch+yaml"
+_WRITABLE: Final = frozenset({"application/json", _MERGE, _STRATEGIC, _APPLY, ""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +170,10 @@ class Handlers:
             case "update", "" | "status" as part:
                 replaced = writer.replace(resource, namespace, name, request.document(), part)
                 return Reply(document=replaced)
+            case "patch", "" if request.content_type == _APPLY:
+                manager = asked.query.get("fieldManager", "")
+                applied = writer.apply(resource, namespace, name, request.document(), manager)
+                return Reply(document=applied)
             case "patch", "" | "status" as part:
                 is_strategic = request.content_type == _STRATEGIC
                 patched = writer.patch(

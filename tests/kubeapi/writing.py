@@ -40,6 +40,8 @@ class Writer:
         self._cluster = cluster
         # Asked before an object itself is changed, as validating webhooks are; they raise Refused.
         self.webhooks: list[Callable[[Resource, Document], None]] = []
+        # What each field manager applied last.
+        self._applied: dict[tuple[str, ...], Document] = {}
 
     def create(
         self, resource: Resource, namespace: str, document: Document, *, dry_run: bool = False
@@ -120,6 +122,22 @@ class Writer:
                 return current
             self._admit(resource, current, merged, part)
             return self._cluster.commit(resource, namespace, name, merged)
+
+    def apply(
+        self, resource: Resource, namespace: str, name: str, document: Document, manager: str
+    ) -> Document:
+        """Server-side apply with force: what the manager applied before and leaves out now goes."""
+        if not manager:
+            raise bad_request("PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
+        with self._cluster.lock:
+            of_manager = (resource.api_version, resource.plural, namespace, name, manager)
+            owned = self._applied.get(of_manager, {})
+            self._applied[of_manager] = copy.deepcopy(document)
+            if self._cluster.get(resource, namespace, name) is None:
+                return self.create(resource, namespace, document)
+            gone = _left_out(owned, document)
+            patch = _merged(gone, document, strategic=False)
+            return self.patch(resource, namespace, name, patch)
 
     def delete(
         self, resource: Resource, namespace: str, name: str, options: Document | None = None
@@ -318,6 +336,17 @@ def _merged(current: Any, patch: Any, *, strategic: bool, field: str = "") -> An
             )
         return list(by_key.values())
     return copy.deepcopy(patch)
+
+
+def _left_out(before: Document, now: Document) -> Document:
+    """A merge patch that removes what was there before and is not now."""
+    patch: Document = {}
+    for key, value in before.items():
+        if key not in now:
+            patch[key] = None
+        elif isinstance(value, dict) and isinstance(now[key], dict):
+            patch[key] = _left_out(value, now[key])
+    return patch
 
 
 def _now(*, after_seconds: int = 0) -> str:

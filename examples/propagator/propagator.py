@@ -1,0 +1,315 @@
+"""A small propagation controller: runs in member clusters what fedsched decided.
+
+    python examples/propagator/propagator.py --manifest examples/deployment.yaml \
+        --member member1=member1.kubeconfig --member member2=member2.kubeconfig
+
+Asks the control plane that FEDCTL_ENDPOINT, FEDCTL_CA and FEDCTL_TOKEN_FILE name. What people wrote
+is in the files of --manifest; a binding names the workload there in `spec.resource`. What stands in
+one file goes where its workloads go. Every round compares all bindings with all members, so that
+nothing that was missed stays so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import kubernetes
+import yaml
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from federation.client import Client, Target
+from federation.model.errors import FederationError
+from federation.v1.resource_pb2 import ResourceBinding
+
+Document: TypeAlias = dict[str, Any]
+
+NAME = "fedsched-propagator"
+OURS = {"app.kubernetes.io/managed-by": NAME}
+# Agents count the pods of a binding by this label.
+BINDING_LABEL = "fedsched.io/binding"
+TOKEN_FILE = Path.home() / ".local/state/fedsched/admin.token"
+ROUND_SECONDS = 30.0
+CALL_SECONDS = 10.0
+
+
+class Key(NamedTuple):
+    """An object of a member cluster."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+# By kind: its path, and the fields that say how many replicas there are to be.
+WORKLOADS: Mapping[tuple[str, str], tuple[str, tuple[str, ...]]] = {
+    ("apps/v1", "Deployment"): ("deployments", ("replicas",)),
+    ("apps/v1", "StatefulSet"): ("statefulsets", ("replicas",)),
+    ("batch/v1", "Job"): ("jobs", ("parallelism", "completions")),
+}
+PATHS = {**{kind: path for kind, (path, _) in WORKLOADS.items()}, ("v1", "ConfigMap"): "configmaps"}
+
+
+def key_of(document: Mapping[str, Any]) -> Key:
+    metadata = document["metadata"]
+    namespace = metadata.get("namespace", "default")
+    return Key(document["apiVersion"], document["kind"], namespace, metadata["name"])
+
+
+def read_manifests(paths: Iterable[Path]) -> list[list[Document]]:
+    """What people wrote, by file. Raises ValueError for a kind that is not handled here."""
+    files = []
+    for path in paths:
+        documents = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
+        for document in documents:
+            if key_of(document)[:2] not in PATHS:
+                raise ValueError(f"{path}: {document['kind']} is not handled here")
+        files.append(documents)
+    return files
+
+
+def shares_of(binding: ResourceBinding) -> dict[str, int]:
+    """Replicas by cluster. What leaves a cluster gracefully stays until its replacement runs."""
+    shares = {target.name: target.replicas for target in binding.spec.clusters}
+    for task in binding.spec.graceful_eviction_tasks:
+        shares.setdefault(task.from_cluster, task.replicas)
+    return shares
+
+
+def wanted_in_members(
+    bindings: Iterable[ResourceBinding], files: Iterable[list[Document]]
+) -> dict[str, dict[Key, Document]]:
+    """The objects that each member is to hold."""
+    bound = {}
+    for binding in bindings:
+        resource = binding.spec.resource
+        namespace = resource.namespace or binding.metadata.namespace
+        bound[Key(resource.api_version, resource.kind, namespace, resource.name)] = binding
+    wanted: dict[str, dict[Key, Document]] = {}
+    for documents in files:
+        for workload in (each for each in documents if key_of(each) in bound):
+            binding = bound[key_of(workload)]
+            for cluster, replicas in shares_of(binding).items():
+                objects = wanted.setdefault(cluster, {})
+                objects[key_of(workload)] = with_share(workload, binding, replicas)
+                for document in documents:
+                    if key_of(document)[:2] not in WORKLOADS:
+                        objects[key_of(document)] = marked(document)
+    return wanted
+
+
+def marked(document: Document) -> Document:
+    """The document as one of ours, in the namespace that it names or means."""
+    copied = copy.deepcopy(document)
+    metadata = copied["metadata"]
+    metadata["namespace"] = key_of(document).namespace
+    metadata["labels"] = {**metadata.get("labels", {}), **OURS}
+    return copied
+
+
+def with_share(workload: Document, binding: ResourceBinding, replicas: int) -> Document:
+    share = marked(workload)
+    _, fields = WORKLOADS[key_of(workload)[:2]]
+    # A Job that says nothing of completions goes on until one pod succeeds.
+    for field in fields[:1] + tuple(each for each in fields[1:] if each in share["spec"]):
+        share["spec"][field] = replicas
+    if binding.metadata.uid:
+        pods = share["spec"].setdefault("template", {}).setdefault("metadata", {})
+        pods["labels"] = {**pods.get("labels", {}), BINDING_LABEL: binding.metadata.uid}
+    return share
+
+
+class Member:
+    """A member cluster, as this controller's kubeconfig reaches it. Every method blocks."""
+
+    def __init__(self, name: str, kubeconfig: str) -> None:
+        self.name = name
+        self._api = kubernetes.config.new_client_from_config(kubeconfig)
+
+    def ours(self) -> Iterator[Key]:
+        """What this controller has made there."""
+        selector = ",".join(f"{key}={value}" for key, value in OURS.items())
+        for (api_version, kind), plural in PATHS.items():
+            path = f"{_base(api_version)}/{plural}"
+            for item in self._call("GET", path, {"labelSelector": selector})["items"]:
+                metadata = item["metadata"]
+                yield Key(api_version, kind, metadata["namespace"], metadata["name"])
+
+    def apply(self, document: Document) -> None:
+        """Server-side apply: fields of others stay as they are."""
+        namespace = key_of(document).namespace
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        try:
+            self._apply(_path(key_of(document)), document)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            self._apply(f"/api/v1/namespaces/{namespace}", made)
+            self._apply(_path(key_of(document)), document)
+
+    def delete(self, key: Key) -> None:
+        try:
+            self._call("DELETE", _path(key), {"propagationPolicy": "Background"})
+        except ApiException as error:
+            if error.status != 404:
+                raise
+
+    def _apply(self, path: str, document: Document) -> None:
+        query = {"fieldManager": NAME, "force": "true"}
+        self._call("PATCH", path, query, document, "application/apply-patch+yaml")
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Document | None = None,
+        content_type: str = "application/json",
+    ) -> Any:
+        request = self._api.param_serialize(
+            method=method,
+            resource_path=path,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json", "Content-Type": content_type},
+            body=None if body is None else json.dumps(body),
+            auth_settings=["BearerToken"],
+        )
+        response = self._api.call_api(*request, _request_timeout=CALL_SECONDS)
+        answer = response.read()
+        if not 200 <= response.status < 300:
+            raise ApiException(http_resp=response)
+        return json.loads(answer)
+
+
+def _base(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+def _path(key: Key) -> str:
+    plural = PATHS[key.api_version, key.kind]
+    return f"{_base(key.api_version)}/namespaces/{key.namespace}/{plural}/{key.name}"
+
+
+class Propagator:
+    """Brings members to what is wanted; applies only what differs from what it applied before.
+
+    Never removes more than ``most_removals`` objects of a member in one round: a control plane that
+    lost its database must not empty clusters.
+    """
+
+    def __init__(self, members: Iterable[Member], most_removals: int) -> None:
+        self._members = {member.name: member for member in members}
+        self._most_removals = most_removals
+        self._applied: dict[tuple[str, Key], Document] = {}
+
+    async def bring(self, wanted: Mapping[str, Mapping[Key, Document]]) -> bool:
+        """Whether every member is as it should be. One that does not answer holds up no other."""
+        for name in wanted.keys() - self._members.keys():
+            print(f"{name}: no --member leads there", file=sys.stderr)
+        results = await asyncio.gather(
+            *(
+                asyncio.to_thread(self._bring, member, wanted.get(name, {}))
+                for name, member in self._members.items()
+            )
+        )
+        return all(results)
+
+    def _bring(self, member: Member, wanted: Mapping[Key, Document]) -> bool:
+        try:
+            there = set(member.ours())
+            for key, document in wanted.items():
+                if key not in there or self._applied.get((member.name, key)) != document:
+                    self._apply(member, key, document)
+            return self._remove(member, there - wanted.keys())
+        except (ApiException, HTTPError) as error:
+            reason = error.reason if isinstance(error, ApiException) else str(error)
+            print(f"{member.name}: {reason}; tried again later", file=sys.stderr)
+            return False
+
+    def _apply(self, member: Member, key: Key, document: Document) -> None:
+        try:
+            member.apply(document)
+        except ApiException as error:
+            if error.status not in (400, 422):
+                raise
+            # What this member refuses must not keep it from the rest.
+            print(f"{member.name}: {key.kind} {key.name} is refused: {error.body}", file=sys.stderr)
+        self._applied[member.name, key] = document
+        fields = WORKLOADS.get((key.api_version, key.kind), ("", ()))[1][:1]
+        share = "".join(f", {document['spec'][field]} replicas" for field in fields)
+        print(f"{member.name}: applied {key.kind} {key.namespace}/{key.name}{share}", flush=True)
+
+    def _remove(self, member: Member, left: set[Key]) -> bool:
+        for key in sorted(left)[: self._most_removals]:
+            member.delete(key)
+            self._applied.pop((member.name, key), None)
+            print(f"{member.name}: removed {key.kind} {key.namespace}/{key.name}", flush=True)
+        more = len(left) - self._most_removals
+        if more > 0:
+            print(f"{member.name}: {more} more are to go; the next round", file=sys.stderr)
+        return more <= 0
+
+
+async def propagate(target: Target, propagator: Propagator, manifests: list[Path]) -> None:
+    """Without end: once for every change, and every so often."""
+    changed = asyncio.Event()
+    async with Client(target) as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(_watch(client, changed))
+        while True:
+            changed.clear()
+            try:
+                bindings = await client.list_bindings()
+            except FederationError as error:
+                print(f"control plane: {error.message}", file=sys.stderr)
+            else:
+                await propagator.bring(wanted_in_members(bindings, read_manifests(manifests)))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), ROUND_SECONDS)
+
+
+async def _watch(client: Client, changed: asyncio.Event) -> None:
+    while True:
+        try:
+            async for _ in client.watch_bindings():
+                changed.set()
+        except FederationError as error:
+            print(f"control plane: {error.message}", file=sys.stderr)
+        await asyncio.sleep(1.0)
+
+
+def main() -> None:
+    about, _, more = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--manifest", type=Path, action="append", required=True, metavar="FILE")
+    parser.add_argument("--member", action="append", required=True, metavar="NAME=KUBECONFIG")
+    parser.add_argument("--most-removals", type=int, default=20, help="of a member, in one round")
+    parser.add_argument("--insecure", action="store_true", help="plain text to the control plane")
+    asked = parser.parse_args()
+    ca = os.environ.get("FEDCTL_CA")
+    target = Target(
+        endpoint=os.environ.get("FEDCTL_ENDPOINT", "127.0.0.1:7443"),
+        token=Path(os.environ.get("FEDCTL_TOKEN_FILE", TOKEN_FILE)).read_text("ascii").strip(),
+        ca_pem=Path(ca).read_bytes() if ca else None,
+        plaintext=asked.insecure,
+    )
+    members = [Member(*named.split("=", 1)) for named in asked.member]
+    try:
+        asyncio.run(propagate(target, Propagator(members, asked.most_removals), asked.manifest))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The example of a propagation controller: what was decided stands in members, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from federation.v1.resource_pb2 import (
+    GracefulEvictionTask,
+    ObjectMeta,
+    ObjectReference,
+    ResourceBinding,
+    ResourceBindingSpec,
+    TargetCluster,
+)
+from federation.v1.scheduling_pb2 import OUTCOME_SCHEDULED, DeleteBindingRequest
+from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.e2e.agents import (
+    DUMPS,
+    ROOT,
+    cluster_where,
+    estimator,
+    flags,
+    has_reported,
+    join_token,
+    scheduled,
+)
+from tests.kubeapi.documents import namespace
+from tests.kubeapi.resources import BY_KIND
+from tests.kubeapi.server import KubeApiServer
+from tests.kubeapi.state import Cluster
+from tests.patience import PATIENCE_SECONDS
+
+SCRIPT = ROOT / "examples" / "propagator" / "propagator.py"
+DEPLOYMENTS = BY_KIND["apps/v1", "Deployment"]
+CONFIG_MAPS = BY_KIND["v1", "ConfigMap"]
+MANIFEST = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: registry.example/web}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web, namespace: shop}
+data: {colour: blue}
+"""
+
+
+@pytest.fixture(scope="module")
+def propagator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("propagator", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def binding(*shares: tuple[str, int], uid: str = "the-uid", **spec: Any) -> ResourceBinding:
+    resource = ObjectReference(api_version="apps/v1", kind="Deployment", name="web")
+    clusters = [TargetCluster(name=name, replicas=replicas) for name, replicas in shares]
+    return ResourceBinding(
+        metadata=ObjectMeta(namespace="shop", name="web", uid=uid),
+        spec=ResourceBindingSpec(resource=resource, clusters=clusters, **spec),
+    )
+
+
+def test_what_leaves_gracefully_stays_until_it_is_over(propagator: ModuleType) -> None:
+    task = GracefulEvictionTask(from_cluster="old", replicas=3)
+    files = [list(yaml.safe_load_all(MANIFEST))]
+    wanted = propagator.wanted_in_members(
+        [binding(("new", 4), graceful_eviction_tasks=[task])], files
+    )
+    replicas = {
+        cluster: [each["spec"]["replicas"] for each in objects.values() if "spec" in each]
+        for cluster, objects in wanted.items()
+    }
+    assert replicas == {"new": [4], "old": [3]}
+    assert all(len(objects) == 2 for objects in wanted.values()), "the ConfigMap goes along"
+    assert propagator.wanted_in_members([], files) == {}
+
+
+def test_pods_say_which_binding_they_are_of(propagator: ModuleType) -> None:
+    (workload, _) = yaml.safe_load_all(MANIFEST)
+    share = propagator.with_share(workload, binding(("a", 2)), 2)
+    assert share["spec"]["template"]["metadata"]["labels"] == {
+        "app": "web",
+        "fedsched.io/binding": "the-uid",
+    }
+    assert workload["spec"]["replicas"] == 1, "what people wrote stays"
+
+
+def test_a_kind_that_is_not_handled_is_named(propagator: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text("{apiVersion: v1, kind: Secret, metadata: {name: a}}")
+    with pytest.raises(ValueError, match="Secret is not handled here"):
+        propagator.read_manifests([file])
+
+
+@pytest.fixture
+async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
+    async with running_control_plane(database_url, tmp_path / "plane") as running:
+        yield running
+
+
+@pytest.fixture
+def members() -> Iterator[dict[str, KubeApiServer]]:
+    with ExitStack() as stack:
+        servers = {}
+        for name in ("member1", "member2"):
+            cluster = Cluster()
+            cluster.put(namespace("kube-system", uid=name))
+            servers[name] = stack.enter_context(KubeApiServer(cluster))
+        yield servers
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not holds():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.05)
+
+
+def replicas_in(server: KubeApiServer) -> int | None:
+    found = server.cluster.get(DEPLOYMENTS, "shop", "web")
+    return None if found is None else int(found["spec"]["replicas"])
+
+
+async def test_members_hold_what_was_decided(
+    plane: RunningControlPlane, members: dict[str, KubeApiServer], tmp_path: Path
+) -> None:
+    (tmp_path / "web.yaml").write_text(MANIFEST)
+    named = [
+        f"{name}={server.kubeconfig(tmp_path / f'{name}.kubeconfig')}"
+        for name, server in members.items()
+    ]
+    one, other = members.values()
+    for server in members.values():
+        # A name that we use, too, and did not make.
+        server.writer.create(
+            CONFIG_MAPS, "kube-system", {"metadata": {"name": "theirs"}, "data": {"a": "b"}}
+        )
+    token = (await join_token(plane, "member1")).token
+    async with estimator(
+        *("run", *flags(plane, "member1", tmp_path), "--join-token", token),
+        *("--from", str(DUMPS / "member1.json")),
+    ):
+        await cluster_where(plane, "member1", has_reported)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(SCRIPT), "--insecure"),
+            *("--manifest", str(tmp_path / "web.yaml")),
+            *(part for each in named for part in ("--member", each)),
+            env={
+                "PYTHONPATH": str(ROOT),
+                "FEDCTL_ENDPOINT": str(plane.plane.endpoint),
+                "FEDCTL_TOKEN_FILE": str(plane.plane.admin_token_file),
+            },
+        )
+        try:
+            assert (await scheduled(plane, "member1", replicas=3)).outcome == OUTCOME_SCHEDULED
+            await until(lambda: replicas_in(one) == 3)
+            assert replicas_in(other) is None
+            one.writer.patch(
+                DEPLOYMENTS, "shop", "web", {"metadata": {"annotations": {"note": "theirs"}}}
+            )
+            await scheduled(plane, "member1", replicas=5)
+            await until(lambda: replicas_in(one) == 5)
+            found = one.cluster.get(DEPLOYMENTS, "shop", "web")
+            assert found is not None
+            assert found["metadata"]["annotations"] == {"note": "theirs"}
+            await plane.admin.call(
+                plane.admin.scheduling.DeleteBinding,
+                DeleteBindingRequest(namespace="shop", name="web"),
+            )
+            await until(lambda: replicas_in(one) is None)
+            await until(lambda: one.cluster.get(CONFIG_MAPS, "shop", "web") is None)
+            assert one.cluster.get(CONFIG_MAPS, "kube-system", "theirs") is not None
+        finally:
+            process.kill()
+            await process.wait()
