@@ -5,7 +5,6 @@ Must not watch anything, nor be shared between threads: it is told everything on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +13,8 @@ from federation.model.errors import Unavailable
 
 # A watch that ends early is open again within a moment: that alone makes nobody blind.
 TOLERATED_SECONDS: Final = 5.0
+# After that a resource that was found is not lost again at once.
+PROOF_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,32 +59,44 @@ class Visibility:
 CURRENT: Final = Visibility()
 
 
+@dataclass(slots=True, kw_only=True)
+class _Lost:
+    """A loss, when it was noticed, and since when the resource is found again, if it is."""
+
+    loss: Loss
+    noticed: float
+    found_at: float | None = None
+
+
 class Sight:
     """What is not seen of a cluster. ``clock`` never goes back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # By resource, with when it was noticed.
-        self._losses: dict[str, tuple[Loss, float]] = {}
+        self._lost: dict[str, _Lost] = {}
         self._skipped: dict[str, int] = {}
 
     def lose(self, resource: str, loss: Loss) -> None:
         """The resource is not seen; the first loss dates it, the newest says why."""
-        first, noticed = self._losses.get(resource, (loss, self._clock()))
-        since = min(first.since, loss.since)
-        self._losses[resource] = Loss(since=since, why=loss.why), noticed
+        now = self._clock()
+        self._believe(now)
+        lost = self._lost.setdefault(resource, _Lost(loss=loss, noticed=now))
+        lost.loss = Loss(since=min(lost.loss.since, loss.since), why=loss.why)
+        lost.found_at = None
 
     def find(self, resource: str) -> None:
         """What is known of the resource is current again.
 
-        Who was blind for its sake stays so until everything is seen: what is lost beside it does
-        not begin to be tolerated only now.
+        Who was blind for its sake believes it after a moment: a server opens a watch, too, that it
+        ends at once because what was seen is too old.
         """
-        _, since = self._losses.pop(resource, (None, math.inf))
-        if self._clock() - since >= TOLERATED_SECONDS:
-            self._losses = {
-                name: (loss, min(noticed, since)) for name, (loss, noticed) in self._losses.items()
-            }
+        now, lost = self._clock(), self._lost.get(resource)
+        if lost is None:
+            return
+        if now - lost.noticed < TOLERATED_SECONDS:
+            del self._lost[resource]
+        elif lost.found_at is None:
+            lost.found_at = now
 
     def skip(self, resource: str, objects: int) -> None:
         """So many objects of the resource cannot be read."""
@@ -92,12 +105,29 @@ class Sight:
     def view(self) -> Visibility:
         """As of now."""
         skipped = sum(self._skipped.values())
-        if not self._losses:
-            return Visibility(skipped_objects=skipped) if skipped else CURRENT
         now = self._clock()
+        self._believe(now)
+        if not self._lost:
+            return Visibility(skipped_objects=skipped) if skipped else CURRENT
         return Visibility(
-            age_seconds=max(0.0, *(now - loss.since for loss, _ in self._losses.values())),
-            lost_seconds=max(0.0, *(now - noticed for _, noticed in self._losses.values())),
-            why="; ".join(f"{name}: {self._losses[name][0].why}" for name in sorted(self._losses)),
+            age_seconds=max(0.0, *(now - lost.loss.since for lost in self._lost.values())),
+            lost_seconds=max(0.0, *(now - lost.noticed for lost in self._lost.values())),
+            why="; ".join(f"{name}: {self._lost[name].loss.why}" for name in sorted(self._lost)),
             skipped_objects=skipped,
         )
+
+    def _believe(self, now: float) -> None:
+        """Who is blind stays so until everything is seen: what is lost beside what was found does
+        not begin to be tolerated only then.
+        """
+        found = {
+            name: lost.noticed
+            for name, lost in self._lost.items()
+            if lost.found_at is not None and now - lost.found_at >= PROOF_SECONDS
+        }
+        if not found:
+            return
+        for name in found:
+            del self._lost[name]
+        for lost in self._lost.values():
+            lost.noticed = min(lost.noticed, *found.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from estimator.sight import TOLERATED_SECONDS, Loss, Sight
+from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS, Loss, Sight
 from federation.model.errors import Unavailable
 
 
@@ -63,6 +63,25 @@ def test_who_is_blind_sees_again_once_everything_is_seen(clock: Clock) -> None:
     clock.now += TOLERATED_SECONDS - 3.0
     assert sight.view().is_blind
     sight.find("nodes")
+    clock.now += PROOF_SECONDS
     assert sight.view().is_blind, "the pods are as old as they were"
     sight.find("pods")
+    clock.now += PROOF_SECONDS
+    assert sight.view().is_current
+
+
+def test_who_is_blind_does_not_believe_a_watch_that_ends_at_once(clock: Clock) -> None:
+    sight = Sight(clock)
+    sight.lose("nodes", Loss(since=clock.now, why="cut"))
+    clock.now += TOLERATED_SECONDS
+    sight.find("nodes")
+    assert sight.view().is_blind
+    clock.now += PROOF_SECONDS / 2
+    sight.lose("nodes", Loss(since=clock.now, why="too old"))
+    clock.now += PROOF_SECONDS
+    view = sight.view()
+    assert view.is_blind
+    assert view.age_seconds == TOLERATED_SECONDS + PROOF_SECONDS * 1.5
+    sight.find("nodes")
+    clock.now += PROOF_SECONDS
     assert sight.view().is_current

@@ -33,7 +33,7 @@ from estimator.extender.server import (
     HttpLog,
     server_tls,
 )
-from estimator.sight import TOLERATED_SECONDS, Loss, Sight
+from estimator.sight import PROOF_SECONDS, TOLERATED_SECONDS, Loss, Sight
 from federation.certificates import make_certificates
 from federation.model.errors import PreconditionFailed, Unavailable
 from tests.extenders import RecordingBinding, extender_of, pod, two_nodes
@@ -368,6 +368,7 @@ async def test_blind_agent_says_so_instead_of_judging() -> None:
     status, _ = await post(server, "prioritize", {"Pod": POD, "NodeNames": ["n1"]})
     assert status == 400
     sight.find("pods")
+    now += PROOF_SECONDS
     assert await is_well(server)
     await server.stop()
 
