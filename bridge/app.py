@@ -143,6 +143,8 @@ async def _bridge(
             changed=bindings.clusters_changed,
             moved=bindings.cluster_moved,
             spoken_for=bindings.tell_ready_in,
+            troubled=lambda cluster, why: bindings.start(writes.warn(cluster, why)),
+            unknown=counts.unknown_fields,
         )
         fleet = BridgedFleet(_line(client, channel), changes)
         bindings.serve(fleet)

@@ -291,9 +291,10 @@ class BridgedBindings:
                 self._working.difference_update(keys)
                 self._woken.set()
 
-        self._start(done())
+        self.start(done())
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it beside everything else, to its end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -353,7 +354,7 @@ class BridgedBindings:
         elif told.is_scheduled:
             self._backing_off.pop(key, None)
         if written.version != binding.version and not stands:
-            self._start(self._writes.tell(written, told))
+            self.start(self._writes.tell(written, told))
 
     def _keep_newer(self, written: KarmadaBinding) -> None:
         """The watch tells of it later; until then it must not be taken for unwritten."""

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from bridge.clusters import cluster_message, says_the_same
@@ -46,13 +46,14 @@ class _Speaking:
 @dataclass(slots=True)
 class Changes:
     """Whom to tell: that labels or spec of some cluster changed, of one that came or that all must
-    leave, and of one that somebody begins to speak for.
+    leave, of one that somebody begins to speak for, and of one that cannot be bridged as it is.
     """
 
     changed: Callable[[], None]
     moved: Callable[[str], None]
     spoken_for: Callable[[str], None]
-    unknown: Counter[str] = field(default_factory=Counter)
+    troubled: Callable[[KarmadaCluster, str], None]
+    unknown: Counter[str]
 
 
 class BridgedFleet:
@@ -303,3 +304,5 @@ class BridgedFleet:
         if self._told_of.get(name) != what:
             self._told_of[name] = what
             logger.warning("%s", what)
+            if (cluster := self._karmada.get(name)) is not None:
+                self._changes.troubled(cluster, what)

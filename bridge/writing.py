@@ -11,24 +11,27 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from bridge.karmada import Document, KarmadaBinding, RawBinding, binding_from_raw
+from bridge.karmada import Document, KarmadaBinding, KarmadaCluster, RawBinding, binding_from_raw
 from bridge.patches import (
     QUOTA_EXCEEDED,
     SCHEDULER_ERROR,
     BindingVerdict,
     closing_patch,
+    event_body,
     events_of,
     main_patch,
     status_patch,
 )
 from estimator.kube.access import decoded
 from estimator.kube.calls import KubeCalls
+from federation.codec.clusters import CLUSTER_API_VERSION
 from federation.model.errors import Conflict, FederationError, NotFound, PreconditionFailed
 
 BINDING: Final = "/apis/work.karmada.io/v1alpha2/namespaces/{namespace}/resourcebindings/{name}"
 CLUSTER_BINDING: Final = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/{name}"
 EVENTS: Final = "/api/v1/namespaces/{namespace}/events"
 MERGE_PATCH: Final = "application/merge-patch+json"
+NOT_BRIDGED: Final = "ClusterNotBridged"
 TRIES: Final = 5
 # Bindings whose events wait; those of more are not told.
 MOST_UNTOLD: Final = 5_000
@@ -87,6 +90,27 @@ class KarmadaWrites:
             logger.info("no event at binding %s: %s", binding.key, error.message)
         finally:
             self._untold -= 1
+
+    async def warn(self, cluster: KarmadaCluster, message: str) -> None:
+        """An event at a cluster that cannot be bridged as it is."""
+        about: Document = {
+            "apiVersion": CLUSTER_API_VERSION,
+            "kind": "Cluster",
+            "name": cluster.name,
+            "uid": cluster.uid,
+        }
+        event = event_body(
+            about,
+            scheduler=self._scheduler,
+            is_warning=True,
+            reason=NOT_BRIDGED,
+            message=message,
+            now=self._now(),
+        )
+        try:
+            await self._telling.in_thread(lambda: self._tell([event]))
+        except FederationError as error:
+            logger.info("no event at cluster %s: %s", cluster.name, error.message)
 
     def _tell(self, events: list[Document]) -> None:
         for event in events:

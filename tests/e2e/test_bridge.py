@@ -296,6 +296,7 @@ async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
         await until(lambda: reason("large") == "Unschedulable")
         await until(lambda: reason("wrong") == "SchedulerError")
         await until(lambda: reason("nowhere") == "NoClusterFit")
+        await until(lambda: "ClusterNotBridged" in karmada.reasons())
         assert karmada.targets("dear") == {}
         assert "FederatedResourceQuota exceeded" in karmada.condition("dear")["message"]
         assert "cpu" in karmada.condition("wrong")["message"]
