@@ -152,7 +152,7 @@ def doctor(loaded: LoadedSettings, output: str) -> None:
       federation doctor --database-url postgresql://fedsched@db.example/fedsched
     """
     from federation.database import opened_database  # noqa: PLC0415 - see above
-    from federation.doctor import Grade, examine, lines_of  # noqa: PLC0415 - see above
+    from federation.doctor import Severity, examine, lines_of  # noqa: PLC0415 - see above
 
     with told(), opened_database(loaded.settings, os.environ.get("PATH", os.defpath)) as database:
         findings = asyncio.run(examine(loaded, database))
@@ -160,7 +160,7 @@ def doctor(loaded: LoadedSettings, output: str) -> None:
         say_lines(json_text([asdict(finding) for finding in findings], indent=2))
     else:
         say_lines("\n".join(lines_of(findings)))
-    sys.exit(REFUSED if any(finding.grade is Grade.BAD for finding in findings) else 0)
+    sys.exit(REFUSED if any(finding.grade is Severity.BAD for finding in findings) else 0)
 
 
 @main.command()

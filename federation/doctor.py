@@ -35,7 +35,7 @@ LITTLE_SPACE: Final = 1 << 30
 WIDTH: Final = 100
 
 
-class Grade(StrEnum):
+class Severity(StrEnum):
     """OK: as it should be. NOTE: good to know. BAD: a guarantee does not hold, or will not."""
 
     OK = "ok"
@@ -48,21 +48,21 @@ class Finding:
     """What was looked at, what it is like, and what to do; ``remedy`` is empty where nothing is."""
 
     subject: str
-    grade: Grade
+    grade: Severity
     says: str
     remedy: str = ""
 
 
 def good(subject: str, says: str) -> Finding:
-    return Finding(subject=subject, grade=Grade.OK, says=says)
+    return Finding(subject=subject, grade=Severity.OK, says=says)
 
 
 def note(subject: str, says: str, remedy: str) -> Finding:
-    return Finding(subject=subject, grade=Grade.NOTE, says=says, remedy=remedy)
+    return Finding(subject=subject, grade=Severity.NOTE, says=says, remedy=remedy)
 
 
 def bad(subject: str, says: str, remedy: str) -> Finding:
-    return Finding(subject=subject, grade=Grade.BAD, says=says, remedy=remedy)
+    return Finding(subject=subject, grade=Severity.BAD, says=says, remedy=remedy)
 
 
 async def examine(loaded: LoadedSettings, database: Database) -> list[Finding]:

@@ -16,6 +16,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
 - ``fleet``: verbs about member clusters: get, describe, apply, join-token; and the lists of
   everything else
+- ``folders``: where fedctl finds its files, by the environment
 - ``history``: verbs about what was decided before: get decisions, history, replay
 - ``inputs``: what the offline verbs read: clusters, requests, options, each under its field path
 - ``login``: verbs about where the control planes are: login, config

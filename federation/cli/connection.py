@@ -6,7 +6,6 @@ Must not know any verb. The environment is read by click, from the variables dec
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,8 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from federation.cli.contexts import contexts_file, read_contexts
+from federation.cli.contexts import read_contexts
+from federation.cli.folders import contexts_file, state_home
 from federation.client import BlockingClient, Client, Target
 from federation.model.errors import (
     DeadlineMissed,
@@ -29,11 +29,10 @@ from federation.model.errors import (
 )
 
 T = TypeVar("T")
-STATE_HOME: Final = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
 # Where nothing is said: a control plane on this machine, as it starts without any setting.
 DEFAULTS: Final[Mapping[str, Any]] = {
     "endpoint": "127.0.0.1:7443",
-    "token_file": STATE_HOME / "fedsched" / "admin.token",
+    "token_file": state_home() / "fedsched" / "admin.token",
     "ca": None,
     "insecure": False,
 }

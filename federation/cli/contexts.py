@@ -5,7 +5,6 @@ Must not connect to any.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,14 +25,6 @@ KEYS: Final[Mapping[str, tuple[str, type]]] = {
     "token-file": ("token_file", Path),
     "insecure": ("insecure", bool),
 }
-
-
-def contexts_file() -> Path:
-    """``FEDCTL_CONFIG``, else where the XDG standard has it."""
-    if named := os.environ.get("FEDCTL_CONFIG"):
-        return Path(named)
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "fedctl" / "config.yaml"
 
 
 @dataclass(kw_only=True)

@@ -13,7 +13,8 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.contexts import checked_name, contexts_file, read_contexts
+from federation.cli.contexts import checked_name, read_contexts
+from federation.cli.folders import contexts_file
 from federation.codec.document_files import read_text
 from federation.model.errors import InvalidRequest
 from federation.runtime.files import make_private_directory, write_whole

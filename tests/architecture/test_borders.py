@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("federation", "estimator", "bridge")
 # A part of the ``__main__`` modules that has to come before they import grpc and numpy.
 BEFORE_LIBRARIES = Path("federation", "runtime", "native_libraries.py")
+# A part of fedctl's, that its verbs need too.
+FOLDERS = Path("federation", "cli", "folders.py")
 PROCESS_ATTRIBUTES = {
     ("os", "environ"),
     ("os", "environb"),
@@ -30,7 +32,7 @@ def modules() -> list[Path]:
         path.relative_to(ROOT)
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
-        if path.name != "__main__.py" and path.relative_to(ROOT) != BEFORE_LIBRARIES
+        if path.name != "__main__.py" and path.relative_to(ROOT) not in {BEFORE_LIBRARIES, FOLDERS}
     ]
 
 

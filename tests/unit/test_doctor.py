@@ -11,7 +11,7 @@ import pytest
 
 from federation import doctor
 from federation.certificates import make_certificates
-from federation.doctor import Finding, Grade
+from federation.doctor import Finding, Severity
 from federation.runtime.settings import load_settings
 from federation.store.condition import DatabaseCondition
 from tests.e2e.servers import federation
@@ -49,33 +49,33 @@ def of_database(condition: DatabaseCondition) -> list[Finding]:
 
 def test_of_a_sound_database_nothing_is_to_do() -> None:
     findings = of_database(SOUND)
-    assert {finding.grade for finding in findings} == {Grade.OK}
+    assert {finding.grade for finding in findings} == {Severity.OK}
     assert not any(finding.remedy for finding in findings)
 
 
 @pytest.mark.parametrize(
     ("change", "subject", "grade", "says"),
     [
-        ({"is_standby": True}, "database", Grade.BAD, "only reads"),
-        ({"version": 140009}, "database", Grade.BAD, "older than any that is tried"),
-        ({"trip_seconds": 0.05}, "database", Grade.NOTE, "50.0 ms"),
-        ({"is_pooled": True}, "connection", Grade.BAD, "another server process"),
-        ({"is_encrypted": False}, "connection", Grade.NOTE, "plain text to 10.0.0.5"),
-        ({"others_connections": 70}, "connections", Grade.BAD, "27 for control planes"),
-        ({"others_connections": 60}, "connections", Grade.NOTE, "one more has not enough"),
-        ({"clock_ahead_seconds": -3.0}, "clock", Grade.NOTE, "3.0 s behind"),
-        ({"has_fsync": False}, "durability", Grade.BAD, "fsync is off"),
-        ({"has_full_page_writes": False}, "durability", Grade.BAD, "full_page_writes is off"),
-        ({"synchronous_standbys": ""}, "durability", Grade.NOTE, "one server's disk"),
-        ({"standbys_in_sync": 0}, "durability", Grade.BAD, "none is there"),
-        ({"planes": 1}, "fleet", Grade.NOTE, "1 control plane runs"),
-        ({"agent_versions": ["9.9.0"]}, "versions", Grade.NOTE, "agents run 9.9.0"),
+        ({"is_standby": True}, "database", Severity.BAD, "only reads"),
+        ({"version": 140009}, "database", Severity.BAD, "older than any that is tried"),
+        ({"trip_seconds": 0.05}, "database", Severity.NOTE, "50.0 ms"),
+        ({"is_pooled": True}, "connection", Severity.BAD, "another server process"),
+        ({"is_encrypted": False}, "connection", Severity.NOTE, "plain text to 10.0.0.5"),
+        ({"others_connections": 70}, "connections", Severity.BAD, "27 for control planes"),
+        ({"others_connections": 60}, "connections", Severity.NOTE, "one more has not enough"),
+        ({"clock_ahead_seconds": -3.0}, "clock", Severity.NOTE, "3.0 s behind"),
+        ({"has_fsync": False}, "durability", Severity.BAD, "fsync is off"),
+        ({"has_full_page_writes": False}, "durability", Severity.BAD, "full_page_writes is off"),
+        ({"synchronous_standbys": ""}, "durability", Severity.NOTE, "one server's disk"),
+        ({"standbys_in_sync": 0}, "durability", Severity.BAD, "none is there"),
+        ({"planes": 1}, "fleet", Severity.NOTE, "1 control plane runs"),
+        ({"agent_versions": ["9.9.0"]}, "versions", Severity.NOTE, "agents run 9.9.0"),
     ],
 )
 def test_what_is_wrong_is_said_with_a_remedy(
-    change: dict[str, object], subject: str, grade: Grade, says: str
+    change: dict[str, object], subject: str, grade: Severity, says: str
 ) -> None:
-    odd = [each for each in of_database(replace(SOUND, **change)) if each.grade is not Grade.OK]
+    odd = [each for each in of_database(replace(SOUND, **change)) if each.grade is not Severity.OK]
     (finding,) = odd
     assert (finding.subject, finding.grade) == (subject, grade)
     assert says in finding.says
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_said_with_a_remedy(
 def test_a_database_on_this_machine_needs_no_encryption() -> None:
     for address in ("", "127.0.0.1", "::1"):
         local = replace(SOUND, address=address, is_encrypted=False)
-        assert all(each.grade is Grade.OK for each in doctor.server_findings(local))
+        assert all(each.grade is Severity.OK for each in doctor.server_findings(local))
 
 
 def test_certificates_are_told_before_they_end(tmp_path: Path) -> None:
@@ -95,16 +95,16 @@ def test_certificates_are_told_before_they_end(tmp_path: Path) -> None:
         flags=flags, environment={}, document={}, source="", data_dir=tmp_path
     ).settings
 
-    def grades(days: int) -> list[Grade]:
+    def grades(days: int) -> list[Severity]:
         now = datetime.now(UTC) + timedelta(days=days)
         return [each.grade for each in doctor.certificate_findings(settings, now)]
 
-    assert grades(0) == [Grade.OK, Grade.OK]
-    assert grades(380) == [Grade.NOTE, Grade.OK]
-    assert grades(400) == [Grade.BAD, Grade.OK]
-    assert grades(3640) == [Grade.BAD, Grade.NOTE]
+    assert grades(0) == [Severity.OK, Severity.OK]
+    assert grades(380) == [Severity.NOTE, Severity.OK]
+    assert grades(400) == [Severity.BAD, Severity.OK]
+    assert grades(3640) == [Severity.BAD, Severity.NOTE]
     files.ca.write_text("nonsense")
-    assert grades(0) == [Grade.OK, Grade.BAD]
+    assert grades(0) == [Severity.OK, Severity.BAD]
 
 
 def test_secrets_that_others_can_read_are_told(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_secrets_that_others_can_read_are_told(tmp_path: Path) -> None:
     assert list(doctor.directory_findings(tmp_path, is_embedded=False)) == []
     token.chmod(0o644)
     (finding,) = doctor.directory_findings(tmp_path, is_embedded=False)
-    assert (finding.subject, finding.grade) == ("secrets", Grade.BAD)
+    assert (finding.subject, finding.grade) == ("secrets", Severity.BAD)
 
 
 def test_a_real_database_is_looked_at(fresh_database_url: str, empty_database_url: str) -> None:
