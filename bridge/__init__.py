@@ -9,6 +9,7 @@ anything runs: the control plane does.
 - ``asking``: asks the control plane about bindings, and reads what its answers mean for Karmada
 - ``bindings``: keeps Karmada's bindings and the control plane's in step
 - ``clusters``: Karmada's Cluster as the control plane's, and its status as a report
+- ``counts``: what the bridge did since it began, for its log
 - ``fleet``: keeps the control plane's clusters in step with Karmada's
 - ``karmada``: Karmada's objects as structs with only the fields that are needed
 - ``known_fields``: documents of newer Karmada versions without the fields that are not known yet

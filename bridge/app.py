@@ -19,7 +19,8 @@ import grpc.aio
 
 from bridge.agreement import Comparison
 from bridge.asking import Answers
-from bridge.bindings import BridgedBindings, Counts
+from bridge.bindings import BridgedBindings
+from bridge.counts import Counts
 from bridge.fleet import AGENT_VERSION, BridgedFleet, Changes
 from bridge.member import Line
 from bridge.settings import BridgeSettings

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from bridge.affected import goes_everywhere
 from bridge.asking import Answers
+from bridge.counts import Counts
 from bridge.fleet import BridgedFleet
 from bridge.karmada import SCHEDULED, KarmadaBinding
 from bridge.patches import BindingVerdict
@@ -37,35 +37,8 @@ FEW: Final = 20
 # A binding that a webhook refuses is decided again after up to so long.
 REFUSED_SECONDS: Final = 60.0
 FAILED_SECONDS: Final = 10.0
-MOST_NAMED: Final = 20
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Counts:
-    """What the bridge did since it began."""
-
-    scheduled: int = 0
-    failed: int = 0
-    written: int = 0
-    held: int = 0
-    unknown_fields: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def text(self) -> str:
-        """In one line, for the log."""
-        parts = [
-            f"{self.scheduled} placed",
-            f"{self.failed} not placed",
-            f"{self.written} written",
-        ]
-        if self.held:
-            parts.append(f"{self.held} kept that Karmada does not list")
-        if self.unknown_fields:
-            fields = ", ".join(sorted(self.unknown_fields)[:MOST_NAMED])
-            parts.append(f"fields of a newer Karmada passed over: {fields}")
-        return "; ".join(parts)
 
 
 class BridgedBindings:
