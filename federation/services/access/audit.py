@@ -38,6 +38,7 @@ class AuditTrail:
         self._unrecorded = 0
         self._refusals: list[AuditRecord] = []
         self._filled = asyncio.Event()
+        self._writing = asyncio.Lock()
 
     def refused(self, record: AuditRecord) -> None:
         """To be recorded soon, unless there are too many."""
@@ -63,19 +64,20 @@ class AuditTrail:
                 await asyncio.sleep(TROUBLE_SECONDS)
 
     async def write(self) -> None:
-        """Writes the refusals so far. Raises Unavailable; then they are kept."""
-        self._filled.clear()
-        refusals, self._refusals = self._refusals, []
-        if not refusals:
-            return
-        try:
-            async with self._store.transaction() as tx:
-                await tx.audit.add(refusals)
-        except Exception:
-            # While the database is away no more than these are kept.
-            self._refusals = (refusals + self._refusals)[:REFUSALS_AT_ONCE]
-            self._filled.set()
-            raise
+        """Returns once all refusals so far are written. Raises Unavailable; then they are kept."""
+        async with self._writing:
+            self._filled.clear()
+            refusals, self._refusals = self._refusals, []
+            if not refusals:
+                return
+            try:
+                async with self._store.transaction() as tx:
+                    await tx.audit.add(refusals)
+            except BaseException:  # Cancelled, too: at a stop the rest is written by who stops.
+                # While the database is away no more than these are kept.
+                self._refusals = (refusals + self._refusals)[:REFUSALS_AT_ONCE]
+                self._filled.set()
+                raise
 
     async def list(
         self, wanted: AuditFilter, after: tuple[int, int] | None, limit: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,16 @@ async def test_refusals_that_come_too_fast_are_counted(
     trail._clock = lambda: 1.0
     trail.refused(refusal)
     assert (await listed(running))[0].unrecorded == 7
+
+
+async def test_who_writes_waits_for_what_is_being_written(running: RunningControlPlane) -> None:
+    """So that nothing is lost where the last refusals are written at a stop."""
+    trail = audit_module.AuditTrail(running.plane._store)
+    trail.refused(audit_module.AuditRecord(actor="somebody unknown", method="Some/Thing"))
+    first, second = asyncio.create_task(trail.write()), asyncio.create_task(trail.write())
+    await second
+    assert first.done()
+    assert [record.method for record in await listed(running)] == ["Some/Thing"]
 
 
 async def test_no_secret_is_in_it(running: RunningControlPlane, engine: AsyncEngine) -> None:
