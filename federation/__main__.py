@@ -160,7 +160,7 @@ def doctor(loaded: LoadedSettings, output: str) -> None:
         say_lines(json_text([asdict(finding) for finding in findings], indent=2))
     else:
         say_lines("\n".join(lines_of(findings)))
-    sys.exit(REFUSED if any(finding.rating is Severity.BAD for finding in findings) else 0)
+    sys.exit(REFUSED if any(finding.severity is Severity.BAD for finding in findings) else 0)
 
 
 @main.command()

@@ -48,21 +48,21 @@ class Finding:
     """What was looked at, what it is like, and what to do; ``remedy`` is empty where nothing is."""
 
     subject: str
-    rating: Severity
+    severity: Severity
     says: str
     remedy: str = ""
 
 
 def good(subject: str, says: str) -> Finding:
-    return Finding(subject=subject, rating=Severity.OK, says=says)
+    return Finding(subject=subject, severity=Severity.OK, says=says)
 
 
 def note(subject: str, says: str, remedy: str) -> Finding:
-    return Finding(subject=subject, rating=Severity.NOTE, says=says, remedy=remedy)
+    return Finding(subject=subject, severity=Severity.NOTE, says=says, remedy=remedy)
 
 
 def bad(subject: str, says: str, remedy: str) -> Finding:
-    return Finding(subject=subject, rating=Severity.BAD, says=says, remedy=remedy)
+    return Finding(subject=subject, severity=Severity.BAD, says=says, remedy=remedy)
 
 
 async def examine(loaded: LoadedSettings, database: Database) -> list[Finding]:
@@ -100,7 +100,7 @@ def lines_of(findings: Sequence[Finding]) -> Iterator[str]:
     """For people: what was looked at, what it is like, and below it what to do."""
     widest = max(len(finding.subject) for finding in findings)
     for finding in findings:
-        begin = f"{finding.rating:<4}  {finding.subject:<{widest}}  "
+        begin = f"{finding.severity:<4}  {finding.subject:<{widest}}  "
         indent = " " * len(begin)
         yield _wrapped(finding.says, begin, indent)
         if finding.remedy:

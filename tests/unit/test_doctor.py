@@ -49,12 +49,12 @@ def of_database(condition: DatabaseCondition) -> list[Finding]:
 
 def test_of_a_sound_database_nothing_is_to_do() -> None:
     findings = of_database(SOUND)
-    assert {finding.rating for finding in findings} == {Severity.OK}
+    assert {finding.severity for finding in findings} == {Severity.OK}
     assert not any(finding.remedy for finding in findings)
 
 
 @pytest.mark.parametrize(
-    ("change", "subject", "rating", "says"),
+    ("change", "subject", "severity", "says"),
     [
         ({"is_standby": True}, "database", Severity.BAD, "only reads"),
         ({"version": 140009}, "database", Severity.BAD, "older than any that is tried"),
@@ -73,11 +73,13 @@ def test_of_a_sound_database_nothing_is_to_do() -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_a_remedy(
-    change: dict[str, object], subject: str, rating: Severity, says: str
+    change: dict[str, object], subject: str, severity: Severity, says: str
 ) -> None:
-    odd = [each for each in of_database(replace(SOUND, **change)) if each.rating is not Severity.OK]
+    odd = [
+        each for each in of_database(replace(SOUND, **change)) if each.severity is not Severity.OK
+    ]
     (finding,) = odd
-    assert (finding.subject, finding.rating) == (subject, rating)
+    assert (finding.subject, finding.severity) == (subject, severity)
     assert says in finding.says
     assert finding.remedy
 
@@ -85,7 +87,7 @@ def test_what_is_wrong_is_said_with_a_remedy(
 def test_a_database_on_this_machine_needs_no_encryption() -> None:
     for address in ("", "127.0.0.1", "::1"):
         local = replace(SOUND, address=address, is_encrypted=False)
-        assert all(each.rating is Severity.OK for each in doctor.server_findings(local))
+        assert all(each.severity is Severity.OK for each in doctor.server_findings(local))
 
 
 def test_certificates_are_told_before_they_end(tmp_path: Path) -> None:
@@ -95,16 +97,16 @@ def test_certificates_are_told_before_they_end(tmp_path: Path) -> None:
         flags=flags, environment={}, document={}, source="", data_dir=tmp_path
     ).settings
 
-    def ratings(days: int) -> list[Severity]:
+    def severities(days: int) -> list[Severity]:
         now = datetime.now(UTC) + timedelta(days=days)
-        return [each.rating for each in doctor.certificate_findings(settings, now)]
+        return [each.severity for each in doctor.certificate_findings(settings, now)]
 
-    assert ratings(0) == [Severity.OK, Severity.OK]
-    assert ratings(380) == [Severity.NOTE, Severity.OK]
-    assert ratings(400) == [Severity.BAD, Severity.OK]
-    assert ratings(3640) == [Severity.BAD, Severity.NOTE]
+    assert severities(0) == [Severity.OK, Severity.OK]
+    assert severities(380) == [Severity.NOTE, Severity.OK]
+    assert severities(400) == [Severity.BAD, Severity.OK]
+    assert severities(3640) == [Severity.BAD, Severity.NOTE]
     files.ca.write_text("nonsense")
-    assert ratings(0) == [Severity.OK, Severity.BAD]
+    assert severities(0) == [Severity.OK, Severity.BAD]
 
 
 def test_secrets_that_others_can_read_are_told(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_secrets_that_others_can_read_are_told(tmp_path: Path) -> None:
     assert list(doctor.directory_findings(tmp_path, is_embedded=False)) == []
     token.chmod(0o644)
     (finding,) = doctor.directory_findings(tmp_path, is_embedded=False)
-    assert (finding.subject, finding.rating) == ("secrets", Severity.BAD)
+    assert (finding.subject, finding.severity) == ("secrets", Severity.BAD)
 
 
 def test_a_real_database_is_looked_at(fresh_database_url: str, empty_database_url: str) -> None:
@@ -122,10 +124,10 @@ def test_a_real_database_is_looked_at(fresh_database_url: str, empty_database_ur
     assert "run `federation migrate`" in behind.stdout
     told = federation("doctor", "-o", "json", FEDERATION_DATABASE_URL=fresh_database_url)
     findings = {each["subject"]: each for each in json.loads(told.stdout)}
-    assert findings["database"]["rating"] == "ok"
+    assert findings["database"]["severity"] == "ok"
     assert findings["connection"]["says"] == "on this machine"
     # The tests' own server does not wait for its disk.
-    assert (findings["durability"]["rating"], told.returncode) == ("bad", 1)
+    assert (findings["durability"]["severity"], told.returncode) == ("bad", 1)
     text = federation("doctor", FEDERATION_DATABASE_URL=fresh_database_url).stdout
     assert "bad   durability   fsync is off" in text
     assert max(map(len, text.splitlines())) <= doctor.WIDTH
