@@ -50,7 +50,8 @@ class ReplicasAlone:
     def is_known(self, bearer: str) -> bool:
         return bearer == BEARER
 
-    async def identify(self, bearer: str) -> Principal:
+    async def identify(self, bearer: str, address: str) -> Principal:
+        assert address
         if bearer != BEARER:
             raise Unauthenticated
         return Principal(kind=PrincipalKind.REPLICA)
