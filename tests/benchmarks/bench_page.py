@@ -31,12 +31,12 @@ from tests.benchmarks.measuring import TELLING_STALLS, chosen, cpu_seconds, show
 from tests.benchmarks.members import CALL_SECONDS
 from tests.chaos.planes import Plane, durable_postgres
 
-CLUSTERS = chosen(1000, quick=300)
-BINDINGS = chosen(50_000, quick=3000)
-WAITING = chosen(5000, quick=300)
-ROUNDS = chosen(15, quick=5)
+CLUSTERS = chosen(1000, quick=100)
+BINDINGS = chosen(50_000, quick=500)
+WAITING = chosen(5000, quick=100)
+ROUNDS = chosen(15, quick=3)
 OPEN_PAGES = 50
-OPEN_SECONDS = chosen(20.0, quick=6.0)
+OPEN_SECONDS = chosen(20.0, quick=2.0)
 CHANGE_EVERY_SECONDS = 0.5
 VIEW_GOAL_MILLIS, STALL_GOAL_MILLIS = 100.0, 50.0
 # Of a core, by all open pages together.
@@ -176,7 +176,7 @@ def main() -> None:
                 *("/ui/", "/ui/?sort=fullest", f"/ui/cluster?name={cluster_name(1)}"),
                 *("/ui/bindings", "/ui/binding?namespace=team-00&name=workload-000000"),
                 *("/ui/queue", f"/ui/decision?id={decision}", "/ui/ask?cpu=1&memory=1Gi"),
-                "/ui/about",
+                *("/ui/plans", "/ui/about"),
             ],
         )
         show_stalls(plane.newest_lines(), STALL_GOAL_MILLIS)
