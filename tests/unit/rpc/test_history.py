@@ -152,7 +152,8 @@ async def test_every_decision_replays_equal_and_shares_what_it_was_made_on(
     connection = await connect(database_url)
     # The profile, the fleet, and its clusters.
     assert await connection.fetchval("SELECT count(*) FROM decision_input") == 3
-    await connection.execute("UPDATE decision SET remainder = 1 WHERE id = $1", decisions[0].id)
+    changing = "UPDATE decision SET remainder = remainder + 1 WHERE id = $1"
+    await connection.execute(changing, decisions[0].id)
     changed = await replayed(running, decisions[0].id)
     assert not changed.equal
     assert changed.first_difference.path == "remainder"

@@ -118,6 +118,8 @@ async def test_every_view_is_whole_and_every_link_leads_somewhere(
             await admin.call(admin.scheduling.Schedule, request)
         cordon = CordonClusterRequest(name="alpha", cordoned=True)
         await admin.call(admin.clusters.CordonCluster, cordon)
+        # The picture of the fleet is worked out once a second.
+        await until(lambda: browser.get("/ui/"), lambda page: "cordoned" in page.document.text)
         pages = await everything(browser, "/ui/")
         fits = await browser.get("/ui/ask?cpu=1&memory=1Gi")
         check(fits)
@@ -396,7 +398,10 @@ async def test_a_plan_is_drafted_looked_at_approved_and_stopped(
             assert (refused.status, "admin or operator" in refused.document.text) == (403, True)
         assert "Approve" not in (await viewer.get("/ui/plan?id=1")).document.text
         assert (await sent("/ui/plan/approve", id="1")).status == 303
-        assert "cordoned" in (await browser.get("/ui/cluster?name=eu-1")).document.text
+        await until(
+            lambda: browser.get("/ui/cluster?name=eu-1"),
+            lambda page: "cordoned" in page.document.text,
+        )
         assert (await sent("/ui/plan/approve", id="1")).status == 409
         assert (await sent("/ui/plan/stop", id="1")).status == 400
         assert (await sent("/ui/plan/stop", id="1", reason=EVIL)).status == 303
