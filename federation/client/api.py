@@ -8,6 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
 import grpc
@@ -15,6 +16,7 @@ import grpc.aio
 
 from federation.client.estimates import EstimateTable
 from federation.client.failures import error_of
+from federation.client.paging import listed
 from federation.client.plans import PlanCalls
 from federation.client.watching import WatchMessage, watched
 from federation.model.errors import InvalidRequest
@@ -38,7 +40,6 @@ from federation.v1 import (
 
 MAX_TIMEOUT_SECONDS = 86_400.0
 
-_PAGE = 1000
 _BEST = estimates_pb2.ESTIMATE_SOURCE_UNSPECIFIED
 
 T = TypeVar("T")
@@ -113,16 +114,9 @@ class Client:
 
     async def list_clusters(self, *, include_packable: bool = False) -> list[resource_pb2.Cluster]:
         """Every cluster, by ascending name; with what simulations pack into when asked for."""
-        clusters: list[resource_pb2.Cluster] = []
-        request = clusters_pb2.ListClustersRequest(
-            page_size=_PAGE, include_packable=include_packable
-        )
-        while True:
-            page = await self._answer(self._clusters.ListClusters, request)
-            clusters += page.clusters
-            if not page.next_page_token:
-                return clusters
-            request.page_token = page.next_page_token
+        request = clusters_pb2.ListClustersRequest(include_packable=include_packable)
+        ask = partial(self._answer, self._clusters.ListClusters)
+        return await listed(ask, request, lambda page: page.clusters)
 
     async def get_cluster(self, name: str) -> resource_pb2.Cluster:
         """One cluster by name."""
@@ -271,14 +265,8 @@ class Client:
 
     async def list_tokens(self) -> list[access_pb2.Token]:
         """Every token, by ascending id, without its secret."""
-        tokens: list[access_pb2.Token] = []
-        request = access_pb2.ListTokensRequest(page_size=_PAGE)
-        while True:
-            page = await self._answer(self._access.ListTokens, request)
-            tokens += page.tokens
-            if not page.next_page_token:
-                return tokens
-            request.page_token = page.next_page_token
+        ask = partial(self._answer, self._access.ListTokens)
+        return await listed(ask, access_pb2.ListTokensRequest(), lambda page: page.tokens)
 
     async def revoke_token(self, token_id: str) -> access_pb2.Token:
         """Ends a token, on every control plane within two seconds."""
@@ -289,16 +277,8 @@ class Client:
         self, request: access_pb2.ListAuditRequest, *, limit: int
     ) -> list[access_pb2.AuditRecord]:
         """Changes and refusals, the newest first, at most ``limit``."""
-        records: list[access_pb2.AuditRecord] = []
-        asked = access_pb2.ListAuditRequest()
-        asked.CopyFrom(request)
-        while True:
-            asked.page_size = min(limit - len(records), _PAGE)
-            page = await self._answer(self._access.ListAudit, asked)
-            records += page.records
-            if len(records) >= limit or not page.next_page_token:
-                return records
-            asked.page_token = page.next_page_token
+        ask = partial(self._answer, self._access.ListAudit)
+        return await listed(ask, request, lambda page: page.records, limit)
 
     async def get_audit_chain(self, after_seal: int = 0) -> access_pb2.GetAuditChainResponse:
         """The next sealed records and the head of the chain; no records: there are no more."""
@@ -307,29 +287,17 @@ class Client:
 
     async def list_bindings(self, namespace: str = "") -> list[resource_pb2.ResourceBinding]:
         """Every binding of a namespace (empty: of all), by ascending (namespace, name)."""
-        bindings: list[resource_pb2.ResourceBinding] = []
-        request = scheduling_pb2.ListBindingsRequest(namespace=namespace, page_size=_PAGE)
-        while True:
-            page = await self._answer(self._scheduling.ListBindings, request)
-            bindings += page.bindings
-            if not page.next_page_token:
-                return bindings
-            request.page_token = page.next_page_token
+        request = scheduling_pb2.ListBindingsRequest(namespace=namespace)
+        ask = partial(self._answer, self._scheduling.ListBindings)
+        return await listed(ask, request, lambda page: page.bindings)
 
     async def list_queue(
         self, namespace: str = "", *, priority: int | None = None
     ) -> list[scheduling_pb2.QueuedBinding]:
         """What waits for room, in the order in which it is tried; of one priority, if given."""
-        queued: list[scheduling_pb2.QueuedBinding] = []
-        request = scheduling_pb2.ListQueueRequest(
-            namespace=namespace, priority=priority, page_size=_PAGE
-        )
-        while True:
-            page = await self._answer(self._scheduling.ListQueue, request)
-            queued += page.bindings
-            if not page.next_page_token:
-                return queued
-            request.page_token = page.next_page_token
+        request = scheduling_pb2.ListQueueRequest(namespace=namespace, priority=priority)
+        ask = partial(self._answer, self._scheduling.ListQueue)
+        return await listed(ask, request, lambda page: page.bindings)
 
     async def suspend_binding(
         self, namespace: str, name: str, *, uid: str = "", resume: bool = False
@@ -410,16 +378,8 @@ class Client:
         self, request: scheduling_pb2.ListDecisionsRequest, *, limit: int
     ) -> list[scheduling_pb2.Decision]:
         """The newest first, at most so many, without their traces."""
-        decisions: list[scheduling_pb2.Decision] = []
-        asked = scheduling_pb2.ListDecisionsRequest()
-        asked.CopyFrom(request)
-        while True:
-            asked.page_size = min(limit - len(decisions), _PAGE)
-            page = await self._answer(self._scheduling.ListDecisions, asked)
-            decisions += page.decisions
-            if len(decisions) >= limit or not page.next_page_token:
-                return decisions
-            asked.page_token = page.next_page_token
+        ask = partial(self._answer, self._scheduling.ListDecisions)
+        return await listed(ask, request, lambda page: page.decisions, limit)
 
     async def get_failover(self) -> failover_pb2.FailoverStatus:
         """Which clusters are silent or lost, and whether workloads are moved off them."""

@@ -5,16 +5,16 @@ Must not retry: callers know whether a repeated call is harmless.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import grpc.aio
 
+from federation.client.paging import listed
 from federation.client.watching import responses
 from federation.v1 import rebalance_pb2, rebalance_pb2_grpc
-
-_PAGE: Final = 1000
 
 # Makes one call of a method with a request.
 Answer: TypeAlias = Callable[[Any, object], Awaitable[Any]]
@@ -42,16 +42,12 @@ class PlanCalls:
 
     async def list(self, *, limit: int) -> list[rebalance_pb2.Plan]:
         """The newest first, at most so many, without their steps."""
-        plans: list[rebalance_pb2.Plan] = []
-        request = rebalance_pb2.ListPlansRequest()
-        page: rebalance_pb2.ListPlansResponse
-        while True:
-            request.page_size = min(limit - len(plans), _PAGE)
-            page = await self._answer(self._stub.ListPlans, request)
-            plans += page.plans
-            if len(plans) >= limit or not page.next_page_token:
-                return plans
-            request.page_token = page.next_page_token
+
+        def rows(page: rebalance_pb2.ListPlansResponse) -> Iterable[rebalance_pb2.Plan]:
+            return page.plans
+
+        ask = partial(self._answer, self._stub.ListPlans)
+        return await listed(ask, rebalance_pb2.ListPlansRequest(), rows, limit)
 
     async def approve(self, plan_id: int) -> rebalance_pb2.Plan:
         """From now on its steps are done."""
