@@ -16,7 +16,7 @@ from federation.capacity.fleet_rooms import UnpackedRoom, packed_room
 from federation.capacity.ledger import ClusterLedger
 from federation.model.cluster import CapacityReport, Cluster, ClusterState
 from federation.model.echoes import Owner
-from federation.model.errors import NotFound
+from federation.model.errors import InvalidRequest, NotFound, Violation
 from federation.model.grades import ResourceModel
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.known_rooms import ComingReport, KnownRooms
@@ -162,6 +162,16 @@ class FleetOwner:
 
     def has(self, name: str) -> bool:
         return name in self._states
+
+    def check_known(self, clusters: Iterable[str]) -> None:
+        """Raises InvalidRequest for the field ``clusters``."""
+        violations = [
+            Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
+            for place, name in enumerate(clusters)
+            if not self.has(name)
+        ]
+        if violations:
+            raise InvalidRequest(violations)
 
     def is_of(self, name: str, uid: str) -> bool:
         """Whether the cluster of that name exists and is the Kubernetes cluster with that uid."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from federation.model.cluster import Cluster
-from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed, Violation
+from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.placement import Binding, BindingName
 from federation.plans.plan import Plan, PlanKind, PlanStep, StepState
 from federation.services.fleet.registry import FleetOwner
@@ -69,7 +69,7 @@ class PlanControl:
         """A draft, kept; nothing moves. Raises InvalidRequest for clusters that do not exist, and
         LimitExceeded when others plan already.
         """
-        self._check(wish.clusters)
+        self._fleet.check_known(wish.clusters)
         now = self._clock.now()
         is_drain = wish.kind is PlanKind.DRAIN
         bindings, beyond = await (self._in if is_drain else self._away)(wish.clusters)
@@ -150,16 +150,6 @@ class PlanControl:
             elif plan.has_ended and not moving:
                 return
             await asyncio.sleep(WATCH_SECONDS)
-
-    def _check(self, clusters: Sequence[str]) -> None:
-        """Raises InvalidRequest."""
-        violations = [
-            Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
-            for place, name in enumerate(clusters)
-            if not self._fleet.has(name)
-        ]
-        if violations:
-            raise InvalidRequest(violations)
 
     async def _in(self, clusters: Collection[str]) -> tuple[list[Binding], int]:
         """Bindings that are in the clusters, the first ones by name, and how many more are."""

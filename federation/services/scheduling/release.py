@@ -13,10 +13,8 @@ from dataclasses import dataclass, field, replace
 from federation.capacity.ledger import ClusterLedger
 from federation.model.errors import (
     Conflict,
-    InvalidRequest,
     NotFound,
     PreconditionFailed,
-    Violation,
 )
 from federation.model.node_plans import LostPlan, NodePlan
 from federation.model.placement import Binding, binding_key
@@ -76,7 +74,7 @@ class ReleaseService:
         async def let_go(held: _Held) -> Mapping[str, ClusterLedger]:
             nonlocal held_before
             wanted = [c for c in held.ledgers if not clusters or c in clusters]
-            self._check_known(clusters)
+            self._fleet.check_known(clusters)
             if not wanted:
                 where = f" in {', '.join(clusters)}" if clusters else ""
                 raise NotFound(f"Binding {held.binding.binding.key!r} holds nothing{where}.")
@@ -245,15 +243,6 @@ class ReleaseService:
             if self._fleet.has(each) and self._fleet.ledger(each).of_binding(key)
         }
         return _Held(tx=tx, binding=binding, row=row, ledgers=ledgers)
-
-    def _check_known(self, clusters: Collection[str]) -> None:
-        violations = [
-            Violation(field=f"clusters[{place}]", rule=f"there is no cluster {name!r}")
-            for place, name in enumerate(clusters)
-            if not self._fleet.has(name)
-        ]
-        if violations:
-            raise InvalidRequest(violations)
 
 
 def held_in(
