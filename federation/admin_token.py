@@ -6,6 +6,8 @@ Must not need a control plane that runs: who may write to the database may do ev
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from pathlib import Path
 
 from federation.database import Database
@@ -44,9 +46,12 @@ def _tell(path: Path, *, made: bool) -> None:
 
 
 async def made_anew(database: Database) -> str:
-    """As ``replace_admin_token``, of a database whose schema is up to date."""
+    """As ``replace_admin_token``, of a database whose schema is up to date; for the user of the
+    system who runs this.
+    """
     engine = create_engine(database.url)
     try:
-        return await replace_admin_token(PostgresStore(engine))
+        actor = f"user {os.getuid()} of {socket.gethostname()}"
+        return await replace_admin_token(PostgresStore(engine), actor)
     finally:
         await engine.dispose()

@@ -132,6 +132,10 @@ def test_a_lost_admin_token_is_replaced(tmp_path: Path, empty_database_url: str)
             common = ("--insecure", "--endpoint", endpoint, "--token-file", tmp_path / "token")
             asked = CliRunner().invoke(fedctl, [*map(str, common), "get", "clusters"])
             assert asked.exit_code == exit_code, asked.output
+        audited = CliRunner().invoke(fedctl, [*map(str, common), "audit", "list", "-o", "json"])
+    records = [each for each in json.loads(audited.stdout) if "admin-token" in each["method"]]
+    assert len(records) == 2
+    assert not any(token.strip() in audited.stdout for token in (first, second, third))
 
 
 def test_a_schema_of_a_newer_release_is_left_alone(tmp_path: Path, fresh_database_url: str) -> None:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from federation.model.access import Role
+from federation.model.audit import AuditRecord
 from federation.model.errors import PermissionRefused, Unauthenticated, Unavailable
 from federation.services.access_ports import StoredToken, TokenUse
 from federation.services.member_ports import StoredCredential
@@ -162,7 +163,7 @@ class Identity:
         async with self._store.transaction() as tx:
             if await tx.credentials.lock_admin():
                 return False
-            keep(await _add_admin(tx))
+            keep((await _add_admin(tx)).token)
         return True
 
     async def _find(self, credential_id: str) -> StoredSecret | None:
@@ -196,18 +197,21 @@ class Identity:
         self._remembered[credential_id] = TrustedCredential(credential=found, seen_at=now)
 
 
-async def replace_admin_token(store: Store) -> str:
-    """A new admin token, in place of all others. Where one of these was used lately, it opens for
-    ``TRUSTED_SECONDS`` more.
+async def replace_admin_token(store: Store, actor: str) -> str:
+    """A new admin token, in place of all others, as the audit says with its ``actor``. Where one of
+    the others was used lately, it opens for ``TRUSTED_SECONDS`` more.
     """
     async with store.transaction() as tx:
         await tx.credentials.lock_admin()
         await tx.credentials.revoke_admins()
-        return await _add_admin(tx)
+        made = await _add_admin(tx)
+        record = AuditRecord(actor=actor, method="federation admin-token", objects=(made.id,))
+        await tx.audit.add([record])
+    return made.token
 
 
-async def _add_admin(tx: Transaction) -> str:
-    made: Secret = make_secret()
+async def _add_admin(tx: Transaction) -> Secret:
+    made = make_secret()
     await tx.credentials.add(
         credential_id=made.id,
         secret_hash=made.hash,
@@ -215,7 +219,7 @@ async def _add_admin(tx: Transaction) -> str:
         cluster_id=None,
         ttl_seconds=None,
     )
-    return made.token
+    return made
 
 
 def _is_within(address: str, networks: tuple[str, ...]) -> bool:
