@@ -64,10 +64,11 @@ async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
     held = asyncio.Event()
     standing = asyncio.create_task(candidate.stand(held.set))
     try:
-        await _unless_stopped(stopping, held.wait(), standing)
+        await _together(stopping.wait(), held.wait(), beside=standing)
         if not stopping.is_set():
             logger.info("holding the lease %s", settings.lease_name)
-            await _unless_stopped(stopping, _bridge(settings, (calls, telling), election), standing)
+            bridging = _bridge(settings, (calls, telling), election)
+            await _together(stopping.wait(), bridging, beside=standing)
     finally:
         standing.cancel()
         await asyncio.gather(standing, return_exceptions=True)
@@ -108,7 +109,7 @@ async def compare(
 
         following = asyncio.create_task(watches.follow())
         try:
-            await _unless_stopped(stopping, work(), following)
+            await _together(stopping.wait(), work(), beside=following)
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -213,26 +214,14 @@ async def _tell(counts: Counts) -> None:
             logger.info("so far: %s", text)
 
 
-async def _together(*works: Coroutine[Any, Any, None]) -> None:
-    """Until one ends; the others are ended with it."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _unless_stopped(
-    stopping: asyncio.Event, work: Coroutine[Any, Any, Any], beside: asyncio.Task[None]
+async def _together(
+    *works: Coroutine[Any, Any, Any], beside: asyncio.Task[None] | None = None
 ) -> None:
-    """Until the work ends, or a stop comes; raises what ``beside`` raises."""
-    tasks = [asyncio.create_task(work), asyncio.create_task(stopping.wait())]
+    """Until one ends, whose error is raised; the others are ended with it, but for ``beside``."""
+    tasks = [asyncio.create_task(work) for work in works]
+    others = [] if beside is None else [beside]
     try:
-        done, _ = await asyncio.wait([*tasks, beside], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([*tasks, *others], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
