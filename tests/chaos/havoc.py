@@ -9,10 +9,11 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import numpy as np
@@ -61,11 +62,27 @@ class Result:
 
 
 def wreak(folder: Path, plan: Plan) -> Result:
+    def work(planes: Planes, postgres: Postgres) -> Coroutine[Any, Any, Result]:
+        return _Havoc(planes, postgres, plan).run()
+
+    return carried_out(folder, plan, work, PACE)
+
+
+def carried_out(
+    folder: Path,
+    plan: Plan,
+    work: Callable[[Planes, Postgres], Coroutine[Any, Any, Result]],
+    pace: tuple[str, ...],
+) -> Result:
+    """What comes of the work, and what is wrong with how control planes ended and what they said.
+
+    ``pace`` are settings of theirs.
+    """
     with (
         durable_postgres(folder) as postgres,
-        running_planes(folder, plan.planes, postgres.url, PACE) as planes,
+        running_planes(folder, plan.planes, postgres.url, pace) as planes,
     ):
-        result = asyncio.run(_Havoc(planes, postgres, plan).run())
+        result = asyncio.run(work(planes, postgres))
         codes = planes.stop()
     result.violations += [f"a control plane ended with {code}" for code in codes if code]
     for plane in planes.all:

@@ -12,10 +12,11 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import grpc
@@ -32,9 +33,9 @@ from tests.chaos.agreement import disagreements
 from tests.chaos.audit import Audit
 from tests.chaos.callers import SCHEDULINGS
 from tests.chaos.evictions import Placed, Watched, read_placed, wrongly_gone
-from tests.chaos.havoc import Plan, Result
+from tests.chaos.havoc import Plan, Result, carried_out
 from tests.chaos.members import Member, enrolled
-from tests.chaos.planes import Plane, Planes, Postgres, durable_postgres, running_planes
+from tests.chaos.planes import Plane, Planes, Postgres
 from tests.chaos.records import open_database
 from tests.chaos.slow_ledger import SeenReport
 from tests.fleets import GIB
@@ -76,16 +77,10 @@ class _Look:
 
 
 def lose(folder: Path, plan: Plan) -> Result:
-    with (
-        durable_postgres(folder) as postgres,
-        running_planes(folder, plan.planes, postgres.url, PACE) as planes,
-    ):
-        result = asyncio.run(_Losses(planes, postgres, plan).run())
-        codes = planes.stop()
-    result.violations += [f"a control plane ended with {code}" for code in codes if code]
-    for plane in planes.all:
-        result.violations += plane.unexpected()
-    return result
+    def work(planes: Planes, postgres: Postgres) -> Coroutine[Any, Any, Result]:
+        return _Losses(planes, postgres, plan).run()
+
+    return carried_out(folder, plan, work, PACE)
 
 
 class _Losses:
