@@ -35,6 +35,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``simulate``: the verb ``simulate``: decide bindings on clusters from files, without any server
 - ``times``: times and spans of time as people write them on the command line
 - ``token``: verbs about tokens: create, list, revoke
+- ``trace``: verbs about trace files: export; and the replay of all that one has
 - ``virtual_time``: what ``simulate`` shows of clusters that fall silent and come back
 - ``watch``: ``fedctl watch``: a line, or a document, for everything that happens, until it is
   interrupted

@@ -53,6 +53,7 @@ VERBS = {
     "simulate": "simulate",
     "suspend": "queueing",
     "token": "token",
+    "trace": "trace",
     "uncordon": "members",
     "watch": "watch",
 }

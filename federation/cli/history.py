@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -19,6 +20,7 @@ from federation.cli.decisions import outcome_word
 from federation.cli.names import named_binding
 from federation.cli.output import Format, output_option
 from federation.cli.times import time_of
+from federation.cli.trace import replay_trace, trace_options
 from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
@@ -50,6 +52,7 @@ REPLAY_EPILOG = """Examples:
 \b
 fedctl replay DECISION
 fedctl replay DECISION -o json
+fedctl replay --trace last-week.trace
 """
 NOT_EQUAL: Final = 3
 
@@ -142,20 +145,46 @@ def history(name: str, since: str | None, until: str | None, limit: int, output:
 
 
 @click.command(epilog=REPLAY_EPILOG)
-@click.argument("decision_id", metavar="DECISION")
+@click.argument("decision_id", metavar="[DECISION]", required=False)
+@click.option(
+    "--trace",
+    "trace_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="All decisions of a trace file, without any server.",
+)
+@trace_options
 @output_option
-def replay(decision_id: str, output: Format) -> None:
+def replay(
+    decision_id: str | None,
+    trace_file: Path | None,
+    scheduler_config: Path | None,
+    workers: int | None,
+    output: Format,
+) -> None:
     """Make a decision again from what it was made on, and compare.
 
     Exits with 3 where the replay is not equal.
     """
+    if (decision_id is None) is (trace_file is None):
+        raise click.UsageError("give a decision's id, or --trace FILE")
+    if trace_file is not None:
+        is_equal = replay_trace(trace_file, scheduler_config, workers, output)
+    else:
+        if scheduler_config is not None or workers is not None:
+            raise click.UsageError("--scheduler-config and --workers are for --trace")
+        is_equal = _replay_one(decision_id or "", output)
+    if not is_equal:
+        click.get_current_context().exit(NOT_EQUAL)
+
+
+def _replay_one(decision_id: str, output: Format) -> bool:
     answer = connection().call(lambda api: api.replay_decision(decision_id))
     if output.is_document:
         show.print_document(document_from_message(answer), output)
     else:
         show.print_facts(_replay_facts(decision_id, answer))
-    if not answer.equal:
-        click.get_current_context().exit(NOT_EQUAL)
+    return answer.equal
 
 
 def _replay_facts(

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.client.estimates import EstimateTable
 from federation.client.failures import error_of
@@ -373,6 +374,18 @@ class Client:
         """A decision made again from what it was made on, and whether that is the same."""
         request = scheduling_pb2.ReplayDecisionRequest(id=decision_id)
         return await self._answer(self._scheduling.ReplayDecision, request)
+
+    async def export_trace(
+        self, since: Timestamp | None = None, until: Timestamp | None = None
+    ) -> AsyncGenerator[scheduling_pb2.ExportTraceResponse]:
+        """The pieces of a trace of these times: all contents, one after the other, are the file."""
+        request = scheduling_pb2.ExportTraceRequest(since=since, until=until)
+        while True:
+            piece = await self._answer(self._scheduling.ExportTrace, request)
+            yield piece
+            if not piece.next_page_token:
+                return
+            request.page_token = piece.next_page_token
 
     async def list_decisions(
         self, request: scheduling_pb2.ListDecisionsRequest, *, limit: int

@@ -46,6 +46,24 @@ class HistoryCalls:
             next_page_token=page_token((str(next_after[0]), next_after[1])) if next_after else "",
         )
 
+    async def export_trace(
+        self, request: messages.ExportTraceRequest
+    ) -> messages.ExportTraceResponse:
+        """Raises InvalidRequest."""
+        found = Violations()
+        wanted = DecisionFilter(
+            since=optional_seconds(request, "since", "since", found),
+            until=optional_seconds(request, "until", "until", found),
+        )
+        found.check()
+        piece = await self._history.trace_piece(wanted, place_of(request.page_token))
+        after = piece.next_after
+        return messages.ExportTraceResponse(
+            content=piece.content,
+            decisions=piece.decisions,
+            next_page_token=page_token((str(after[0]), after[1])) if after else "",
+        )
+
     async def replay_decision(
         self, request: messages.ReplayDecisionRequest, context: Context
     ) -> messages.ReplayDecisionResponse:

@@ -263,6 +263,13 @@ _OURS: Final[Mapping[str, Permission]] = {
     "Scheduling/GetDecision": _reading("get", "decisions"),
     "Scheduling/ListDecisions": _reading("list", "decisions"),
     "Scheduling/ReplayDecision": _reading("replay", "decisions"),
+    "Scheduling/ExportTrace": Permission(
+        verb="export",
+        resource="decisions",
+        roles=_READ,
+        check=_whole_fleet,
+        within="the fleet",
+    ),
     "Scoring/ScoreNodes": _reading("score", "nodes of the request", "-"),
     "Simulation/Simulate": _reading("simulate", "clusters of the request", "-"),
 }

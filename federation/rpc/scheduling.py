@@ -190,6 +190,11 @@ class SchedulingServicer(Servicer):
     ) -> messages.ListDecisionsResponse:
         return await self._history.list_decisions(request)
 
+    async def ExportTrace(
+        self, request: messages.ExportTraceRequest, context: Context
+    ) -> messages.ExportTraceResponse:
+        return await self._history.export_trace(request)
+
     async def ReplayDecision(
         self, request: messages.ReplayDecisionRequest, context: Context
     ) -> messages.ReplayDecisionResponse:

@@ -21,6 +21,8 @@ import msgspec
 
 from federation.codec.decisions import decision_to_message, replay_to_message
 from federation.codec.simulations import check_price, simulation_from_message
+from federation.history.packed_inputs import InputReader
+from federation.history.recorded import Recorded
 from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import warn_of_unread
 from federation.rpc.decoding import decoded, deserialized
@@ -29,7 +31,6 @@ from federation.runtime.logs import configure_logging
 from federation.runtime.settings import LogFormat, LogLevel
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.simulation import Simulation, check_bindings
-from federation.services.packed_traces import Recorded
 from federation.services.troubles import tell_plugin_failure
 from federation.services.values import DecisionRecord
 from federation.services.workers import HEADER, LENGTH, OUT_OF_MEMORY_CODE, READY, TAKEN, AnswerKind
@@ -97,7 +98,7 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
     asked = question[_HEAD.size :]
     try:
         if kind == _REPLAY:
-            replay = _RECORDED.decode(asked).replayed(setup.profiles)
+            replay = _RECORDED.decode(asked).replayed(InputReader(setup.profiles))
             body = replay_to_message(replay).SerializeToString()
         else:
             body = _simulated(asked, setup, now).SerializeToString()

@@ -6,7 +6,6 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
 - ``access``: who may call, and what was done: tokens with roles, and the audit
 - ``access_ports``: what use cases need from the store for access: tokens, and the audit
 - ``audited_calls``: the call that is being served, as the audit names it
-- ``bodies``: what the database keeps as a whole: versions, and fields by their names
 - ``duties``: background work that one control plane at a time does for the whole fleet, under a
   lease
 - ``estimates``: how many replicas still fit, and where
@@ -22,8 +21,6 @@ Must not see protobuf or SQL: what is needed from below is named in ``ports``,
   their reports
 - ``members``: member clusters and who speaks for them: joining, credentials, reports, presence
 - ``pace``: how much may come from somebody: so much at once, and then so much a second
-- ``packed_inputs``: what decisions were made on, for replays: a small part of each, and bodies
-  that many share
 - ``packed_previews``: a preview's binding and decision as one small body, and back
 - ``packed_traces``: what a decision was made on and why, as one small body, and back
 - ``plan_ports``: what plans need from the store

@@ -1,16 +1,45 @@
-"""The history of decisions: what was decided, when, and why; and what a replay is made from.
+"""The history of decisions: what was decided, when, and why; what a replay is made from; traces.
 
 Must not decide anything, nor unpack traces for a list.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from federation.history.packed_inputs import part_names
+from federation.history.recorded import Recorded, inputs_of
+from federation.history.trace_files import (
+    END,
+    TraceChunk,
+    TracedDecision,
+    TraceHeader,
+    beginning,
+    chunk_bytes,
+)
 from federation.model.errors import NotFound, PreconditionFailed
-from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
-from federation.services.packed_inputs import part_names
-from federation.services.packed_traces import Recorded, inputs_of
+from federation.services.listed_decisions import (
+    FIRST_PLACE,
+    DecisionFilter,
+    DecisionPage,
+    DecisionPlace,
+)
 from federation.services.ports import Store
-from federation.services.threads import UNPACKING
+from federation.services.threads import ENCODING, UNPACKING
+
+# Of traces in one piece of a file, and of everything in it: clients take answers of 4 MiB.
+TRACES_AT_ONCE: Final = 1_500_000
+MOST_AT_ONCE: Final = 3_000_000
+
+
+class TracePiece(NamedTuple):
+    """A piece of a trace file: its bytes, how many decisions, and after which the next begins."""
+
+    content: bytes
+    decisions: int
+    next_after: DecisionPlace | None
 
 
 class DecisionHistory:
@@ -55,3 +84,53 @@ class DecisionHistory:
                 reason="INPUTS_FORGOTTEN",
             )
         return Recorded(**result._asdict(), bodies=bodies)
+
+    async def trace_piece(self, wanted: DecisionFilter, after: DecisionPlace | None) -> TracePiece:
+        """The next piece of a trace of these times; ``after`` None: it begins."""
+        async with self._store.reading() as read:
+            decisions = await read.decisions.recorded_after(
+                wanted, after or FIRST_PLACE, TRACES_AT_ONCE
+            )
+        names = await UNPACKING.run(_names_of, decisions)
+        async with self._store.reading() as read:
+            bodies = dict(await read.decisions.shared({*chain.from_iterable(names)}))
+            fleets = {each[0] for each in names if each} & bodies.keys()
+            parts = {fleet: part_names(bodies[fleet]) for fleet in fleets}
+            bodies |= await read.decisions.shared({*chain.from_iterable(parts.values())})
+        names = [(*each, *parts.get(each[0], ())) if each else () for each in names]
+        beginning_of = None if after else wanted
+        return await ENCODING.run(_piece, beginning_of, decisions, names, bodies)
+
+
+def _names_of(decisions: Sequence[TracedDecision]) -> list[tuple[bytes, ...]]:
+    """The bodies of the fleet and the profile of each, if it keeps what it was made on."""
+    kept = [inputs_of(decision.trace) for decision in decisions]
+    return [(each.fleet, each.profile) if each else () for each in kept]
+
+
+def _piece(
+    beginning_of: DecisionFilter | None,
+    decisions: Sequence[TracedDecision],
+    names: Sequence[Sequence[bytes]],
+    bodies: Mapping[bytes, bytes],
+) -> TracePiece:
+    """As many of the decisions as fit, with the bodies that they name; the end without any."""
+    content = b""
+    if beginning_of is not None:
+        since, until = beginning_of.since or 0.0, beginning_of.until or 0.0
+        content = beginning(TraceHeader(v=TraceHeader.newest, since=since, until=until))
+    if not decisions:
+        return TracePiece(content + END, 0, None)
+    taken: list[TracedDecision] = []
+    used: dict[bytes, bytes] = {}
+    size = 0
+    for decision, named in zip(decisions, names, strict=True):
+        new = {name: bodies[name] for name in named if name in bodies and name not in used}
+        size += len(decision.trace) + sum(map(len, new.values()))
+        if taken and size > MOST_AT_ONCE:
+            break
+        taken.append(decision)
+        used |= new
+    chunk = TraceChunk(v=TraceChunk.newest, decisions=tuple(taken), bodies=used)
+    last = taken[-1]
+    return TracePiece(content + chunk_bytes(chunk), len(taken), (last.at, last.id))

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from federation.history.bodies import Body, read_body
+from federation.history.packed_inputs import KeptInputs, Packed
 from federation.model.placement import Binding
 from federation.scheduler.decision import Decision
 from federation.scheduler.serialization import from_plain
-from federation.services.bodies import Body, read_body
-from federation.services.packed_inputs import KeptInputs, Packed
 from federation.services.packed_traces import (
     TRACE_COMPRESSION,
     PromiseColumns,

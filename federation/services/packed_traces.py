@@ -8,29 +8,25 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import repeat
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from federation.model.arrays import plain_column
-from federation.model.errors import PreconditionFailed
-from federation.model.reservations import PromiseCertificate
-from federation.model.workload import TargetCluster
-from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.plugins.profile import Profiles
-from federation.scheduler.replay import DecisionInputs, Replay, replay
-from federation.scheduler.trace import Trace
-from federation.services.bodies import Body, read_body
-from federation.services.packed_inputs import (
+from federation.history.bodies import inflated, read_body
+from federation.history.packed_inputs import (
     INPUTS,
     KeptInputs,
     Packed,
     SharedBodies,
-    unpacked_inputs,
 )
+from federation.history.recorded import OwnPart, SharedPart
+from federation.model.arrays import plain_column
+from federation.model.reservations import PromiseCertificate
+from federation.scheduler.replay import DecisionInputs
+from federation.scheduler.trace import Trace
 from federation.services.threads import PACKING, Threads
 from federation.services.values import ClusterPromise, ReportEvidence, Verdict
 
@@ -40,8 +36,7 @@ TRACE_COMPRESSION = 1
 CLUSTERS_PER_THREAD = 500
 
 
-class _SharedPart(Body, frozen=True):
-    clusters: tuple[str, ...]
+class _SharedPart(SharedPart, frozen=True):
     evidence: ReportEvidence = ReportEvidence()
 
 
@@ -55,41 +50,8 @@ class PromiseColumns(msgspec.Struct, frozen=True):
     note: Sequence[str] = ()
 
 
-class _OwnPart(msgspec.Struct, frozen=True):
-    trace: dict[str, Any]
+class _OwnPart(OwnPart, frozen=True):
     promises: PromiseColumns | None = None
-    inputs: KeptInputs | None = None
-
-
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, and the bodies of what it was made on by their names: all that a replay needs."""
-
-    outcome: Outcome
-    clusters: tuple[TargetCluster, ...]
-    remainder: int
-    reason: str
-    trace: bytes
-    bodies: dict[bytes, bytes]
-
-    def replayed(self, profiles: Profiles) -> Replay:
-        """Decides again; plugins that do not come with the scheduler are found in ``profiles``.
-
-        Raises PreconditionFailed where one is in none of them, PluginFailed, and NewerBody.
-        """
-        trace, _, _ = unpacked_trace(self.trace)
-        kept = inputs_of(self.trace)
-        if kept is None:
-            raise PreconditionFailed("What it was made on is not kept.", reason="INPUTS_NOT_KEPT")
-        inputs = unpacked_inputs(kept, self.bodies, profiles)
-        inputs = replace(inputs, surroundings=replace(inputs.surroundings, triggers=trace.triggers))
-        stored = Decision(
-            outcome=self.outcome,
-            clusters=self.clusters,
-            remainder=self.remainder,
-            reason=self.reason,
-            trace=trace,
-        )
-        return replay(inputs, stored, kept.refused)
 
 
 _SHARED = msgspec.msgpack.Decoder(_SharedPart)
@@ -114,18 +76,10 @@ async def packed_off_loop(verdicts: Sequence[Verdict], threads: Threads = PACKIN
 
 def unpacked_trace(packed: bytes) -> tuple[Trace, ReportEvidence, tuple[ClusterPromise, ...]]:
     """What ``packed_traces`` made this of; quotas come back rounded. Raises NewerBody."""
-    first = zlib.decompressobj()
-    shared = read_body(_SHARED, first.decompress(packed), "traces")
-    own = _OWN.decode(zlib.decompress(first.unused_data))
+    body, rest = inflated(packed)
+    shared, own = read_body(_SHARED, body, "traces"), _OWN.decode(inflated(rest)[0])
     trace = Trace.from_plain({"clusters": shared.clusters, **own.trace})
     return trace, shared.evidence, promises_of(own.promises)
-
-
-def inputs_of(packed: bytes) -> KeptInputs | None:
-    """What ``packed_traces`` kept of a decision's inputs, if it had any. Raises NewerBody."""
-    first = zlib.decompressobj()
-    read_body(_SHARED, first.decompress(packed), "traces")
-    return _OWN.decode(zlib.decompress(first.unused_data)).inputs
 
 
 def packed_inputs(verdict: Verdict) -> tuple[KeptInputs | None, tuple[SharedBodies, ...]]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from federation.failover.breaker import Breaker
+from federation.history.packed_inputs import Packed
+from federation.history.trace_files import TracedDecision
 from federation.model.errors import FederationError
 from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.placement import Binding, BindingName, EvictionTask
@@ -30,7 +32,6 @@ from federation.services.journal_ports import (
 )
 from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace, Swept
 from federation.services.member_ports import Clusters, Credentials, Reports
-from federation.services.packed_inputs import Packed
 from federation.services.plan_ports import StoredPlans
 from federation.services.values import (
     DecisionRecord,
@@ -311,6 +312,14 @@ class Decisions(Protocol):
         """The newest first, those that come after ``after``; costs no more however many there are.
 
         Where clusters or outcomes are asked for, a page may hold fewer before the last one.
+        """
+        ...
+
+    async def recorded_after(
+        self, wanted: DecisionFilter, after: DecisionPlace, most_bytes: int
+    ) -> Sequence[TracedDecision]:
+        """The oldest of these times that come after ``after``, the oldest first: one at least,
+        where there is any, and no more than have so many bytes.
         """
         ...
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from federation.capacity.cluster_room import Room
+from federation.history.packed_inputs import KeptInputs
 from federation.model.access import EVERYTHING, Role, Scope
 from federation.model.cluster import Blindness, Cluster, ClusterState
 from federation.model.estimate import Estimates
@@ -26,7 +27,6 @@ from federation.model.workload import Component, ReplicaRequirements
 from federation.scheduler.decision import Decision
 from federation.scheduler.replay import DecisionInputs
 from federation.services.journal import Position
-from federation.services.packed_inputs import KeptInputs
 
 
 class PrincipalKind(StrEnum):

@@ -14,7 +14,7 @@ from sqlalchemy import LargeBinary, bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.services.packed_inputs import SharedBodies
+from federation.history.packed_inputs import SharedBodies
 from federation.store.tables import decision_input as table
 
 # For how long what was written is not written again, nor marked as used. After a restore it may be

@@ -5,15 +5,16 @@ Must not read traces, nor more rows than a page may look at: every list follows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, Select, cast, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, cast, func, select, tuple_
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.history.trace_files import TracedDecision
 from federation.scheduler.decision import Outcome
 from federation.services.listed_decisions import (
     DecisionFilter,
@@ -27,6 +28,8 @@ from federation.store.tables import decision as table
 
 # How many decisions a page looks at where it leaves some out.
 LOOKED_AT: Final = 5000
+# In one chunk of a trace.
+_MOST_RECORDED: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 _UNLISTED: Final = frozenset({"binding_id", "trace"})
@@ -60,6 +63,27 @@ async def _last_looked_at(
     found = _newest_first(found).offset(LOOKED_AT - 1).limit(1)
     row = (await connection.execute(found)).one_or_none()
     return None if row is None else (row.created_at, row.id)
+
+
+async def recorded_after(
+    connection: AsyncConnection, wanted: DecisionFilter, after: DecisionPlace, most_bytes: int
+) -> Sequence[TracedDecision]:
+    """What ``ports.Decisions.recorded_after`` says."""
+    sizes = select(table.c.id, func.octet_length(table.c.trace).label("size"))
+    sizes = sizes.where(*_ranges(wanted, None), _place_columns > key_at(after))
+    sizes = sizes.order_by(table.c.created_at, table.c.id).limit(_MOST_RECORDED)
+    chosen: list[UUID] = []
+    total = 0
+    for row in (await connection.execute(sizes)).all():
+        total += row.size
+        if chosen and total > most_bytes:
+            break
+        chosen.append(row.id)
+    if not chosen:
+        return ()
+    found: Select[Any] = select(*_COLUMNS, table.c.trace).where(table.c.id.in_(chosen))
+    found = found.order_by(table.c.created_at, table.c.id)
+    return [*map(_traced, (await connection.execute(found)).all())]
 
 
 def _ranges(wanted: DecisionFilter, after: DecisionPlace | None) -> Iterator[ColumnElement[bool]]:
@@ -106,6 +130,20 @@ def key_at(place: DecisionPlace) -> tuple[datetime, UUID]:
 
 def place_at(time: datetime, decision_id: UUID) -> DecisionPlace:
     return microseconds_of(time), str(decision_id)
+
+
+def _traced(row: Row[Any]) -> TracedDecision:
+    return TracedDecision(
+        id=str(row.id),
+        namespace=row.namespace,
+        name=row.name,
+        at=microseconds_of(row.created_at),
+        outcome=Outcome(row.outcome),
+        clusters=targets_of(row.clusters),
+        remainder=row.remainder,
+        reason=row.reason,
+        trace=bytes(row.trace),
+    )
 
 
 def _listed(row: Row[Any]) -> ListedDecision:

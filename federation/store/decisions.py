@@ -31,12 +31,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.history.bodies import NewerBody
+from federation.history.trace_files import TracedDecision
 from federation.model.node_plans import NodePlan
 from federation.model.placement import groups_of
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
-from federation.services.bodies import NewerBody
 from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace, Swept
 from federation.services.packed_previews import unpacked_preview
 from federation.services.packed_traces import unpacked_trace
@@ -52,7 +53,7 @@ from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, targets_of
 from federation.store.decision_inputs import SharedBodyStatements
-from federation.store.decision_lists import decision_page, key_at, place_at
+from federation.store.decision_lists import decision_page, key_at, place_at, recorded_after
 from federation.store.tables import decision as table
 from federation.store.tables import node_plan, unix_seconds
 from federation.store.tables import preview as preview_table
@@ -256,6 +257,11 @@ class DecisionStatements:
         self, wanted: DecisionFilter, after: DecisionPlace | None, limit: int
     ) -> DecisionPage:
         return await decision_page(self._connection, wanted, after, limit)
+
+    async def recorded_after(
+        self, wanted: DecisionFilter, after: DecisionPlace, most_bytes: int
+    ) -> Sequence[TracedDecision]:
+        return await recorded_after(self._connection, wanted, after, most_bytes)
 
     async def prune(self, older_than_seconds: float, after: DecisionPlace, limit: int) -> Swept:
         at, decision_id = key_at(after)

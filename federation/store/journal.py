@@ -25,10 +25,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.history.bodies import Body, NewerBody, read_body
 from federation.model.echoes import Owner
 from federation.model.reservations import PromiseCertificate, Share
 from federation.model.workload import ReplicaRequirements
-from federation.services.bodies import Body, NewerBody, read_body
 from federation.services.journal import (
     NO_NONCES,
     NONE_KNOWN,

@@ -13,9 +13,9 @@ from sqlalchemy import BigInteger, Text, any_, bindparam, cast, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.history.bodies import Body, read_body
 from federation.model.cluster import CapacityReport
 from federation.model.shapes import Shape
-from federation.services.bodies import Body, read_body
 from federation.services.journal import ReportAdvanced
 from federation.services.member_ports import NamedReport, ReportVerdict
 from federation.store.journal import JournalStatements

@@ -30,12 +30,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.history.bodies import Body, read_body
 from federation.model.echoes import Owner
 from federation.model.placement import binding_key
 from federation.model.reservations import PromiseCertificate, Reservation
 from federation.model.shapes import ReservationKey
 from federation.model.workload import ReplicaRequirements
-from federation.services.bodies import Body, read_body
 from federation.services.journal import StoredReservations
 from federation.services.journal_ports import Finished, Holding
 from federation.store.columns import Factored, factored, lengthened, multiplied, shortened

@@ -1589,3 +1589,60 @@ class DecisionDifference(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DecisionDifference: _TypeAlias = DecisionDifference  # noqa: Y015
+
+@_typing.final
+class ExportTraceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_token: _builtins.str
+    """Empty: the file begins."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Only decisions from this time on, and before that one; absent: all that are kept."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_token", b"page_token", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportTraceRequest: _TypeAlias = ExportTraceRequest  # noqa: Y015
+
+@_typing.final
+class ExportTraceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    DECISIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    content: _builtins.bytes
+    decisions: _builtins.int
+    """How many decisions this piece has."""
+    next_page_token: _builtins.str
+    """Empty: the file is whole."""
+    def __init__(
+        self,
+        *,
+        content: _builtins.bytes = ...,
+        decisions: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "decisions", b"decisions", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportTraceResponse: _TypeAlias = ExportTraceResponse  # noqa: Y015

@@ -74,6 +74,11 @@ class SchedulingStub:
                 request_serializer=federation_dot_v1_dot_scheduling__pb2.ReplayDecisionRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_scheduling__pb2.ReplayDecisionResponse.FromString,
                 _registered_method=True)
+        self.ExportTrace = channel.unary_unary(
+                '/federation.v1.Scheduling/ExportTrace',
+                request_serializer=federation_dot_v1_dot_scheduling__pb2.ExportTraceRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_scheduling__pb2.ExportTraceResponse.FromString,
+                _registered_method=True)
         self.ReleaseReservation = channel.unary_unary(
                 '/federation.v1.Scheduling/ReleaseReservation',
                 request_serializer=federation_dot_v1_dot_scheduling__pb2.ReleaseReservationRequest.SerializeToString,
@@ -160,6 +165,14 @@ class SchedulingServicer:
     def ReplayDecision(self, request, context):
         """Makes a decision again from what it was made on, and compares result and trace. Nothing is
         stored. FAILED_PRECONDITION when what it was made on is not kept (any more).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportTrace(self, request, context):
+        """The next piece of a trace: a file of recorded decisions, the oldest first, that can be replayed
+        without a database. All pieces, one after the other, are the file.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -252,6 +265,11 @@ def add_SchedulingServicer_to_server(servicer, server):
                     servicer.ReplayDecision,
                     request_deserializer=federation_dot_v1_dot_scheduling__pb2.ReplayDecisionRequest.FromString,
                     response_serializer=federation_dot_v1_dot_scheduling__pb2.ReplayDecisionResponse.SerializeToString,
+            ),
+            'ExportTrace': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportTrace,
+                    request_deserializer=federation_dot_v1_dot_scheduling__pb2.ExportTraceRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_scheduling__pb2.ExportTraceResponse.SerializeToString,
             ),
             'ReleaseReservation': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseReservation,
@@ -500,6 +518,33 @@ class Scheduling:
             '/federation.v1.Scheduling/ReplayDecision',
             federation_dot_v1_dot_scheduling__pb2.ReplayDecisionRequest.SerializeToString,
             federation_dot_v1_dot_scheduling__pb2.ReplayDecisionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportTrace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Scheduling/ExportTrace',
+            federation_dot_v1_dot_scheduling__pb2.ExportTraceRequest.SerializeToString,
+            federation_dot_v1_dot_scheduling__pb2.ExportTraceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,10 @@ class SchedulingStub:
     """Makes a decision again from what it was made on, and compares result and trace. Nothing is
     stored. FAILED_PRECONDITION when what it was made on is not kept (any more).
     """
+    ExportTrace: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ExportTraceRequest, _scheduling_pb2.ExportTraceResponse]
+    """The next piece of a trace: a file of recorded decisions, the oldest first, that can be replayed
+    without a database. All pieces, one after the other, are the file.
+    """
     ReleaseReservation: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.ReleaseReservationRequest, _scheduling_pb2.ReleaseReservationResponse]
     """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none."""
     RenewLease: _grpc.UnaryUnaryMultiCallable[_scheduling_pb2.RenewLeaseRequest, _scheduling_pb2.RenewLeaseResponse]
@@ -90,6 +94,10 @@ class SchedulingAsyncStub(SchedulingStub):
     ReplayDecision: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReplayDecisionRequest, _scheduling_pb2.ReplayDecisionResponse]  # type: ignore[assignment]
     """Makes a decision again from what it was made on, and compares result and trace. Nothing is
     stored. FAILED_PRECONDITION when what it was made on is not kept (any more).
+    """
+    ExportTrace: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ExportTraceRequest, _scheduling_pb2.ExportTraceResponse]  # type: ignore[assignment]
+    """The next piece of a trace: a file of recorded decisions, the oldest first, that can be replayed
+    without a database. All pieces, one after the other, are the file.
     """
     ReleaseReservation: _aio.UnaryUnaryMultiCallable[_scheduling_pb2.ReleaseReservationRequest, _scheduling_pb2.ReleaseReservationResponse]  # type: ignore[assignment]
     """Ends a binding's reservations before the binding ends. NOT_FOUND when there are none."""
@@ -176,6 +184,16 @@ class SchedulingServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_scheduling_pb2.ReplayDecisionResponse, _abc.Awaitable[_scheduling_pb2.ReplayDecisionResponse]]:
         """Makes a decision again from what it was made on, and compares result and trace. Nothing is
         stored. FAILED_PRECONDITION when what it was made on is not kept (any more).
+        """
+
+    @_abc_1.abstractmethod
+    def ExportTrace(
+        self,
+        request: _scheduling_pb2.ExportTraceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduling_pb2.ExportTraceResponse, _abc.Awaitable[_scheduling_pb2.ExportTraceResponse]]:
+        """The next piece of a trace: a file of recorded decisions, the oldest first, that can be replayed
+        without a database. All pieces, one after the other, are the file.
         """
 
     @_abc_1.abstractmethod

@@ -20,14 +20,15 @@ from sqlalchemy import text
 
 from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
+from federation.history.packed_inputs import InputReader, SharedBodies
+from federation.history.recorded import Recorded
 from federation.model.workload import TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.state import Surroundings
 from federation.services.duties import PRUNED_AT_ONCE
 from federation.services.listed_decisions import FIRST_PLACE, Swept
-from federation.services.packed_inputs import SharedBodies
-from federation.services.packed_traces import Recorded, packed_traces
+from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.migrate import upgrade
@@ -159,7 +160,7 @@ def replay_all(made: Sequence[Verdict], shared: Sequence[SharedBodies]) -> None:
             reason=decision.reason,
             trace=packed.body,
             bodies=bodies,
-        ).replayed(DEFAULT_PROFILES)
+        ).replayed(InputReader(DEFAULT_PROFILES))
         assert replay.difference is None, replay
 
 

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections import Counter
+from pathlib import Path
 
-import msgspec
+from click.testing import CliRunner
 
-from federation.scheduler.plugins.profile import DEFAULT_PROFILES
-from federation.services.packed_traces import Recorded
-from tests.replays.record import CORPUS
+from federation.cli.__main__ import fedctl
+from tests.traces import corpus, write_trace
 
 
-def test_every_recorded_decision_replays_equal() -> None:
-    lines = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
-    bodies = {
-        base64.b64decode(line["name"]): base64.b64decode(line["body"])
-        for line in lines
-        if "body" in line
-    }
-    outcomes = Counter[str]()
-    for line in lines:
-        if "trace" not in line:
-            continue
-        plain = {**line, "trace": base64.b64decode(line["trace"]), "bodies": bodies}
-        replay = msgspec.convert(plain, Recorded).replayed(DEFAULT_PROFILES)
-        assert replay.difference is None, replay
-        assert replay.stored_sha256 == replay.replayed_sha256
-        assert replay.stored_revision == replay.replayed_revision
-        outcomes[line["outcome"]] += 1
+def test_every_recorded_decision_replays_equal_on_one_and_on_two_workers(tmp_path: Path) -> None:
+    decisions, bodies = corpus()
+    outcomes = Counter(each.outcome for each in decisions)
     assert outcomes.total() >= 200
     assert len(outcomes) == 4, outcomes
     assert min(outcomes.values()) >= 5, outcomes
+    path = write_trace(tmp_path / "corpus.trace", decisions, bodies)
+    answers = []
+    for workers in ("1", "2"):
+        command = ["replay", "--trace", str(path), "-o", "json", "--workers", workers]
+        answer = CliRunner().invoke(fedctl, command)
+        assert answer.exit_code == 0, answer.output
+        answers.append(json.loads(answer.stdout))
+    assert answers[0] == answers[1]
+    assert answers[0]["equal"] == len(decisions), answers[0]["unequal"]
+    assert answers[0]["revisions"] == [2]
+    assert len(answers[0]["sha256"]) == 64

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from federation.history.bodies import NewerBody
 from federation.model.errors import FederationError, Unavailable
 from federation.runtime.backoff import Backoff
-from federation.services.bodies import NewerBody
 from federation.services.fleet.histories import WENT_BACK, Continuity
 from federation.services.fleet.own_entries import Appending, OwnEntries
 from federation.services.fleet.registry import FleetOwner

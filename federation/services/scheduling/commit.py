@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from federation.history.packed_inputs import Packed
 from federation.model.errors import Conflict
 from federation.model.placement import Binding, binding_key, is_grouped
 from federation.scheduler.scarcity import short_of
@@ -23,7 +24,6 @@ from federation.services.journal import (
     nonces_by_cluster,
     owner_of,
 )
-from federation.services.packed_inputs import Packed
 from federation.services.packed_traces import packed_off_loop, packed_traces
 from federation.services.ports import (
     Clock,

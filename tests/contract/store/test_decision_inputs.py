@@ -12,9 +12,9 @@ from uuid import uuid4
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.history.packed_inputs import SharedBodies
 from federation.model.placement import Binding
 from federation.services.listed_decisions import FIRST_PLACE, DecisionFilter
-from federation.services.packed_inputs import SharedBodies
 from federation.services.ports import StoredBinding
 from federation.store.decision_inputs import KNOWN_SECONDS, USED_SECONDS
 from federation.store.postgres import PostgresStore, PostgresTransaction

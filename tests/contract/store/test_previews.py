@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from federation.services.packed_inputs import Packed
+from federation.history.packed_inputs import Packed
 from federation.services.packed_previews import packed_preview
 from federation.services.ports import NewPreview, StoredBinding, StoredPreview
 from federation.services.values import ReportEvidence, Verdict

@@ -170,19 +170,25 @@ async def running(database_url: str, tmp_path: Path) -> AsyncIterator[RunningCon
 
 
 async def test_the_commands_of_the_page_answer(
-    running: RunningControlPlane, database_url: str
+    running: RunningControlPlane,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     name = "checkout-deployment"
     async with running.connected("member1", report=report()):
         await scheduled(running, binding(name, replicas=2))
         newest: Any = (await scheduled(running, binding(name, replicas=3))).decision
-    assert len(COMMANDS) >= 6
+    assert len(COMMANDS) >= 9
     for command in COMMANDS:
         arguments = shlex.split(command.replace("DECISION", newest.id))[1:]
         answer = await run(running, *arguments)
         assert answer.exit_code == 0, (command, answer.output)
         if arguments[0] == "replay":
-            assert "equal" in answer.stdout, (command, answer.output)
+            assert "equal" in answer.stdout.lower(), (command, answer.output)
+        elif arguments[0] == "trace":
+            assert answer.stdout.startswith("2 decisions, "), (command, answer.output)
         else:
             is_of_others = "--outcome" in arguments
             assert (newest.id in answer.stdout) is not is_of_others, (command, answer.output)

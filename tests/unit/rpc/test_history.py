@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from federation.history.replays import ReplayEnd, replayed_frame
+from federation.history.trace_files import TraceFile
 from federation.rpc import pages
+from federation.scheduler.plugins.profile import DEFAULT_PROFILES
+from federation.services import history
 from federation.v1.resource_pb2 import Gang
 from federation.v1.scheduling_pb2 import (
     OUTCOME_INVALID,
     OUTCOME_SCHEDULED,
     OUTCOME_UNSCHEDULABLE,
     Decision,
+    ExportTraceRequest,
     ListDecisionsRequest,
     ReplayDecisionRequest,
     ReplayDecisionResponse,
@@ -116,8 +122,58 @@ async def replayed(running: RunningControlPlane, decision_id: str) -> ReplayDeci
     return answer
 
 
+async def exported(running: RunningControlPlane, path: Path, **fields: Any) -> TraceFile:
+    """A trace file as a client that knows nothing of its format writes it."""
+    admin, request, content = running.admin, ExportTraceRequest(**fields), b""
+    while True:
+        piece = await admin.call(admin.scheduling.ExportTrace, request)
+        content += piece.content
+        if not piece.next_page_token:
+            path.write_bytes(content)  # noqa: ASYNC240 - a small file of the test's own
+            return TraceFile.opened(path)
+        request.page_token = piece.next_page_token
+
+
+async def assert_exported(
+    running: RunningControlPlane,
+    decisions: list[Decision],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of them are in a file, whatever its pieces, and replay equal from it alone."""
+    path = tmp_path / "decisions.trace"
+    for most_bytes in (history.TRACES_AT_ONCE, 1):
+        monkeypatch.setattr(history, "TRACES_AT_ONCE", most_bytes)
+        trace = await exported(running, path)
+        kept = [each for chunk in trace.chunks() for each in chunk.decisions]
+        assert [each.id for each in kept] == [each.id for each in reversed(decisions)]
+        for frame in trace.frames:
+            replay = replayed_frame(trace, DEFAULT_PROFILES, frame)
+            assert replay.ends == {ReplayEnd.EQUAL: frame.decisions}, replay
+    assert len(trace.frames) == len(decisions)
+    since = decisions[4].create_time
+    trace = await exported(running, path, since=since, until=decisions[1].create_time)
+    assert trace.decisions == 3
+    assert trace.header.since == since.ToNanoseconds() / 1e9
+    assert (await exported(running, path, until=Timestamp(seconds=1))).decisions == 0
+
+
+async def test_an_export_that_makes_no_sense(running: RunningControlPlane, tmp_path: Path) -> None:
+    for field, fields in (
+        ("since", {"since": Timestamp(seconds=2**60)}),
+        ("until", {"until": Timestamp(nanos=-1)}),
+        ("pageToken", {"page_token": "x"}),
+    ):
+        refusal = await refused(exported(running, tmp_path / "no.trace", **fields))
+        assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert list(refusal.violations) == [field]
+
+
 async def test_every_decision_replays_equal_and_shares_what_it_was_made_on(
-    running: RunningControlPlane, database_url: str
+    running: RunningControlPlane,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running.connected("member1", report=report()):
         for replicas in (2, 3, 1000, 4):
@@ -142,6 +198,7 @@ async def test_every_decision_replays_equal_and_shares_what_it_was_made_on(
         "1 of 2 members of gang pair is here",
     ]
     assert any("there is no room for the shares" in each.reason for each in decisions)
+    await assert_exported(running, decisions, tmp_path, monkeypatch)
     for decision in decisions:
         replay = await replayed(running, decision.id)
         assert replay.equal, (decision, replay)

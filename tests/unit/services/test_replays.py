@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.history.packed_inputs import CLUSTERS_PER_PART, InputPacker, InputReader
+from federation.history.recorded import Recorded
 from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.errors import PreconditionFailed
@@ -35,9 +37,8 @@ from federation.scheduler.plugins.profile import (
 from federation.scheduler.promisable import without_room
 from federation.scheduler.replay import DecisionInputs, Difference, Replay
 from federation.scheduler.state import ALONE, CycleState, Surroundings
-from federation.services.packed_inputs import CLUSTERS_PER_PART, InputPacker
 from federation.services.packed_previews import packed_preview, unpacked_preview
-from federation.services.packed_traces import Recorded, packed_traces
+from federation.services.packed_traces import packed_traces
 from federation.services.values import ReportEvidence, Verdict
 from tests.properties.test_scheduler_cycle import bindings, fleets, spread_over, spreads
 
@@ -126,19 +127,19 @@ def test_a_decision_replays_equal(
     )
     decision = inputs.decide(known(len(clusters), [fits[name] for name in made_on.names]), 1_000.25)
     verdict = Verdict(decision=decision, evidence=ReportEvidence(), inputs=inputs)
-    assert_equal(recorded(verdict).replayed(PROFILES))
+    assert_equal(recorded(verdict).replayed(InputReader(PROFILES)))
     if decision.clusters:
         refused = {decision.clusters[0].name: "only 2 of 3 find room"}
         nowhere = without_room(decision, refused)
         nowhere = replace(nowhere, reason=f"{nowhere.reason}; short of cpu in 1 cluster")
         verdict = replace(verdict, decision=nowhere, refused=refused)
-        assert_equal(recorded(verdict).replayed(PROFILES))
+        assert_equal(recorded(verdict).replayed(InputReader(PROFILES)))
 
 
 def test_what_preemption_adds_is_taken_from_the_decision() -> None:
     verdict = a_verdict()
     trace = replace(verdict.decision.trace, preempted=("shop/other: 2 in a, priority 1",))
-    assert_equal(recorded(changed(verdict, trace=trace)).replayed(DEFAULT_PROFILES))
+    assert_equal(recorded(changed(verdict, trace=trace)).replayed(InputReader(DEFAULT_PROFILES)))
     assert isinstance(verdict.inputs, DecisionInputs)
     asking = replace(
         verdict.inputs.binding, preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY
@@ -148,7 +149,7 @@ def test_what_preemption_adds_is_taken_from_the_decision() -> None:
     assert PREEMPTION in shown.trace.warnings
     inputs = replace(verdict.inputs, binding=asking)
     verdict = replace(verdict, decision=shown, inputs=inputs, refused=refused)
-    assert_equal(recorded(verdict).replayed(DEFAULT_PROFILES))
+    assert_equal(recorded(verdict).replayed(InputReader(DEFAULT_PROFILES)))
 
 
 RICH = Cluster(
@@ -209,7 +210,7 @@ def test_the_first_difference_is_named() -> None:
             Difference(path="trace.scoring.total_c[c002]", stored="1", replayed="0"),
         ),
     ):
-        replay = recorded(stored).replayed(DEFAULT_PROFILES)
+        replay = recorded(stored).replayed(InputReader(DEFAULT_PROFILES))
         assert replay.difference == difference
         assert replay.stored_sha256 != replay.replayed_sha256
         assert replay.decision.clusters == decision.clusters
@@ -217,14 +218,18 @@ def test_the_first_difference_is_named() -> None:
 
 def test_a_long_value_is_told_in_part() -> None:
     verdict = a_verdict()
-    told = recorded(changed(verdict, reason="x" * 10_000)).replayed(DEFAULT_PROFILES).difference
+    told = (
+        recorded(changed(verdict, reason="x" * 10_000))
+        .replayed(InputReader(DEFAULT_PROFILES))
+        .difference
+    )
     assert told == Difference(path="reason", stored=f"{'x' * 500}...", replayed="")
 
 
 def test_another_revision_is_told_and_compared_all_the_same() -> None:
     verdict = a_verdict()
     older = replace(verdict.decision.trace, algorithm_revision=0)
-    replay = recorded(changed(verdict, trace=older)).replayed(DEFAULT_PROFILES)
+    replay = recorded(changed(verdict, trace=older)).replayed(InputReader(DEFAULT_PROFILES))
     assert_equal(replay)
     assert (replay.stored_revision, replay.replayed_revision) == (
         0,
@@ -234,7 +239,7 @@ def test_another_revision_is_told_and_compared_all_the_same() -> None:
 
 def test_a_plugin_that_is_not_there_is_named() -> None:
     with pytest.raises(PreconditionFailed, match="'Favourite'"):
-        recorded(a_verdict(profile=STRICT)).replayed(DEFAULT_PROFILES)
+        recorded(a_verdict(profile=STRICT)).replayed(InputReader(DEFAULT_PROFILES))
 
 
 def test_a_preview_keeps_its_inputs() -> None:
@@ -244,7 +249,7 @@ def test_a_preview_keeps_its_inputs() -> None:
     _, shown, _ = unpacked_preview(packed.body)
     bodies = {name: body for shared in packed.shared for name, body in shared.bodies.items()}
     record = msgspec.structs.replace(recorded(shown), bodies=bodies)
-    assert_equal(record.replayed(DEFAULT_PROFILES))
+    assert_equal(record.replayed(InputReader(DEFAULT_PROFILES)))
 
 
 def names(shared: Mapping[bytes, bytes]) -> set[bytes]:

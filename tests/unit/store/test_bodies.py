@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from federation.codec.decisions import decision_to_message
+from federation.history.bodies import NewerBody
 from federation.model.echoes import Owner
 from federation.model.placement import Binding
 from federation.model.reservations import PromiseCertificate, Reservation, Share
 from federation.model.workload import ReplicaRequirements
 from federation.scheduler.trace import unread_trace
-from federation.services.bodies import NewerBody
 from federation.services.journal import (
     BindingChanged,
     Change,

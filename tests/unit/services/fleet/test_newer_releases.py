@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import bindparam, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from federation.services.bodies import NewerBody
+from federation.history.bodies import NewerBody
 from federation.services.journal import (
     Change,
 )

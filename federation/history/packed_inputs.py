@@ -11,11 +11,12 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
+from federation.history.bodies import Body, inflated, read_body
 from federation.model.arrays import read_only
 from federation.model.cluster import Cluster
 from federation.model.errors import PreconditionFailed
@@ -26,14 +27,18 @@ from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugi
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.serialization import from_plain, to_plain
 from federation.scheduler.state import ALONE, Surroundings
-from federation.services.bodies import Body, read_body
 
 # Clusters whose specs are kept together: what changes in one is written with these.
 CLUSTERS_PER_PART: Final = 100
 # A fleet, and the same at a time when some of its clusters are silent.
 FLEETS_KNOWN: Final = 4
+# Unpacked fleets and profiles.
+BODIES_KNOWN: Final = 16
 # What no plugin of ours reads and changes often, or is large.
 _LEFT_OUT: Final = frozenset({"model", "generation", "resource_version"})
+
+
+Unpacked = TypeVar("Unpacked", Fleet, Profile)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,23 +163,44 @@ INPUTS: Final = InputPacker()
 
 def part_names(fleet_body: bytes) -> tuple[bytes, ...]:
     """The bodies that a fleet's body names. Raises NewerBody."""
-    return read_body(_FLEETS, zlib.decompress(fleet_body), "fleets").parts
+    return read_body(_FLEETS, inflated(fleet_body)[0], "fleets").parts
 
 
-def unpacked_inputs(
-    kept: KeptInputs, bodies: Mapping[bytes, bytes], profiles: Profiles
-) -> DecisionInputs:
-    """What ``InputPacker`` packed; plugins that do not come with the scheduler are found in
-    ``profiles``.
+class InputReader:
+    """Unpacks inputs, and remembers the fleets and profiles that it unpacked last.
 
-    Raises PreconditionFailed where one is in none of them, and NewerBody.
+    Plugins that do not come with the scheduler are found in ``profiles``. For one thread.
     """
-    return DecisionInputs(
-        binding=msgspec.convert(kept.binding, Binding),
-        fleet=_unpacked_fleet(bodies[kept.fleet], bodies),
-        profile=_unpacked_profile(bodies[kept.profile], profiles),
-        surroundings=kept.surroundings,
-    )
+
+    def __init__(self, profiles: Profiles) -> None:
+        self._profiles = profiles
+        self._known: dict[bytes, Fleet | Profile] = {}
+
+    def unpacked(self, kept: KeptInputs, bodies: Mapping[bytes, bytes]) -> DecisionInputs:
+        """What ``InputPacker`` packed.
+
+        Raises KeyError where a body is missing, PreconditionFailed where a plugin is in no profile,
+        and NewerBody.
+        """
+        fleet = self._known.get(kept.fleet)
+        if not isinstance(fleet, Fleet):
+            fleet = self._remember(kept.fleet, _unpacked_fleet(bodies[kept.fleet], bodies))
+        profile = self._known.get(kept.profile)
+        if not isinstance(profile, Profile):
+            unpacked = _unpacked_profile(bodies[kept.profile], self._profiles)
+            profile = self._remember(kept.profile, unpacked)
+        return DecisionInputs(
+            binding=msgspec.convert(kept.binding, Binding),
+            fleet=fleet,
+            profile=profile,
+            surroundings=kept.surroundings,
+        )
+
+    def _remember(self, name: bytes, unpacked: Unpacked) -> Unpacked:
+        if len(self._known) >= BODIES_KNOWN:
+            self._known.pop(next(iter(self._known)))
+        self._known[name] = unpacked
+        return unpacked
 
 
 def _stated(value: object) -> dict[str, Any]:
@@ -199,11 +225,11 @@ def _clusters(clusters: Iterable[Cluster]) -> tuple[bytes, bytes]:
 
 
 def _unpacked_fleet(packed: bytes, bodies: Mapping[bytes, bytes]) -> Fleet:
-    body = read_body(_FLEETS, zlib.decompress(packed), "fleets")
+    body = read_body(_FLEETS, inflated(packed)[0], "fleets")
     fleet = Fleet.of(
         cluster
         for name in body.parts
-        for cluster in read_body(_CLUSTERS, zlib.decompress(bodies[name]), "clusters").clusters
+        for cluster in read_body(_CLUSTERS, inflated(bodies[name])[0], "clusters").clusters
     )
     unready = Column(
         code_c=read_only(np.array(body.unready_c, dtype=np.int64)), values=body.unready
@@ -238,7 +264,7 @@ def _args(run: object) -> dict[str, Any] | None:
 
 
 def _unpacked_profile(packed: bytes, profiles: Profiles) -> Profile:
-    body = read_body(_PROFILES, zlib.decompress(packed), "profiles")
+    body = read_body(_PROFILES, inflated(packed)[0], "profiles")
     active: dict[str, Callable[..., Any]] = {}
     for profile in profiles.by_name.values():
         active |= {each.name: each.run for each in profile.filters}

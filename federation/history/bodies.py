@@ -1,4 +1,4 @@
-"""Bodies: what the database keeps as a whole. Each carries its version and names its fields.
+"""Bodies: what the database and trace files keep as a whole, with a version and named fields.
 
 A reader passes over fields that it does not know, and takes the default of one that is missing:
 such a change needs no new version. Whatever an older reader must not pass over does, and so does a
@@ -7,11 +7,15 @@ new value of an enumeration. Must not know what is in a body.
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeAlias, TypeVar
+import zlib
+from typing import ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from federation.model.errors import Unavailable
+from federation.model.errors import LimitExceeded, Unavailable
+
+# Decompressed: of what anybody may have made.
+MOST_BYTES: Final = 64 << 20
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,6 +54,17 @@ def read_body(decoder: Decoder[B], packed: bytes | str, kind: str) -> B:
         raise
     _check(body.v, body.newest, kind)
     return body
+
+
+def inflated(packed: bytes) -> tuple[bytes, bytes]:
+    """What was compressed, and what comes after it. Raises LimitExceeded, and ``zlib.error``."""
+    stream = zlib.decompressobj()
+    body = stream.decompress(packed, MOST_BYTES)
+    if stream.unconsumed_tail:
+        raise LimitExceeded(f"a body has more than {MOST_BYTES} bytes once it is decompressed")
+    if not stream.eof:
+        raise zlib.error("the body ends in the middle")
+    return body, stream.unused_data
 
 
 def _check(version: int, newest: int, kind: str) -> None:

@@ -1,0 +1,176 @@
+"""Verbs about trace files: export; and the replay of everything that one has, without any server.
+
+Must not make a decision again itself: ``federation.history`` does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.output import Format
+from federation.cli.times import time_of
+from federation.codec.timestamps import timestamp_from_seconds
+from federation.history.replays import ReplayedTrace, ReplayEnd, replayed_frame
+from federation.history.shards import worked_out
+from federation.history.trace_files import TraceFile
+from federation.model.errors import FederationError, InvalidRequest
+from federation.plugins import read_profiles
+from federation.runtime.terminal import say
+
+F = TypeVar("F", bound=Callable[..., Any])
+MOST_WORKERS: Final = 512
+# How a replay ended, as people are told.
+_ENDS: Final = {
+    ReplayEnd.EQUAL: "equal",
+    ReplayEnd.DIFFERENT: "different",
+    ReplayEnd.NOT_KEPT: "not to be made again",
+    ReplayEnd.FORGOTTEN: "inputs forgotten",
+    ReplayEnd.PLUGIN: "plugin missing or failing",
+}
+
+
+def trace_options(command: F) -> F:
+    """``--scheduler-config`` and ``--workers``."""
+    for option in (
+        click.option(
+            "--workers",
+            type=click.IntRange(1, MOST_WORKERS),
+            help="Processes; all cores when not given.",
+        ),
+        click.option(
+            "--scheduler-config",
+            type=click.Path(path_type=Path),
+            help="File with scheduler profiles, for plugins that do not come with fedsched.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def cores() -> int:
+    """How many processes may run at once here."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def opened(path: Path) -> TraceFile:
+    """Raises InvalidRequest, also where the file cannot be read."""
+    try:
+        return TraceFile.opened(path)
+    except OSError as error:
+        rule = f"cannot be read: {error.strerror or error}"
+        raise InvalidRequest.of(str(path), rule) from error
+
+
+@click.group()
+def trace() -> None:
+    """Recorded decisions in a file: export them."""
+
+
+@trace.command(epilog="Example: fedctl trace export last-week.trace --since 7d")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--since", metavar="TIME", help="From this time on: 24h ago, or RFC 3339.")
+@click.option("--until", metavar="TIME", help="Before this time; now when not given.")
+def export(path: Path, since: str | None, until: str | None) -> None:
+    """Write recorded decisions to a file, with everything that makes them again.
+
+    It has the specs of clusters and bindings, and no secrets. What is there already is replaced
+    once all of it was read.
+    """
+    now = time.time()
+    begins = time_of(since, "--since", now) if since else None
+    ends = time_of(until, "--until", now) if until else timestamp_from_seconds(now)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    decisions = 0
+    try:
+        with beside.open("xb") as file:
+            for piece in connection().iterate(lambda api: api.export_trace(begins, ends)):
+                file.write(piece.content)
+                decisions += piece.decisions
+            size = file.tell()
+        beside.replace(path)
+    except OSError as error:
+        raise FederationError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    say(f"{decisions} decisions, {size} bytes: {path}")
+
+
+def replay_trace(
+    path: Path, scheduler_config: Path | None, workers: int | None, output: Format
+) -> bool:
+    """Whether every decision that can be made again is equal. Raises InvalidRequest."""
+    found, profiles = opened(path), read_profiles(scheduler_config)
+    pieces = worked_out(partial(replayed_frame, found, profiles), found.frames, workers or cores())
+    replayed = reduce(ReplayedTrace.then, pieces, ReplayedTrace())
+    if output.is_document:
+        show.print_document(_document(replayed), output)
+    else:
+        show.print_facts(_facts(path, found, replayed))
+        _show_unequal(replayed)
+    return not replayed.ends[ReplayEnd.DIFFERENT]
+
+
+def _facts(path: Path, found: TraceFile, replayed: ReplayedTrace) -> Iterator[tuple[str, object]]:
+    yield "Trace", path
+    yield "Decisions", found.decisions
+    for end, words in _ENDS.items():
+        if replayed.ends[end] or end is ReplayEnd.EQUAL:
+            yield words.capitalize(), replayed.ends[end]
+    yield "SHA-256", replayed.sha256 or "-"
+
+
+def _show_unequal(replayed: ReplayedTrace) -> None:
+    if not replayed.unequal:
+        return
+    show.print_heading("The first that are not equal")
+    show.print_table(
+        ["DECISION", "BINDING", "HOW", "WHAT"],
+        [
+            (
+                each.id,
+                each.binding,
+                _ENDS[each.end],
+                f"{each.difference.path}: {each.difference.stored} was stored, "
+                f"{each.difference.replayed} replayed"
+                if each.difference
+                else each.why,
+            )
+            for each in replayed.unequal
+        ],
+        least=["BINDING"],
+        prose=["WHAT"],
+    )
+
+
+def _document(replayed: ReplayedTrace) -> dict[str, Any]:
+    return {
+        **{end.value: replayed.ends[end] for end in ReplayEnd},
+        "revisions": sorted(replayed.revisions),
+        "sha256": replayed.sha256,
+        "unequal": [
+            {
+                "decision": each.id,
+                "binding": each.binding,
+                "how": each.end.value,
+                "why": each.why,
+                "firstDifference": each.difference
+                and {
+                    "path": each.difference.path,
+                    "stored": each.difference.stored,
+                    "replayed": each.difference.replayed,
+                },
+            }
+            for each in replayed.unequal
+        ],
+    }

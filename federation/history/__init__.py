@@ -1,0 +1,12 @@
+"""What is kept of decisions, and what can be made of it without a database.
+
+Must not talk to a database or a control plane.
+
+- ``bodies``: what the database and traces keep as a whole: versions, and fields by their names
+- ``packed_inputs``: what decisions were made on, for replays: a small part of each, and bodies
+  that many share
+- ``recorded``: a decision as it was recorded, and the same made again
+- ``replays``: all decisions of a trace file made again, and what comes of each
+- ``shards``: work in pieces that do not know each other, on several processes
+- ``trace_files``: recorded decisions in one file, with everything that makes them again
+"""

@@ -1,0 +1,222 @@
+"""Traces: recorded decisions in one file, with everything that makes them again.
+
+A file is a line that says what it is, then frames: a head of fixed size, and a compressed body. The
+first says which version wrote it, the last that nothing is missing; each between them can be read
+by itself. Must not trust a file: what is cut, damaged, newer or too large is refused by name.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from federation.history.bodies import Body, NewerBody, inflated, read_body
+from federation.history.recorded import Recorded
+from federation.model.errors import InvalidRequest, LimitExceeded
+from federation.model.placement import binding_key
+from federation.model.workload import TargetCluster
+from federation.scheduler.decision import Outcome
+
+MAGIC: Final = b"fedsched trace\n"
+# Of one frame as it is in the file; those that we write have a tenth of it.
+MOST_FRAME_BYTES: Final = 32 << 20
+MOST_FRAMES: Final = 200_000
+_HEADER, _DECISIONS, _END = b"head", b"dcsn", b"end."
+# Kind, bytes and CRC-32 of the body, the times of the first and the last decision in microseconds
+# since 1970, and how many there are.
+_HEAD: Final = struct.Struct("!4sIIqqI")
+# Of traces, which are compressed already.
+_COMPRESSION: Final = 1
+
+
+class TraceHeader(Body, frozen=True):
+    """What was asked for, in Unix seconds; 0: all that was there."""
+
+    since: float = 0.0
+    until: float = 0.0
+
+
+class TracedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A decision of a trace; ``at`` in microseconds since 1970."""
+
+    id: str
+    namespace: str
+    name: str
+    at: int
+    outcome: Outcome
+    clusters: tuple[TargetCluster, ...] = ()
+    remainder: int = 0
+    reason: str = ""
+    trace: bytes
+
+    @property
+    def key(self) -> str:
+        """Its binding, as people write it."""
+        return binding_key(self.namespace, self.name)
+
+    def recorded(self, bodies: Mapping[bytes, bytes]) -> Recorded:
+        """With the bodies of what it was made on."""
+        return Recorded(
+            outcome=self.outcome,
+            clusters=self.clusters,
+            remainder=self.remainder,
+            reason=self.reason,
+            trace=self.trace,
+            bodies=dict(bodies),
+        )
+
+
+class TraceChunk(Body, frozen=True):
+    """Decisions in the order of their times, and the bodies of what they were made on, by name."""
+
+    decisions: tuple[TracedDecision, ...]
+    bodies: dict[bytes, bytes]
+
+
+class TraceFrame(NamedTuple):
+    """Where a chunk is in its file, and what it holds."""
+
+    offset: int
+    size: int
+    crc: int
+    first_at: int
+    last_at: int
+    decisions: int
+
+
+_HEADERS: Final = msgspec.msgpack.Decoder(TraceHeader)
+_CHUNKS: Final = msgspec.msgpack.Decoder(TraceChunk)
+END: Final = _HEAD.pack(_END, 0, 0, 0, 0, 0)
+
+
+def beginning(header: TraceHeader) -> bytes:
+    """How a trace begins; chunks follow, and ``END``."""
+    return MAGIC + _framed(_HEADER, header, 0, 0, 0)
+
+
+def chunk_bytes(chunk: TraceChunk) -> bytes:
+    """A chunk of one decision at least. For large fleets this takes long."""
+    first, last = chunk.decisions[0], chunk.decisions[-1]
+    return _framed(_DECISIONS, chunk, first.at, last.at, len(chunk.decisions))
+
+
+def _framed(kind: bytes, body: object, first_at: int, last_at: int, decisions: int) -> bytes:
+    packed = zlib.compress(msgspec.msgpack.encode(body), _COMPRESSION)
+    crc = zlib.crc32(packed)
+    return _HEAD.pack(kind, len(packed), crc, first_at, last_at, decisions) + packed
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """A trace on disk: its header, and where its chunks are."""
+
+    path: Path
+    header: TraceHeader
+    frames: tuple[TraceFrame, ...]
+
+    @classmethod
+    def opened(cls, path: Path) -> TraceFile:
+        """Looks at every frame's head, and reads no chunk.
+
+        Raises InvalidRequest where it is no whole trace, or a newer one, and OSError.
+        """
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise InvalidRequest.of(str(path), "is not a trace of fedsched")
+            size = path.stat().st_size
+            kind, first = _head(file, path, size)
+            if kind != _HEADER:
+                raise _damaged(path, "does not begin with a header")
+            try:
+                header = read_body(_HEADERS, _body(file, path, first), "traces")
+            except NewerBody as error:
+                raise InvalidRequest.of(
+                    str(path),
+                    f"is a trace of version {error.version}, which a newer release wrote: this "
+                    f"one reads version {TraceHeader.newest} and older",
+                ) from error
+            except msgspec.MsgspecError as error:
+                raise _damaged(path, f"its header cannot be read: {error}") from error
+            return cls(path, header, tuple(_frames(file, path, size)))
+
+    @property
+    def decisions(self) -> int:
+        return sum(frame.decisions for frame in self.frames)
+
+    def chunk(self, frame: TraceFrame) -> TraceChunk:
+        """Raises InvalidRequest, and OSError."""
+        with self.path.open("rb") as file:
+            try:
+                chunk = read_body(_CHUNKS, _body(file, self.path, frame), "chunks")
+            except (msgspec.MsgspecError, NewerBody) as error:
+                raise _damaged(self.path, f"what is at byte {frame.offset}: {error}") from error
+        if len(chunk.decisions) != frame.decisions:
+            raise _damaged(self.path, f"the head at byte {frame.offset} counts other decisions")
+        return chunk
+
+    def chunks(self, frames: Iterable[TraceFrame] | None = None) -> Iterator[TraceChunk]:
+        """Of these frames, or of all. Raises as ``chunk`` does."""
+        return map(self.chunk, self.frames if frames is None else frames)
+
+
+def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[TraceFrame]:
+    """From the header to the end. Raises InvalidRequest."""
+    count = 0
+    while True:
+        kind, frame = _head(file, path, size)
+        if kind == _END:
+            break
+        if kind != _DECISIONS:
+            raise _damaged(path, f"at byte {frame.offset} is neither a chunk nor the end")
+        count += 1
+        if count > MOST_FRAMES:
+            raise InvalidRequest.of(str(path), f"has more than {MOST_FRAMES} chunks")
+        file.seek(frame.size, 1)
+        yield frame
+    if file.tell() != size:
+        raise _damaged(path, "goes on after its end")
+
+
+def _head(file: BinaryIO, path: Path, size: int) -> tuple[bytes, TraceFrame]:
+    """The next frame, of which the file has all. Raises InvalidRequest."""
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        raise _cut(path, size)
+    kind, *fields = _HEAD.unpack(head)
+    frame = TraceFrame(file.tell(), *fields)
+    if frame.size > MOST_FRAME_BYTES:
+        rule = f"has a chunk of {frame.size} bytes, and {MOST_FRAME_BYTES} are read at most"
+        raise InvalidRequest.of(str(path), rule)
+    if frame.offset + frame.size > size:
+        raise _cut(path, size)
+    return kind, frame
+
+
+def _body(file: BinaryIO, path: Path, frame: TraceFrame) -> bytes:
+    """Raises InvalidRequest."""
+    file.seek(frame.offset)
+    packed = file.read(frame.size)
+    if zlib.crc32(packed) != frame.crc:
+        raise _damaged(path, f"the checksum of what is at byte {frame.offset} is another one")
+    try:
+        return inflated(packed)[0]
+    except LimitExceeded as error:
+        rule = f"at byte {frame.offset}: {error}"
+        raise InvalidRequest.of(str(path), rule) from error
+    except zlib.error as error:
+        raise _damaged(path, f"what is at byte {frame.offset}: {error}") from error
+
+
+def _cut(path: Path, size: int) -> InvalidRequest:
+    rule = f"was cut: it ends in the middle, after {size} bytes; export it again"
+    return InvalidRequest.of(str(path), rule)
+
+
+def _damaged(path: Path, why: str) -> InvalidRequest:
+    return InvalidRequest.of(str(path), f"is damaged: {why}")
