@@ -5,6 +5,7 @@ Must stay empty of imports: agents pay for whatever is imported here.
 - ``admin_token``: the admin token: the file of the first start, and another for whoever lost it
 - ``agents``: the agents' streams: who is connected, what was asked, what was answered
 - ``app``: the control plane: everything is built, tied together, started and stopped here
+- ``authenticators``: callers that others vouch for: who they are, by what somebody else has signed
 - ``capacity``: what promises rest on: what clusters hold, what of it is left, and what may be
   promised
 - ``certificates``: a small certificate authority and a server certificate, for trying fedsched

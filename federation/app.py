@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -69,7 +69,7 @@ from federation.services.journal import Change, ClusterChanged, ReportAdvanced
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.hearing import LoopWatch
-from federation.services.members.identity import Identity
+from federation.services.members.identity import Authenticator, Identity
 from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.members.presences import Presences
@@ -128,6 +128,7 @@ class ControlPlane:
         host_name: str,
         profiles: Profiles = DEFAULT_PROFILES,
         watch_pace: WatchPace | None = None,
+        authenticators: Sequence[Authenticator] = (),
     ) -> None:
         self._settings = settings
         self._database = database
@@ -137,7 +138,7 @@ class ControlPlane:
         self._store = PostgresStore(self._engine, self._signal.announce)
         self._clock = SystemClock()
         self._fleet = FleetOwner(self._store)
-        self._identity = Identity(self._store, self._clock)
+        self._identity = Identity(self._store, self._clock, authenticators)
         self._trail = AuditTrail(self._store)
         self._profiles = profiles
         self._build_hearing()

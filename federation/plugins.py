@@ -13,10 +13,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Final
 
-from federation.codec.document_files import document_of
+from federation.codec.document_files import read_file
 from federation.codec.plugin_args import check_args_class
 from federation.codec.profiles import profiles_from_document
-from federation.model.errors import InvalidRequest, Violation
+from federation.model.errors import InvalidRequest
 from federation.runtime.bounded_calls import BoundedCalls
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.plugins.registry import IN_TREE, ExtensionPoint, Plugin
@@ -54,13 +54,7 @@ def read_profiles(path: Path | None) -> Profiles:
     """
     if path is None:
         return DEFAULT_PROFILES
-    document = document_of(path)
-    try:
-        return profiles_from_document(document, InstalledPlugins())
-    except InvalidRequest as error:
-        raise InvalidRequest(
-            Violation(field=f"{path}: {each.field}", rule=each.rule) for each in error.violations
-        ) from error
+    return read_file(path, lambda document: profiles_from_document(document, InstalledPlugins()))
 
 
 def _load(name: str, entries: list[EntryPoint]) -> Plugin:

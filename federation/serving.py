@@ -11,18 +11,18 @@ import gc
 import logging
 import resource
 import socket
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
-from federation.app import ControlPlane
+from federation.app import ControlPlane, SystemClock
+from federation.authenticators.configured import authenticators_of
 from federation.database import Database, bring_up_to_date, opened_database
 from federation.plugins import read_profiles
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.settings import LoadedSettings, UiAccess
 from federation.runtime.terminal import say_lines
-from federation.scheduler.plugins.profile import Profiles
 
 # A limit of the system is raised to this, where it may be: for a connection of each agent.
 MOST_FILES = 100_000
@@ -40,6 +40,7 @@ def serve_until_stopped(
     and KeyboardInterrupt when interrupted before it serves.
     """
     profiles = read_profiles(loaded.settings.scheduler_config)
+    authenticators = authenticators_of(loaded.settings, SystemClock())
     raise_limit_of_files()
     with ExitStack() as stack:
         # An event loop must not be interrupted while it is made: it is told instead.
@@ -47,7 +48,10 @@ def serve_until_stopped(
             database = stack.enter_context(opened_database(loaded.settings, search_path))
             for revision in bring_up_to_date(database, loaded):
                 logger.info("migration run", extra={"fields": {"revision": revision}})
-        asyncio.run(_serve(loaded, database, profiles, interruptions))
+        configured = functools.partial(
+            ControlPlane, profiles=profiles, authenticators=authenticators
+        )
+        asyncio.run(_serve(loaded, database, configured, interruptions))
 
 
 def raise_limit_of_files() -> None:
@@ -61,13 +65,14 @@ def raise_limit_of_files() -> None:
 
 
 async def _serve(
-    loaded: LoadedSettings, database: Database, profiles: Profiles, interruptions: Interruptions
+    loaded: LoadedSettings,
+    database: Database,
+    configured: Callable[..., ControlPlane],
+    interruptions: Interruptions,
 ) -> None:
     stop = asyncio.Event()
     wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)
-    control_plane = ControlPlane(
-        loaded.settings, database, host_name=socket.gethostname(), profiles=profiles
-    )
+    control_plane = configured(loaded.settings, database, host_name=socket.gethostname())
     with interruptions.told(wake):
         try:
             with sparing_the_fleet():

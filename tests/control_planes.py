@@ -18,7 +18,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from federation.app import ControlPlane
+from federation.app import ControlPlane, SystemClock
+from federation.authenticators.configured import authenticators_of
 from federation.database import Database
 from federation.rpc import simulation
 from federation.runtime.settings import load_settings
@@ -160,7 +161,12 @@ async def running_control_plane(
     )
     database = Database(url=database_url, description="the tests' database")
     plane = ControlPlane(
-        loaded.settings, database, host_name="localhost", profiles=profiles, watch_pace=watch_pace
+        loaded.settings,
+        database,
+        host_name="localhost",
+        profiles=profiles,
+        watch_pace=watch_pace,
+        authenticators=authenticators_of(loaded.settings, SystemClock()),
     )
     try:
         await plane.start()

@@ -37,6 +37,8 @@
   for the same
 - ``reports``: agents' reports, from messages and back, and the hash that names their content
 - ``requirements``: what one replica asks for, from messages and back
+- ``role_rules``: rules that give roles to callers whom others vouch for, out of a file, strictly
+- ``scopes``: scopes of callers: which namespaces and clusters a role may be limited to
 - ``selectors``: label, field and node selectors, tolerations and taints, from messages and back
 - ``simulations``: simulations: clusters, bindings and options from messages, decisions to
   messages

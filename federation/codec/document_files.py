@@ -6,11 +6,14 @@ Must not know what the documents mean.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from federation.codec.documents import MAX_DOCUMENT_BYTES, Document, check_size, read_documents
-from federation.model.errors import InvalidRequest
+from federation.model.errors import InvalidRequest, Violation
+
+T = TypeVar("T")
 
 STANDARD_INPUT = "-"
 
@@ -26,6 +29,19 @@ def document_of(path: Path) -> Document:
     if len(documents) > 1:
         raise InvalidRequest.of(str(path), f"must hold one document, not {len(documents)}")
     return documents[0] if documents else {}
+
+
+def read_file(path: Path, read: Callable[[Document], T]) -> T:
+    """What the one object in a file says. Raises InvalidRequest with everything that is wrong,
+    under the file's name.
+    """
+    document = document_of(path)
+    try:
+        return read(document)
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            Violation(field=f"{path}: {each.field}", rule=each.rule) for each in error.violations
+        ) from error
 
 
 def read_text(path: str) -> str:

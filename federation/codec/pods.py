@@ -5,14 +5,14 @@ Must not know which kinds hold a template.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
 from federation.codec.requirements import quantities_of, read_amounts
 from federation.codec.strict import message_from_document
-from federation.codec.violations import Violations
+from federation.codec.violations import Violations, joined
 from federation.model.errors import InvalidRequest
 from federation.model.pod_request import ContainerRequest, PodResources, pod_request
 from federation.v1 import resource_pb2
@@ -71,6 +71,18 @@ def list_at(value: Any, path: str, found: Violations) -> list[Any]:
         return value
     found.add(path, "must be a list")
     return []
+
+
+def fields_at(
+    value: object, path: str, known: Iterable[str], found: Violations
+) -> Mapping[str, Any]:
+    """An object's fields; empty when it is absent. Others than the known ones are noted."""
+    fields, names = object_at(value, path, found), tuple(known)
+    for name in fields:
+        if name not in names:
+            rule = f"there is no such field; fields are {', '.join(names)}"
+            found.add(joined(path, str(name)), rule)
+    return fields
 
 
 def message_at(value: Any, message_class: type[M], path: str, found: Violations) -> M:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from federation.codec.plugin_args import read_args
-from federation.codec.pods import list_at, object_at
+from federation.codec.pods import fields_at, list_at, object_at
 from federation.codec.violations import Violations, joined
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Certificate
@@ -65,7 +65,7 @@ _Plan = dict[ExtensionPoint, dict[str, _Enabled]]
 def profiles_from_document(document: object, catalog: Catalog, path: str = "") -> Profiles:
     """The profiles; raises InvalidRequest with every broken rule, under ``path``."""
     found = Violations()
-    fields = _fields(document, path, ("apiVersion", "kind", "profiles"), found)
+    fields = fields_at(document, path, ("apiVersion", "kind", "profiles"), found)
     for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         if fields.get(name) != expected:
             found.add(joined(path, name), f"must be {expected}, not {fields.get(name)!r}")
@@ -93,12 +93,12 @@ class _Reader:
 
     def profile(self, entry: object, path: str) -> Profile:
         known = ("schedulerName", "certificate", "plugins", "pluginConfig", *QUEUEING)
-        fields = _fields(entry, path, known, self._found)
+        fields = fields_at(entry, path, known, self._found)
         name = fields.get("schedulerName")
         if not (isinstance(name, str) and name and name.isprintable()):
             self._found.add(f"{path}.schedulerName", "is required, text")
         words = [point.value for point in ExtensionPoint]
-        points = _fields(fields.get("plugins"), f"{path}.plugins", words, self._found)
+        points = fields_at(fields.get("plugins"), f"{path}.plugins", words, self._found)
         plan = {
             point: self._point(points.get(point.value), point, f"{path}.plugins.{point}")
             for point in ExtensionPoint
@@ -143,7 +143,7 @@ class _Reader:
 
     def _point(self, entry: object, point: ExtensionPoint, path: str) -> dict[str, _Enabled]:
         """The defaults that are not disabled, then what is enabled."""
-        fields = _fields(entry, path, ("enabled", "disabled"), self._found)
+        fields = fields_at(entry, path, ("enabled", "disabled"), self._found)
         disabled = self._disabled(fields.get("disabled"), point, f"{path}.disabled")
         kept = {name: each for name, each in _defaults(point).items() if not disabled & {name, ALL}}
         here, seen = f"{path}.enabled", set()
@@ -166,7 +166,7 @@ class _Reader:
         names = set()
         for position, item in enumerate(list_at(entries, path, self._found)):
             here = f"{path}[{position}]"
-            name = _fields(item, here, ("name",), self._found).get("name")
+            name = fields_at(item, here, ("name",), self._found).get("name")
             if name == ALL or self._plugin(name, f"{here}.name", point) is not None:
                 names.add(str(name))
         return names
@@ -175,7 +175,7 @@ class _Reader:
         self, item: object, point: ExtensionPoint, path: str
     ) -> tuple[str, _Enabled | None]:
         known = ("name", "weight") if point is ExtensionPoint.SCORE else ("name",)
-        fields = _fields(item, path, known, self._found)
+        fields = fields_at(item, path, known, self._found)
         name, weight = fields.get("name"), fields.get("weight", 1)
         if type(weight) is not int or not 0 <= weight <= MAX_WEIGHT:
             rule = f"must be a whole number from 0 to {MAX_WEIGHT}, not {weight!r}"
@@ -207,7 +207,7 @@ class _Reader:
         args: dict[str, object] = {}
         for position, item in enumerate(list_at(entries, path, self._found)):
             here = f"{path}[{position}]"
-            fields = _fields(item, here, ("name", "args"), self._found)
+            fields = fields_at(item, here, ("name", "args"), self._found)
             name = fields.get("name")
             plugin = self._plugin(name, f"{here}.name", None)
             if plugin is None:
@@ -270,13 +270,3 @@ def _defaults(point: ExtensionPoint) -> dict[str, _Enabled]:
         ExtensionPoint.PERMIT: {each.name: 0 for each in DEFAULT_PROFILE.permits},
     }.get(point, {})
     return {name: _Enabled(plugin=IN_TREE[name], weight=weight) for name, weight in weights.items()}
-
-
-def _fields(value: object, path: str, known: Iterable[str], found: Violations) -> Mapping[str, Any]:
-    """An object's fields; empty when it is absent. Others than the known ones are noted."""
-    fields, names = object_at(value, path, found), tuple(known)
-    for name in fields:
-        if name not in names:
-            rule = f"there is no such field; fields are {', '.join(names)}"
-            found.add(joined(path, str(name)), rule)
-    return fields

@@ -26,6 +26,8 @@
   what is outstanding
 - ``resources``: resource names and the unit each is counted in: cpu in millicores, all else in
   whole units
+- ``role_rules``: roles of callers that others vouch for: rules over their claims, of which the
+  first decides
 - ``selectors``: whether one object's labels suit a workload: selectors and requirements
 - ``shapes``: what pods of promises are told apart by, and what a report counts of them
 - ``tolerations``: what many tolerations cover, looked up by a taint's key, effect and value

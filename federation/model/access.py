@@ -31,16 +31,17 @@ class Scope:
     clusters: tuple[str, ...] = ()
 
     def sees_namespace(self, name: str) -> bool:
-        return not self.namespaces or _matches(self.namespaces, name)
+        return not self.namespaces or matches(self.namespaces, name)
 
     def sees_cluster(self, name: str) -> bool:
-        return not self.clusters or _matches(self.clusters, name)
+        return not self.clusters or matches(self.clusters, name)
 
 
 EVERYTHING: Final = Scope()
 
 
-def _matches(patterns: tuple[str, ...], name: str) -> bool:
+def matches(patterns: tuple[str, ...], name: str) -> bool:
+    """Whether one of the patterns stands for the name."""
     return name in patterns or _expression(patterns).fullmatch(name) is not None
 
 

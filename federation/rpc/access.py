@@ -6,7 +6,6 @@ Must not decide anything: reads the message, calls the use case, writes the answ
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -14,11 +13,12 @@ import grpc
 
 from federation.codec import texts
 from federation.codec.audit import head_to_message, record_to_message
-from federation.codec.ranges import distinct, optional_seconds, required, whole
+from federation.codec.ranges import optional_seconds, required, whole
+from federation.codec.scopes import MOST_NAMED, scope_of
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
-from federation.model.access import Role, Scope
+from federation.model.access import Role
 from federation.rpc.interceptors import Context, caller
 from federation.rpc.pages import fitting, id_of, page_size_of, page_token, time_place_of
 from federation.services.access.audit import AuditTrail
@@ -31,7 +31,6 @@ from federation.v1.access_pb2_grpc import add_AccessServicer_to_server
 DEFAULT_SECONDS: Final = 90 * 86_400
 LEAST_SECONDS: Final = 60
 MOST_SECONDS: Final = 3650 * 86_400
-MOST_NAMED: Final = 100
 CHAIN_PAGE: Final = 500
 MOST_NAME_CHARACTERS: Final = 63
 
@@ -42,8 +41,6 @@ ROLES: Final = {
     messages.ROLE_ADMIN: Role.ADMIN,
 }
 ROLE_NUMBERS: Final = {role: number for number, role in ROLES.items()}
-# Names of namespaces and clusters, with any characters where there is a star.
-_PATTERN: Final = re.compile(r"[-a-z0-9*]{1,63}", re.ASCII)
 
 
 class AccessServicer(Servicer):
@@ -123,13 +120,7 @@ def _new_token(request: messages.CreateTokenRequest, created_by: str) -> NewToke
     role = ROLES.get(request.role)
     if role is None:
         found.add("role", f"must be one of {', '.join(Role)}")
-    _patterns(request.namespaces, "namespaces", found)
-    _patterns(request.clusters, "clusters", found)
-    if role is Role.ADMIN and request.namespaces:
-        found.add("namespaces", "must be empty: the role admin is for everything")
-    if role in {Role.ADMIN, Role.SCHEDULER} and request.clusters:
-        rule = f"must be empty: what the role {role} schedules may get any cluster"
-        found.add("clusters", rule)
+    scope = scope_of(role, request.namespaces, request.clusters, found)
     networks = _networks(request.networks, found)
     seconds = DEFAULT_SECONDS
     if request.HasField("ttl_seconds"):
@@ -139,22 +130,11 @@ def _new_token(request: messages.CreateTokenRequest, created_by: str) -> NewToke
     return NewToken(
         name=request.name,
         role=role or Role.VIEWER,
-        scope=Scope(namespaces=tuple(request.namespaces), clusters=tuple(request.clusters)),
+        scope=scope,
         networks=networks,
         ttl_seconds=seconds,
         created_by=created_by,
     )
-
-
-def _patterns(patterns: Iterable[str], path: str, found: Violations) -> None:
-    for position, pattern in enumerate(patterns):
-        if position == MOST_NAMED:
-            found.add(path, f"are more than {MOST_NAMED}")
-            return
-        if not _PATTERN.fullmatch(pattern):
-            rule = "must be 1 to 63 lower-case letters, digits, '-', and '*' for any characters"
-            found.add(f"{path}[{position}]", f"{rule}, not {pattern[:64]!r}")
-    distinct(patterns, path, found)
 
 
 def _networks(networks: Iterable[str], found: Violations) -> tuple[str, ...]:

@@ -60,16 +60,24 @@ def permit(method: str, principal: Principal) -> None:
             raise PermissionRefused(
                 f"the credential of a control plane may call Peers and nothing else, not {method}"
             )
-        case PrincipalKind.ADMIN | PrincipalKind.TOKEN if audience is Audience.AGENTS:
+        case PrincipalKind.ADMIN | PrincipalKind.TOKEN | PrincipalKind.SUBJECT if (
+            audience is Audience.AGENTS
+        ):
             raise PermissionRefused("Agents.Connect is for the credential of a cluster's agent")
-        case PrincipalKind.ADMIN | PrincipalKind.TOKEN if audience is Audience.PEERS:
+        case PrincipalKind.ADMIN | PrincipalKind.TOKEN | PrincipalKind.SUBJECT if (
+            audience is Audience.PEERS
+        ):
             raise PermissionRefused("Peers is for control planes of the same fleet alone")
-        case PrincipalKind.TOKEN if permission is None or principal.role not in permission.roles:
+        case PrincipalKind.TOKEN | PrincipalKind.SUBJECT if not _has_role(permission, principal):
             roles = sorted(permission.roles) if permission else [Role.ADMIN]
             raise PermissionRefused(
                 f"the {principal} has the role {principal.role}; {method} needs "
                 f"{' or '.join(roles)}"
             )
+
+
+def _has_role(permission: Permission | None, principal: Principal) -> bool:
+    return permission is not None and principal.role in permission.roles
 
 
 def check_scope(method: str, request: Any, principal: Principal) -> None:

@@ -49,6 +49,9 @@ GRPC_OPTIONS = (
     # Two servers on one port would share its calls by chance: the second is told instead.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    # Of all headers of a call: JWTs with many claims are long.
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.absolute_max_metadata_size", 24 * 1024),
     # What nobody reads yet stays with who sends it; probing would let it send megabytes.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.server_handshake_timeout_ms", 10_000),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,17 @@ def parse_address(text: str, *, least_port: int = 0) -> Address:
     if not least_port <= int(port) <= 65535:
         raise ValueError(f"must be HOST:PORT with a port from {least_port} to 65535")
     return Address(host=host, port=int(port))
+
+
+def is_secure_url(url: str) -> bool:
+    """Whether nobody on the way to it can answer in its place: HTTPS, or HTTP on this machine."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    is_here = parts.scheme == "http" and Address(host=host, port=0).is_loopback
+    return bool(host) and (parts.scheme == "https" or is_here)
 
 
 def parse_endpoint(text: str) -> Address:

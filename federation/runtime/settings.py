@@ -5,13 +5,13 @@ Must not read the process environment, the command line or files: all three are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from federation.model.errors import InvalidRequest, Violation
-from federation.runtime.addresses import Address, parse_address
+from federation.runtime.addresses import Address, is_secure_url, parse_address
 from federation.runtime.database_url import parse_database_url
 from federation.runtime.options import (
     LoadedOptions,
@@ -76,6 +76,11 @@ class Settings:
     max_stream_seconds: float
     max_connections: int
     scheduler_config: Path | None
+    oidc_issuer: str
+    oidc_audience: str
+    oidc_jwks: str
+    oidc_ca: Path | None
+    role_rules: Path | None
     allow_unproven: bool
     keep_decisions_days: int
     keep_audit_days: int
@@ -215,6 +220,32 @@ OPTIONS = OptionTable(
         name="scheduler_config",
         parse=Path,
         help="YAML file of scheduler profiles; without one there is default-scheduler alone.",
+    ),
+    Option(
+        name="oidc_issuer",
+        parse=parse_url,
+        unset="",
+        help="Issuer of JWTs that callers may come with in place of a token: its URL.",
+    ),
+    Option(
+        name="oidc_audience",
+        unset="",
+        help="Whom the issuer has to have made them for: a client id, or a name of your own.",
+    ),
+    Option(
+        name="oidc_jwks",
+        unset="",
+        help="URL or file of the issuer's keys, when its discovery document is not to be asked.",
+    ),
+    Option(
+        name="oidc_ca",
+        parse=Path,
+        help="Certificate authority of the issuer, PEM; else the system's.",
+    ),
+    Option(
+        name="role_rules",
+        parse=Path,
+        help="YAML file of rules that give callers without a token of ours their roles.",
     ),
     Option(
         name="allow_unproven",
@@ -373,5 +404,21 @@ def check_serving(loaded: LoadedSettings) -> None:
             "or --insecure for plain text on a loopback address"
         )
         violations.append(Violation(field=", ".join(missing), rule=rule))
+    violations += _oidc_violations(loaded)
     if violations:
         raise InvalidRequest(violations, reason="BAD_SETTINGS")
+
+
+def _oidc_violations(loaded: LoadedSettings) -> Iterator[Violation]:
+    """An issuer, an audience and rules come together: one without the others lets nobody in."""
+    settings = loaded.settings
+    needed = ("oidc_issuer", "oidc_audience", "role_rules")
+    given = [name for name in (*needed, "oidc_jwks", "oidc_ca") if getattr(settings, name)]
+    for name in needed:
+        if given and name not in given:
+            rule = f"is needed beside {loaded.name_of(given[0])}"
+            yield Violation(field=loaded.options.options[name].flag, rule=rule)
+    named = "oidc_jwks" if settings.oidc_jwks else "oidc_issuer"
+    keys = getattr(settings, named)
+    if keys.startswith("http://") and not is_secure_url(keys):
+        yield Violation(field=loaded.name_of(named), rule="must be https, or on this machine")

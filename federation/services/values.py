@@ -35,6 +35,7 @@ class PrincipalKind(StrEnum):
     ADMIN = "admin"
     AGENT = "agent"
     REPLICA = "replica"
+    SUBJECT = "subject"
     TOKEN = "token"  # noqa: S105 - a kind, no secret
 
 
@@ -42,7 +43,8 @@ class PrincipalKind(StrEnum):
 class Principal:
     """Who calls. ``cluster`` is the agent's own cluster, empty for everybody else.
 
-    ``role`` is None for agents and control planes; ``name`` is that of a token.
+    ``role`` is None for agents and control planes; ``name`` is that of a token, or of a subject: of
+    who has no token of ours, and others vouch for.
     """
 
     kind: PrincipalKind
@@ -55,8 +57,8 @@ class Principal:
     def __str__(self) -> str:
         """As people are told of it."""
         match self.kind:
-            case PrincipalKind.TOKEN:
-                return f"token {self.name} ({self.credential_id})"
+            case PrincipalKind.TOKEN | PrincipalKind.SUBJECT:
+                return f"{self.kind} {self.name} ({self.credential_id})"
             case PrincipalKind.AGENT:
                 return f"agent of {self.cluster}"
         return str(self.kind)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from federation.model.access import Role
 from federation.model.audit import AuditRecord
@@ -48,6 +48,22 @@ class TrustedCredential:
         return now - self.seen_at <= seconds and (expires_at is None or now < expires_at)
 
 
+class Authenticator(Protocol):
+    """Tells callers by credentials that others made."""
+
+    def takes(self, bearer: str) -> bool:
+        """Whether it is a credential of that form."""
+        ...
+
+    def knows(self, bearer: str) -> bool:
+        """Whether it was found valid before, and still is."""
+        ...
+
+    async def identify(self, bearer: str) -> Principal:
+        """Raises Unauthenticated, PermissionRefused and Unavailable."""
+        ...
+
+
 class Identity:
     """Tells callers by their bearer tokens.
 
@@ -57,7 +73,10 @@ class Identity:
     ``LOOK_SECONDS`` by ``keep_looking``.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, authenticators: Sequence[Authenticator] = ()
+    ) -> None:
+        self._authenticators = authenticators
         self._store = store
         self._clock = clock
         self._remembered: dict[str, TrustedCredential] = {}
@@ -71,6 +90,8 @@ class Identity:
         Raises Unauthenticated, saying the same whatever was wrong, but to who has the secret; and
         PermissionRefused from where a token may not be used.
         """
+        if (authenticator := self._authenticator(bearer)) is not None:
+            return await authenticator.identify(bearer)
         presented = parse_secret(bearer)
         if presented is None:
             raise Unauthenticated
@@ -147,6 +168,8 @@ class Identity:
 
     def is_known(self, bearer: str) -> bool:
         """Whether it was found valid before: asking about it again costs no stranger's share."""
+        if (authenticator := self._authenticator(bearer)) is not None:
+            return authenticator.knows(bearer)
         presented = parse_secret(bearer)
         known = self._remembered.get(presented.id) if presented else None
         return (
@@ -154,6 +177,13 @@ class Identity:
             and known is not None
             and presented.matches(known.credential.secret_hash)
         )
+
+    def is_of_others(self, bearer: str) -> bool:
+        """Whether somebody else made it: then no look into the store tells whose it is."""
+        return self._authenticator(bearer) is not None
+
+    def _authenticator(self, bearer: str) -> Authenticator | None:
+        return next((each for each in self._authenticators if each.takes(bearer)), None)
 
     async def ensure_admin_token(self, keep: Callable[[str], None]) -> bool:
         """Makes the admin's token unless there is one; True when this made it.

@@ -196,6 +196,7 @@ def test_addresses_that_are_none_are_refused(text: str) -> None:
         parse_address(text)
 
 
+OIDC = {"oidc_issuer": "https://a.b", "oidc_audience": "us", "role_rules": "rules.yaml"}
 TLS = {"tls_cert": "c.pem", "tls_key": "k.pem", "tls_ca": "ca.pem"}
 
 
@@ -217,6 +218,11 @@ def test_tls_is_served_everywhere() -> None:
         ({"insecure": "true", **TLS}, "--insecure", "excludes"),
         ({}, "--tls-cert, --tls-key, --tls-ca", "federation certs"),
         ({"tls_cert": "c.pem", "tls_key": "k.pem"}, "--tls-ca", "TLS"),
+        ({**TLS, **OIDC, "oidc_audience": ""}, "--oidc-audience", "beside --oidc-issuer"),
+        ({**TLS, **OIDC, "oidc_issuer": ""}, "--oidc-issuer", "beside --oidc-audience"),
+        ({**TLS, **OIDC, "role_rules": ""}, "--role-rules", "beside --oidc-issuer"),
+        ({**TLS, **OIDC, "oidc_issuer": "http://a.b"}, "--oidc-issuer", "must be https"),
+        ({**TLS, **OIDC, "oidc_jwks": "http://a.b"}, "--oidc-jwks", "must be https"),
     ],
 )
 def test_what_may_not_be_served_is_refused_by_rule(

@@ -1,0 +1,48 @@
+"""Scopes of callers: which namespaces and clusters a role may be limited to.
+
+Must not know where the limits are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from federation.codec.ranges import distinct
+from federation.codec.violations import Violations, joined
+from federation.model.access import Role, Scope
+
+MOST_NAMED: Final = 100
+# Names of namespaces and clusters, with any characters where there is a star.
+_PATTERN: Final = re.compile(r"[-a-z0-9*]{1,63}", re.ASCII)
+
+
+def scope_of(
+    role: Role | None,
+    namespaces: Sequence[str],
+    clusters: Sequence[str],
+    found: Violations,
+    path: str = "",
+) -> Scope:
+    """What a caller of a role may see; ``role`` is None where it is not known."""
+    _patterns(namespaces, joined(path, "namespaces"), found)
+    _patterns(clusters, joined(path, "clusters"), found)
+    if role is Role.ADMIN and namespaces:
+        rule = "must be empty: the role admin is for everything"
+        found.add(joined(path, "namespaces"), rule)
+    if role in {Role.ADMIN, Role.SCHEDULER} and clusters:
+        rule = f"must be empty: what the role {role} schedules may get any cluster"
+        found.add(joined(path, "clusters"), rule)
+    return Scope(namespaces=tuple(namespaces), clusters=tuple(clusters))
+
+
+def _patterns(patterns: Sequence[str], path: str, found: Violations) -> None:
+    for position, pattern in enumerate(patterns):
+        if position == MOST_NAMED:
+            found.add(path, f"are more than {MOST_NAMED}")
+            return
+        if not _PATTERN.fullmatch(pattern):
+            rule = "must be 1 to 63 lower-case letters, digits, '-', and '*' for any characters"
+            found.add(f"{path}[{position}]", f"{rule}, not {pattern[:64]!r}")
+    distinct(patterns, path, found)
