@@ -48,7 +48,7 @@ from federation.rpc.served import (
 )
 from federation.rpc.simulation import SimulationServicer, add_simulation_to_server
 from federation.rpc.simulation_worker import Setup
-from federation.rpc.watching import binding_event, cluster_events
+from federation.rpc.watching import binding_watches, cluster_watches
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
 from federation.runtime.files import read_whole
@@ -84,8 +84,7 @@ from federation.services.scheduling.previews import Previews
 from federation.services.scheduling.release import EXPIRED_AT_ONCE, ReleaseService
 from federation.services.waiting.running import RunningQueue
 from federation.services.waiting.steering import Queueing
-from federation.services.watching.subjects import BindingSubject, ClusterSubject
-from federation.services.watching.watches import Watches, WatchPace
+from federation.services.watching.watches import WatchPace
 from federation.services.workers import WorkerLimits
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
@@ -145,19 +144,9 @@ class ControlPlane:
         self._build_deciding()
         self._ui = self._build_ui()
         self._simulation = self._build_simulation()
-        self._binding_watches = Watches(
-            self._store,
-            self._following,
-            BindingSubject(self._store, self._fleet, binding_event),
-            watch_pace,
-        )
-        self._cluster_watches = Watches(
-            self._store,
-            self._following,
-            ClusterSubject(self._fleet, cluster_events(self._clock)),
-            watch_pace,
-        )
-        self._fleet.observe(self._cluster_watches.changed, ReportAdvanced, ClusterChanged)
+        watched = self._store, self._following, self._fleet
+        self._binding_watches = binding_watches(*watched, watch_pace)
+        self._cluster_watches = cluster_watches(*watched, self._clock, watch_pace)
         self._fleet.observe(self._queue.changed)
         self._readiness = Readiness(self._fleet, self._clock, self._readiness_changed)
         self._health = health.aio.HealthServicer()

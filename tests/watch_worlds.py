@@ -26,6 +26,7 @@ class Seen(NamedTuple):
 
     name: str
     value: int | None
+    bytes: int = 1
 
 
 class World:
@@ -110,11 +111,13 @@ class World:
     def concerns(self, key: str, scope: str) -> bool:
         return key.startswith(scope)
 
-    async def pages(self, scope: str) -> AsyncIterator[Sequence[str]]:
-        names = sorted(filter(lambda name: self.concerns(name, scope), self.objects))
-        for first in range(0, len(names), 2):
-            await asyncio.sleep(0)
-            yield names[first : first + 2]
+    async def keys(self, scope: str, after: str | None, limit: int) -> Sequence[str]:
+        await asyncio.sleep(0)
+        there = sorted(filter(lambda name: self.concerns(name, scope), self.objects))
+        return [name for name in there if after is None or name > after][: min(limit, 2)]
+
+    def size(self, event: Seen) -> int:
+        return event.bytes
 
     def is_current(self) -> bool:
         return not self.is_behind

@@ -18,11 +18,20 @@ from federation.codec.clusters import cluster_to_message
 from federation.codec.waits import wait_to_message
 from federation.model.access import Scope
 from federation.model.errors import Conflict, Unavailable
+from federation.model.placement import BindingName
 from federation.rpc.interceptors import Context
 from federation.rpc.pages import fitting
-from federation.services.ports import Clock
-from federation.services.watching.subjects import BindingEvent, ClusterEvent
-from federation.services.watching.watches import RELIST, Watches
+from federation.services.fleet.journal_reader import Following
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import ClusterChanged, ReportAdvanced
+from federation.services.ports import Clock, Store
+from federation.services.watching.subjects import (
+    BindingEvent,
+    BindingSubject,
+    ClusterEvent,
+    ClusterSubject,
+)
+from federation.services.watching.watches import RELIST, Watches, WatchPace
 from federation.v1 import clusters_pb2, resource_pb2, scheduling_pb2
 
 # A watcher that takes nothing for so long is not there any more.
@@ -30,6 +39,24 @@ WRITE_SECONDS = 60.0
 
 K = TypeVar("K")
 M = TypeVar("M", bound=Message)
+
+
+def binding_watches(
+    store: Store, following: Following, fleet: FleetOwner, pace: WatchPace | None
+) -> Watches[BindingName, scheduling_pb2.BindingEvent]:
+    """Of bindings, by namespace."""
+    subject = BindingSubject(store, fleet, binding_event, Message.ByteSize)
+    return Watches(store, following, subject, pace)
+
+
+def cluster_watches(
+    store: Store, following: Following, fleet: FleetOwner, clock: Clock, pace: WatchPace | None
+) -> Watches[str, clusters_pb2.ClusterEvent]:
+    """Of clusters: told of what is applied by ``fleet.observe``, too."""
+    subject = ClusterSubject(fleet, cluster_events(clock), Message.ByteSize)
+    watches = Watches(store, following, subject, pace)
+    fleet.observe(watches.changed, ReportAdvanced, ClusterChanged)
+    return watches
 
 
 async def serve_watch(

@@ -207,6 +207,12 @@ class Bindings(Protocol):
         """
         ...
 
+    async def names(
+        self, namespace: str, after: BindingName | None, limit: int
+    ) -> Sequence[BindingName]:
+        """The names alone, as ``page`` otherwise."""
+        ...
+
     async def delete(self, binding_id: int) -> None: ...
 
     async def touch(self, binding_id: int) -> None:

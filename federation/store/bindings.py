@@ -156,11 +156,16 @@ class BindingStatements:
         *,
         among: Collection[str] = (),
     ) -> Sequence[Binding]:
-        statement = select(table).order_by(table.c.namespace, table.c.name).limit(limit)
+        statement = _after(select(table), after, limit)
         statement = statement.where(*in_namespaces(table.c.namespace, namespace, among))
-        if after is not None:
-            statement = statement.where(tuple_(table.c.namespace, table.c.name) > after)
         return [plain_binding(row) for row in await self._connection.execute(statement)]
+
+    async def names(
+        self, namespace: str, after: BindingName | None, limit: int
+    ) -> Sequence[BindingName]:
+        statement = _after(select(table.c.namespace, table.c.name), after, limit)
+        statement = statement.where(*in_namespaces(table.c.namespace, namespace, ()))
+        return [(row.namespace, row.name) for row in await self._connection.execute(statement)]
 
     async def waiting(self, after: int, limit: int) -> Sequence[StoredBinding]:
         statement = WAITING.where(table.c.id > after).order_by(table.c.id).limit(limit)
@@ -213,6 +218,13 @@ class BindingStatements:
         }
         rows = await self._connection.execute(statement, given)
         return {(row.namespace, row.name): binding_of(row) for row in rows}
+
+
+def _after(statement: Select[Any], after: BindingName | None, limit: int) -> Select[Any]:
+    """A page of it by names."""
+    if after is not None:
+        statement = statement.where(tuple_(table.c.namespace, table.c.name) > after)
+    return statement.order_by(table.c.namespace, table.c.name).limit(limit)
 
 
 def _where(row: Row[Any]) -> frozenset[str]:

@@ -6,7 +6,7 @@ Must not know who watches, nor how events travel: each is written by a function 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
@@ -19,7 +19,6 @@ from federation.services.journal import BindingChanged, Change, ClusterChanged, 
 from federation.services.ports import Store, StoredBinding
 from federation.services.values import ClusterView
 
-PAGE = 500
 # So many are read, or written, in less than 5 ms of the event loop.
 EVENTS_AT_ONCE = 50
 
@@ -54,10 +53,17 @@ class ClusterEvent:
 class BindingSubject(Generic[E]):
     """Implements ``watches.Subject``; a scope is a namespace."""
 
-    def __init__(self, store: Store, fleet: FleetOwner, write: Callable[[BindingEvent], E]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetOwner,
+        write: Callable[[BindingEvent], E],
+        size: Callable[[E], int],
+    ) -> None:
         self._store = store
         self._fleet = fleet
         self._write = write
+        self._size = size
 
     def key_of(self, change: Change) -> BindingName | None:
         return (change.namespace, change.name) if isinstance(change, BindingChanged) else None
@@ -65,18 +71,14 @@ class BindingSubject(Generic[E]):
     def concerns(self, key: BindingName, scope: str) -> bool:
         return scope in ("", key[0])
 
-    async def pages(self, scope: str) -> AsyncIterator[Sequence[BindingName]]:
-        after: BindingName | None = None
-        is_last = False
-        while not is_last:
-            keys: list[BindingName] = []
-            async with self._store.reading() as read:
-                while len(keys) < PAGE and not is_last:
-                    page = await read.bindings.page(scope, after, EVENTS_AT_ONCE)
-                    keys += [(each.namespace, each.name) for each in page]
-                    is_last = len(page) < EVENTS_AT_ONCE
-                    after = keys[-1] if keys else None
-            yield keys
+    async def keys(
+        self, scope: str, after: BindingName | None, limit: int
+    ) -> Sequence[BindingName]:
+        async with self._store.reading() as read:
+            return await read.bindings.names(scope, after, limit)
+
+    def size(self, event: E) -> int:
+        return self._size(event)
 
     def is_current(self) -> bool:
         """What is committed is in the store."""
@@ -122,9 +124,15 @@ class ClusterSubject(Generic[E]):
     What is applied later than the journal was read comes by ``FleetOwner.observe``.
     """
 
-    def __init__(self, fleet: FleetOwner, write: Callable[[ClusterEvent], E]) -> None:
+    def __init__(
+        self,
+        fleet: FleetOwner,
+        write: Callable[[ClusterEvent], E],
+        size: Callable[[E], int],
+    ) -> None:
         self._fleet = fleet
         self._write = write
+        self._size = size
 
     def key_of(self, change: Change) -> str | None:
         return change.cluster if isinstance(change, ClusterChanged | ReportAdvanced) else None
@@ -132,8 +140,11 @@ class ClusterSubject(Generic[E]):
     def concerns(self, key: str, scope: str) -> bool:  # noqa: ARG002 - as the protocol has it
         return True
 
-    async def pages(self, scope: str) -> AsyncIterator[Sequence[str]]:  # noqa: ARG002 - as above
-        yield self._fleet.snapshot.names
+    async def keys(self, scope: str, after: str | None, limit: int) -> Sequence[str]:  # noqa: ARG002 - as above
+        return self._fleet.snapshot.names_after(after or "", limit)
+
+    def size(self, event: E) -> int:
+        return self._size(event)
 
     def is_current(self) -> bool:
         """Reports may wait for what came before them."""

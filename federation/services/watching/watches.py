@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
@@ -15,7 +15,8 @@ from typing import Final, Generic, Protocol, TypeVar
 from federation.model.errors import Conflict, InvalidRequest, LimitExceeded, Unavailable
 from federation.services.fleet.journal_reader import JournalObserver
 from federation.services.journal import Change, Position
-from federation.services.ports import Store
+from federation.services.ports import Store, Transaction
+from federation.services.watching.listings import Listed, Listings
 
 RELIST: Final = "RELIST"
 JOURNAL_ENTRIES: Final = 1000
@@ -29,7 +30,6 @@ _HISTORY_CHARACTERS: Final = 8
 
 K = TypeVar("K")
 E = TypeVar("E")
-E_co = TypeVar("E_co", covariant=True)
 
 
 class Feed(Protocol):
@@ -48,26 +48,18 @@ class Feed(Protocol):
         ...
 
 
-class Subject(Protocol[K, E_co]):
+class Subject(Listed[K, E], Protocol[K, E]):
     """What is watched: objects by key, told as events."""
 
     def key_of(self, change: Change) -> K | None:
         """Which object changed; None: one that is not watched here."""
         ...
 
-    def concerns(self, key: K, scope: str) -> bool:
-        """Whether an object is in a scope; the empty one holds everything."""
-        ...
-
-    def pages(self, scope: str) -> AsyncIterator[Sequence[K]]:
-        """The keys of all that is there."""
-        ...
-
     def is_current(self) -> bool:
         """Whether ``events`` would tell everything that the journal was read for."""
         ...
 
-    async def events(self, changed: Mapping[K, Change | None]) -> Mapping[K, E_co]:
+    async def events(self, changed: Mapping[K, Change | None]) -> Mapping[K, E]:
         """The objects as they are now, or their deletion, with what last happened to each.
 
         What is not there any more, and nothing is known to have happened to, is left out.
@@ -115,6 +107,7 @@ class Watches(Generic[K, E]):
         self._feed = feed
         self._subject = subject
         self._pace = pace or WatchPace()
+        self._listings = Listings(subject, self._pace.events)
         self._watchers: set[_Watcher[K, E]] = set()
         self._wake = asyncio.Event()
         self._teller: asyncio.Task[None] | None = None
@@ -174,11 +167,16 @@ class Watches(Generic[K, E]):
 
     def changed(self, change: Change) -> None:
         """All who watch what it is about are told of it."""
+        key = self._subject.key_of(change)
+        if key is None:
+            return
+        self._listings.changed(key)
         for watcher in self._watchers:
-            self._note(watcher, change)
+            self._note(watcher, key, change)
 
     def lost(self) -> None:
         """Nobody can be told of everything any more."""
+        self._listings.forget()
         for watcher in self._watchers:
             watcher.fail(_relist("what has changed is not kept any more"))
 
@@ -206,16 +204,24 @@ class Watches(Generic[K, E]):
         """All objects, without a version to resume from, then a bookmark that has one."""
         async with self._store.reading() as read:
             since = await read.journal.position()
-        async for keys in self._subject.pages(watcher.scope):
-            for first in range(0, len(keys), self._pace.events):
+            await self._mark_unread(read)
+        async with aclosing(self._listings.pages(watcher.scope)) as pages:
+            async for events in pages:
                 watcher.check()
-                found = await self._subject.events(
-                    dict.fromkeys(keys[first : first + self._pace.events])
-                )
-                if found:
-                    yield WatchUpdate(events=tuple(found.values()), resource_version="")
+                if events:
+                    yield WatchUpdate(events=tuple(events), resource_version="")
         watcher.version = since
         yield WatchUpdate(resource_version=self.resource_version(since))
+
+    async def _mark_unread(self, read: Transaction) -> None:
+        """Listings that were begun before know of what this process did not read yet."""
+        last = self._feed.position
+        while entries := await read.journal.read(last, JOURNAL_ENTRIES):
+            last = entries[-1].position
+            for entry in entries:
+                key = self._subject.key_of(entry.change)
+                if key is not None:
+                    self._listings.changed(key)
 
     async def _catch_up(self, watcher: _Watcher[K, E], since: Position) -> None:
         """What can be read by now; what this process reads from now on the watcher is told of."""
@@ -229,13 +235,14 @@ class Watches(Generic[K, E]):
             while entries := await read.journal.read(last, JOURNAL_ENTRIES):
                 last = entries[-1].position
                 for entry in entries:
-                    self._note(watcher, entry.change)
+                    key = self._subject.key_of(entry.change)
+                    if key is not None:
+                        self._note(watcher, key, entry.change)
                 watcher.check()
         watcher.version = since
 
-    def _note(self, watcher: _Watcher[K, E], change: Change) -> None:
-        key = self._subject.key_of(change)
-        if key is not None and self._subject.concerns(key, watcher.scope):
+    def _note(self, watcher: _Watcher[K, E], key: K, change: Change) -> None:
+        if self._subject.concerns(key, watcher.scope):
             watcher.note(key, change)
             self._wake.set()
 
