@@ -4,7 +4,7 @@ Must stay empty of imports: agents pay for whatever is imported here.
 
 - ``admin_token``: the admin token: the file of the first start, and another for whoever lost it
 - ``agents``: the agents' streams: who is connected, what was asked, what was answered
-- ``app``: the control plane: everything is built, tied together, started and stopped here
+- ``app``: the control plane: its parts are started, served and stopped here
 - ``authenticators``: callers that others vouch for: who they are, by what somebody else has signed
 - ``capacity``: what promises rest on: what clusters hold, what of it is left, and what may be
   promised
@@ -23,6 +23,8 @@ Must stay empty of imports: agents pay for whatever is imported here.
 - ``entry``: where the installed programs begin: one that lacks its packages says which extra
   brings them
 - ``model``: the shared kernel: values and arithmetic both programs agree on
+- ``parts``: what a control plane is made of: built and tied together here, started and stopped by
+  ``app``
 - ``plugins``: scheduler plugins of others: found through the entry points of installed packages
 - ``rpc``: the gRPC face: servicers, who may call what, deadlines, errors as statuses
 - ``runtime``:

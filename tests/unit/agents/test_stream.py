@@ -269,7 +269,7 @@ async def test_an_agent_that_says_too_much_is_not_read(
             running.admin.clusters.GetCluster, GetClusterRequest(name="member1")
         )
     assert listed.cluster.status.HasField("resource_summary")
-    assert running.plane._fleet.view("member1").state.report.sequence == 1
+    assert running.plane.parts.fleet.view("member1").state.report.sequence == 1
 
 
 async def test_an_agent_that_dials_too_often_has_to_wait(

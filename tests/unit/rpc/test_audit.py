@@ -28,7 +28,7 @@ CHANGES = sorted(path for path, row in PERMISSIONS.items() if row.changes)
 
 
 async def listed(running: RunningControlPlane, **fields: Any) -> list[Any]:
-    await running.plane._trail.write()
+    await running.plane.parts.trail.write()
     request = access_pb2.ListAuditRequest(**fields)
     return list((await access(running.admin, "ListAudit", request)).records)
 
@@ -116,7 +116,7 @@ async def test_refusals_are_recorded_with_who_came_and_why(running: RunningContr
 async def test_refusals_that_come_too_fast_are_counted(
     running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trail = audit_module.AuditTrail(running.plane._store, clock=lambda: 0.0)
+    trail = audit_module.AuditTrail(running.plane.parts.store, clock=lambda: 0.0)
     monkeypatch.setattr(running.plane, "_trail", trail)
     refusal = audit_module.AuditRecord(actor="somebody unknown", method="Some/Thing")
     for _ in range(audit_module.REFUSALS_AT_ONCE + 7):
@@ -129,7 +129,7 @@ async def test_refusals_that_come_too_fast_are_counted(
 
 async def test_who_writes_waits_for_what_is_being_written(running: RunningControlPlane) -> None:
     """So that nothing is lost where the last refusals are written at a stop."""
-    trail = audit_module.AuditTrail(running.plane._store)
+    trail = audit_module.AuditTrail(running.plane.parts.store)
     trail.refused(audit_module.AuditRecord(actor="somebody unknown", method="Some/Thing"))
     first, second = asyncio.create_task(trail.write()), asyncio.create_task(trail.write())
     await second

@@ -37,7 +37,7 @@ async def scraped(
 ) -> Mapping[tuple[str, tuple[str, ...]], float]:
     """Every sample by its name and the values of its labels."""
     monkeypatch.setattr(page_module, "KEPT_SECONDS", 0.0)
-    content, kind = await running.plane._build_metrics().page(OPEN_METRICS)
+    content, kind = await running.plane.parts.metrics_pages().page(OPEN_METRICS)
     assert kind.startswith("application/openmetrics-text")
     return {
         (sample.name, tuple(sample.labels.values())): sample.value
@@ -117,7 +117,7 @@ async def test_the_page_is_there_while_the_database_is_not(
     def away() -> Any:
         raise TimeoutError
 
-    monkeypatch.setattr(running.plane._store, "reading", away)
+    monkeypatch.setattr(running.plane.parts.store, "reading", away)
     samples = await scraped(running, monkeypatch)
     assert ("fedsched_clusters", ("true",)) in samples
     assert not any(name == "fedsched_pending_bindings" for name, _ in samples)

@@ -416,7 +416,7 @@ async def test_a_plan_is_drafted_looked_at_approved_and_stopped(
 async def test_pages_hear_of_changes_for_longer_than_other_connections_last(
     running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running.plane._ui._pulse, "_tell_seconds", 0.01)
+    monkeypatch.setattr(running.plane.parts.ui._pulse, "_tell_seconds", 0.01)
     reader, writer = await asyncio.open_connection("127.0.0.1", running.plane.web_endpoint.port)
     writer.write(b"GET /ui/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     heard: list[bytes] = []
@@ -429,7 +429,7 @@ async def test_pages_hear_of_changes_for_longer_than_other_connections_last(
         await until(listen, lambda line: b"retry:" in line)
         await running.enrolled("alpha")
         await until(listen, lambda line: line == b"event: changed\n")
-        running.plane._ui.close()
+        running.plane.parts.ui.close()
         await until(listen, lambda line: line == b"0\r\n")
     writer.close()
     assert any(b"text/event-stream" in line for line in heard)

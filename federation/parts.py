@@ -1,0 +1,268 @@
+"""What a control plane is made of: built and tied together here, started and stopped by ``app``.
+
+Must not start anything, read the environment, nor contain any rule of the product.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+
+import grpc
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from federation.agents.forwarding import Forwarding, PeerChannels, dial
+from federation.agents.sessions import Sessions
+from federation.database import Database
+from federation.rpc.interceptors import Gate
+from federation.rpc.placing import NodePlacing
+from federation.rpc.simulation import SimulationServicer
+from federation.rpc.simulation_worker import Setup
+from federation.rpc.watching import binding_watches, cluster_watches
+from federation.runtime.files import read_whole
+from federation.runtime.settings import Settings
+from federation.scheduler.plugins.profile import Profiles
+from federation.services.access.audit import AuditTrail
+from federation.services.duties import Duties, Duty, auditing, pruning
+from federation.services.estimates.availability import Availability
+from federation.services.failover.running import RunningFailover
+from federation.services.fleet.journal_reader import Following
+from federation.services.fleet.readiness import Readiness
+from federation.services.fleet.registry import FleetOwner
+from federation.services.fleet.report_requests import Refreshing
+from federation.services.history import DecisionHistory
+from federation.services.journal import Change, ReportAdvanced
+from federation.services.journal_ports import PreemptionLimits
+from federation.services.members.finished_jobs import Finishing
+from federation.services.members.hearing import LoopWatch
+from federation.services.members.identity import Authenticator, Identity
+from federation.services.members.presences import Presences
+from federation.services.members.replicas import Replicas
+from federation.services.members.reports import Reporting, ReportTimes
+from federation.services.plans.running import RunningPlans
+from federation.services.scheduling.agents import LabelDiscovery
+from federation.services.scheduling.bindings import Scheduling
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.previews import Previews
+from federation.services.scheduling.release import EXPIRED_AT_ONCE, ReleaseService
+from federation.services.waiting.running import RunningQueue
+from federation.services.waiting.steering import Queueing
+from federation.services.watching.watches import WatchPace
+from federation.services.workers import WorkerLimits
+from federation.store.engine import create_engine
+from federation.store.postgres import PostgresStore
+from federation.store.signal import JournalSignal
+from federation.telemetry.measured import Measured
+from federation.telemetry.page import MetricsPages
+from federation.web.ui.site import Ui
+from federation.web.ui.use_cases import UseCases
+
+DAY_SECONDS = 86_400.0
+
+
+class SystemClock:
+    """The machine's clock, in Unix seconds."""
+
+    now = staticmethod(time.time)
+
+
+class Parts:
+    """All that one control plane consists of but its ports and its tasks.
+
+    ``why_not_ready`` is what people are told on the page; None where all can be answered.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        *,
+        profiles: Profiles,
+        watch_pace: WatchPace | None,
+        authenticators: Sequence[Authenticator],
+        why_not_ready: Callable[[], Awaitable[str | None]],
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._profiles = profiles
+        self._why_not_ready = why_not_ready
+        self.engine: AsyncEngine = create_engine(database.url)
+        self.signal = JournalSignal(database.url)
+        self.store = PostgresStore(self.engine, self.signal.announce)
+        self.clock = SystemClock()
+        self.fleet = FleetOwner(self.store)
+        self.identity = Identity(self.store, self.clock, authenticators)
+        self.trail = AuditTrail(self.store)
+        self._build_hearing()
+        self._build_deciding()
+        self.ui = self._build_ui()
+        self.simulation = self._build_simulation()
+        watched = self.store, self.following, self.fleet
+        self.binding_watches = binding_watches(*watched, watch_pace)
+        self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
+        self.fleet.observe(self.queue.changed)
+        self.readiness = Readiness(self.fleet, self.clock, self._readiness_changed)
+        self.gate = Gate(self.identity, record=self.trail.refused)
+        self.loop_watch = LoopWatch(self.fleet, self.clock)
+
+    def _build_hearing(self) -> None:
+        """What follows the journal, agents and other control planes."""
+        self.sessions = Sessions()
+        self.following = Following(self.store, self.fleet, self.signal)
+        self.following.observe_anew(self.sessions.refresh_all)
+        self.finishing = Finishing(self.store, self.fleet)
+        self.reporting = Reporting(
+            self.store,
+            self.fleet,
+            self.clock,
+            ReportTimes(
+                heartbeat_seconds=self._settings.heartbeat_seconds,
+                report_seconds=self._settings.report_seconds,
+            ),
+            following=self.following,
+            finishing=self.finishing,
+        )
+        self.replicas = Replicas(self.store, self.clock, uuid.uuid4().hex)
+        knowing = self.store, self.fleet, self.sessions, self.replicas, self.reporting
+        lost_seconds = self._settings.lost_seconds
+        self.presences = Presences(*knowing, self.clock, lost_seconds=lost_seconds)
+        self.fleet.observe(self.presences.note_report, ReportAdvanced)
+        self.channels = PeerChannels(self._dial_peer, self.replicas, self.clock)
+        self.agents = Forwarding(self.sessions, self.presences, self.channels, self.clock)
+
+    def _build_deciding(self) -> None:
+        """What decides, and who waits for it."""
+        refreshing = Refreshing(self.fleet, self.sessions, self.clock)
+        self.fleet.observe(refreshing.changed)
+        self.pipeline = DecisionPipeline(
+            self.store,
+            self.fleet,
+            self.following,
+            self.clock,
+            self._profiles,
+            allow_unproven=self._settings.allow_unproven,
+            preemption_limits=PreemptionLimits(
+                replicas=self._settings.preempted_replicas,
+                in_namespace=self._settings.preempted_replicas_of_namespace,
+            ),
+            report_requests=refreshing,
+        )
+        self.releases = ReleaseService(self.store, self.fleet, self.following)
+        self.scheduling = Scheduling(
+            self.store,
+            self.fleet,
+            self.agents,
+            self.pipeline,
+            self.releases,
+            LabelDiscovery(self.fleet, self.agents, self.clock),
+            self._profiles,
+        )
+        self.previews = Previews(
+            self.store,
+            self.fleet,
+            self.following,
+            self.scheduling,
+            self.pipeline,
+            self.clock,
+        )
+        self.placing = NodePlacing(self.scheduling.node_plans)
+        self.queue = RunningQueue(
+            self.store,
+            self.fleet,
+            self.following,
+            self.pipeline,
+            self._profiles,
+            self.clock,
+            self.placing.start_behind,
+            self.replicas.id,
+        )
+        self._build_background()
+
+    def _build_background(self) -> None:
+        """What is done by one control plane at a time."""
+        expiring = Duty(
+            name="expire leases", work=self.releases.expire_leases, at_once=EXPIRED_AT_ONCE
+        )
+        duties = (
+            expiring,
+            *pruning(self._settings.keep_decisions_days * DAY_SECONDS),
+            *auditing(self._settings.keep_audit_days * DAY_SECONDS),
+        )
+        self.duties = Duties(self.store, self.replicas.id, duties, self.clock)
+        self.failover = RunningFailover(
+            self.store, self.fleet, self.pipeline, self.presences, self.clock, self._settings
+        )
+        self.failover.observe(self.placing.start_behind)
+        self.plans = RunningPlans(
+            *(self.store, self.fleet, self.pipeline, self.releases),
+            *(self.replicas.id, self.clock, self._settings),
+        )
+        self.plans.observe(self.placing.start_behind)
+
+    def _readiness_changed(self, change: Change) -> None:
+        self.cluster_watches.changed(change)
+        self.queue.changed(change)
+
+    def metrics_pages(self) -> MetricsPages:
+        return MetricsPages(
+            Measured(
+                calls=self.gate.measures,
+                decisions=self.pipeline.measures,
+                availability=self.availability,
+                keeper=self.queue.keeper,
+                fleet=self.fleet,
+                sessions=self.sessions,
+                loop_watch=self.loop_watch,
+                pool=self.engine.pool,
+                store=self.store,
+                clock=self.clock,
+            )
+        )
+
+    def _build_ui(self) -> Ui:
+        """It asks what callers of the API ask."""
+        self.queueing = Queueing(self.store, self.fleet, self.pipeline)
+        self.history = DecisionHistory(self.store)
+        self.availability = Availability(self.fleet, self.agents, self.clock)
+        use_cases = UseCases(
+            fleet=self.fleet,
+            scheduling=self.scheduling,
+            previews=self.previews,
+            queueing=self.queueing,
+            history=self.history,
+            availability=self.availability,
+            failover=self.failover.control,
+            plans=self.plans.control,
+            identity=self.identity,
+            replicas=self.replicas,
+            duties=self.duties,
+            clock=self.clock,
+            ask_for_nodes=self.placing.start_behind,
+            audit=self.trail,
+            why_not_ready=self._why_not_ready,
+            database=self._database.description,
+        )
+        return Ui(use_cases, self._settings.ui, self._settings.web_listen)
+
+    def _build_simulation(self) -> SimulationServicer:
+        """In processes of its own, which start when there is something to simulate."""
+        settings = self._settings
+        setup = Setup(
+            profiles=self._profiles,
+            most_steps=settings.simulation_steps,
+            memory_mebibytes=settings.simulation_memory_mebibytes,
+            log_format=settings.log_format,
+            log_level=settings.log_level,
+        )
+        limits = WorkerLimits(
+            count=settings.simulation_workers, seconds=settings.simulation_seconds
+        )
+        return SimulationServicer(setup, limits, self.clock)
+
+    def read_ca(self) -> bytes | None:
+        path = self._settings.tls_ca
+        return None if path is None else read_whole(path)
+
+    def _dial_peer(self, endpoint: str) -> grpc.aio.Channel:
+        return dial(endpoint, self.read_ca(), self._settings.peer_name)
