@@ -8,7 +8,7 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection, text
 
-from federation.store.plan_tables import metadata
+from federation.store.schema import metadata
 
 # Two programs that start at once: the second waits for the first, and then finds nothing to do.
 LOCK_NAME = "fedsched migrations"

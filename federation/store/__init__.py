@@ -3,6 +3,7 @@
 Must not see protobuf: what goes in and out are values of the model. What belongs together has one
 file: its rows and the statements over them.
 
+- ``access_tables``: the schema as declared, of who may call: credentials, tokens, and the audit
 - ``access_tokens``: the tokens of people and programs
 - ``audit``: the audit: its records, and the chain in which they are sealed
 - ``bindings``: bindings
@@ -29,9 +30,12 @@ file: its rows and the statements over them.
 - ``postgres``: the store on PostgreSQL: transactions, and the statements that run in them
 - ``preemptions``: how many replicas were preempted lately: rows, and statements over them
 - ``presences``: which replica heard which agent, and which replicas run
+- ``replica_tables``: the schema as declared, of control planes: which run, whom they heard, and
+  their duties
 - ``reports``: reports: many are stored at once, each only if it is newer
 - ``requests``: idempotency keys and the answers given under them
 - ``reservations``: what bindings hold
+- ``schema``: the whole schema as declared: ``metadata`` has the tables of all files
 - ``signal``: wakes up who waits for the journal, here and in other control planes, on its own
   connection
 - ``tables``: the schema as declared: tables, keys and rules

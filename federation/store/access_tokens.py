@@ -27,7 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.access import Role, Scope
 from federation.services.access_ports import NewToken, StoredToken, TokenUse
-from federation.store.tables import access_token as table
+from federation.store.access_tables import access_token as table
 from federation.store.tables import unix_seconds
 
 # What ended is listed so long.

@@ -15,9 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.model.audit import AuditHead, AuditRecord, sealed
 from federation.services.access_ports import AuditFilter
+from federation.store.access_tables import audit as table
+from federation.store.access_tables import audit_head as head_table
 from federation.store.decision_lists import microseconds_of, time_at
-from federation.store.tables import audit as table
-from federation.store.tables import audit_head as head_table
 
 PUT_SEALS = text("""
     UPDATE audit SET seal = given.seal, hash = given.hash

@@ -19,9 +19,10 @@ from federation.model.cluster import Cluster
 from federation.model.grades import DEFAULT_MODEL
 from federation.services.member_ports import StoredCluster
 from federation.services.values import AgentFacts
+from federation.store.replica_tables import presence
 from federation.store.reports import BODY, ReportReader
 from federation.store.tables import cluster as table
-from federation.store.tables import cluster_capacity, cluster_report, presence, unix_seconds
+from federation.store.tables import cluster_capacity, cluster_report, unix_seconds
 
 COLUMNS = ("name", "uid", "generation", "resource_version", "api_enablements", "ready")
 

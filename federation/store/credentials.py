@@ -28,8 +28,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.services.member_ports import StoredCredential
 from federation.services.values import PrincipalKind
+from federation.store.access_tables import credential, join_token
 from federation.store.tables import cluster as cluster_table
-from federation.store.tables import credential, join_token, unix_seconds
+from federation.store.tables import unix_seconds
 
 # What ended is kept so long, for who looks into the database for why an agent was refused.
 ENDED_FOR = timedelta(days=1)

@@ -11,7 +11,7 @@ from sqlalchemy import Integer, cast, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.store.tables import duty as table
+from federation.store.replica_tables import duty as table
 
 NOBODY = ""
 

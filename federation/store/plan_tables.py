@@ -1,4 +1,4 @@
-"""The schema as declared, of plans; ``metadata`` has these tables and all others.
+"""The schema as declared, of plans.
 
 Must not create anything: the migrations do.
 """

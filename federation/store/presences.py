@@ -13,8 +13,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.services.journal_ports import Replica, StoredPresence
-from federation.store.tables import cluster, presence
-from federation.store.tables import replica as replica_table
+from federation.store.replica_tables import presence
+from federation.store.replica_tables import replica as replica_table
+from federation.store.tables import cluster
 
 # In the order of the clusters' ids, so that two replicas never wait for each other.
 PUT = text("""

@@ -14,7 +14,6 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
-    Double,
     ForeignKey,
     Identity,
     Index,
@@ -49,7 +48,7 @@ def unix_seconds(time: datetime | None) -> float | None:
     return None if time is None else time.timestamp()
 
 
-def _created_at() -> Column[object]:
+def created_at() -> Column[object]:
     return Column("created_at", TIME, nullable=False, server_default=func.now())
 
 
@@ -66,100 +65,11 @@ cluster = Table(
     Column("kubernetes_version", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
-    _created_at(),
+    created_at(),
     Column("updated_at", TIME, nullable=False, server_default=func.now()),
     UniqueConstraint("name"),
     CheckConstraint("name <> ''", name="name_not_empty"),
     CheckConstraint("generation >= 1 AND version >= 1", name="counters_positive"),
-)
-
-join_token = Table(
-    "join_token",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("secret_hash", LargeBinary, nullable=False),
-    Column("cluster_name", NAME, nullable=False),
-    _created_at(),
-    Column("expires_at", TIME, nullable=False),
-    Column("used_at", TIME),
-    CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
-    CheckConstraint("expires_at > created_at", name="expires_later"),
-)
-
-credential = Table(
-    "credential",
-    metadata,
-    Column("id", Text, primary_key=True),
-    # Grows with every credential: which one is newer does not depend on clocks.
-    Column("serial", BigInteger, Identity(always=True), nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("cluster_id", BigInteger, ForeignKey("cluster.id", ondelete="CASCADE")),
-    Column("secret_hash", LargeBinary, nullable=False),
-    _created_at(),
-    Column("expires_at", TIME),
-    Column("revoked_at", TIME),
-    CheckConstraint("kind IN ('admin', 'agent', 'replica')", name="kind_known"),
-    CheckConstraint("(kind = 'agent') = (cluster_id IS NOT NULL)", name="agent_has_cluster"),
-    CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
-    Index(None, "cluster_id"),
-)
-
-# Of people and programs. The id is the part of the token that is no secret.
-access_token = Table(
-    "access_token",
-    metadata,
-    Column("id", NAME, primary_key=True),
-    Column("secret_hash", LargeBinary, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("role", Text, nullable=False),
-    # Patterns of names; empty: all.
-    Column("namespaces", ARRAY(Text), nullable=False),
-    Column("clusters", ARRAY(Text), nullable=False),
-    Column("networks", ARRAY(Text), nullable=False),
-    Column("created_by", Text, nullable=False),
-    _created_at(),
-    Column("expires_at", TIME, nullable=False),
-    Column("revoked_at", TIME),
-    Column("last_used_at", TIME),
-    Column("last_used_from", Text, nullable=False, server_default=""),
-    CheckConstraint("role IN ('viewer', 'scheduler', 'operator', 'admin')", name="role_known"),
-    CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
-    CheckConstraint("expires_at > created_at", name="expires_later"),
-)
-
-# Changes and refusals. What is sealed has a place in a chain of hashes.
-audit = Table(
-    "audit",
-    metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
-    Column("at", TIME, nullable=False, server_default=func.now()),
-    Column("actor", Text, nullable=False),
-    Column("credential_id", Text, nullable=False),
-    Column("address", Text, nullable=False),
-    Column("method", Text, nullable=False),
-    Column("objects", ARRAY(Text), nullable=False),
-    Column("result", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("request_sha256", Text, nullable=False),
-    Column("unrecorded", BigInteger, nullable=False),
-    Column("seal", BigInteger),
-    Column("hash", LargeBinary),
-    CheckConstraint("(seal IS NULL) = (hash IS NULL)", name="sealed_has_hash"),
-    UniqueConstraint("seal"),
-    Index(None, "at", "id"),
-    Index("ix_audit_unsealed", "id", postgresql_where=text("seal IS NULL")),
-)
-
-# Where the chain ends, and where what is kept of it begins.
-audit_head = Table(
-    "audit_head",
-    metadata,
-    Column("is_only", Boolean, primary_key=True, server_default=text("true")),
-    Column("seal", BigInteger, nullable=False),
-    Column("hash", LargeBinary, nullable=False),
-    Column("pruned_seal", BigInteger, nullable=False),
-    Column("pruned_hash", LargeBinary, nullable=False),
-    CheckConstraint("is_only", name="only_one"),
 )
 
 # One for every cluster. Small, apart from the report: decisions lock these rows, and a report is
@@ -213,7 +123,7 @@ decision = Table(
     Column("remainder", BigInteger, nullable=False),
     Column("reason", Text, nullable=False),
     Column("algorithm_revision", BigInteger, nullable=False),
-    _created_at(),
+    created_at(),
     # Compressed JSON: everything behind the decision.
     Column("trace", LargeBinary, nullable=False),
     # Why it was made, for lists, which unpack no traces.
@@ -247,7 +157,7 @@ binding = Table(
     # key=value of the labels that group workloads; empty when it does not ask for it.
     Column("affinity_group", Text, nullable=False),
     Column("anti_affinity_group", Text, nullable=False),
-    _created_at(),
+    created_at(),
     Column("updated_at", TIME, nullable=False, server_default=func.now()),
     Column("last_scheduled_at", TIME),
     UniqueConstraint("namespace", "name"),
@@ -347,7 +257,7 @@ node_plan = Table(
     Column("decision_id", Uuid, ForeignKey("decision.id", ondelete="CASCADE"), primary_key=True),
     Column("cluster_name", NAME, primary_key=True),
     Column("body", JSONB, nullable=False),
-    _created_at(),
+    created_at(),
 )
 
 # Decided and not committed; deleted soon after they expire.
@@ -363,7 +273,7 @@ preview = Table(
     Column("body", LargeBinary, nullable=False),
     # The decision it became.
     Column("decision_id", Uuid, ForeignKey("decision.id", ondelete="CASCADE")),
-    _created_at(),
+    created_at(),
     Column("expires_at", TIME, nullable=False),
     CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
     CheckConstraint(
@@ -388,7 +298,7 @@ journal = Table(
     ),
     Column("kind", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
-    _created_at(),
+    created_at(),
     Column("nonce", BigInteger, nullable=False, server_default=text("0")),
     Index(None, "xid", "id"),
 )
@@ -438,21 +348,9 @@ request = Table(
     Column("key", Text, primary_key=True),
     Column("body_hash", LargeBinary, nullable=False),
     Column("answer", LargeBinary, nullable=False),
-    _created_at(),
+    created_at(),
     CheckConstraint("octet_length(body_hash) = 32", name="body_hash_sha256"),
     Index(None, "created_at"),
-)
-
-# Who does which background work. Rows stay, so that tokens only grow.
-duty = Table(
-    "duty",
-    metadata,
-    Column("name", Text, primary_key=True),
-    # Empty once it was left.
-    Column("holder", Text, nullable=False),
-    Column("token", BigInteger, nullable=False),
-    Column("expires_at", TIME, nullable=False),
-    CheckConstraint("token >= 1", name="token_positive"),
 )
 
 # One row: whether failover is frozen. None before it first was.
@@ -462,39 +360,4 @@ failover = Table(
     Column("is_only", Boolean, primary_key=True, server_default=text("true")),
     Column("body", JSONB, nullable=False),
     CheckConstraint("is_only", name="only_one"),
-)
-
-# Liveness alone, told anew every few seconds: it need not survive a crash of the database.
-presence = Table(
-    "presence",
-    metadata,
-    Column(
-        "cluster_id",
-        BigInteger,
-        ForeignKey("cluster.id", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    # Empty once the stream ended.
-    Column("replica", Text, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
-    Column("heard_at", TIME, nullable=False),
-    Column("clock_offset_seconds", Double, nullable=False),
-    # The report that was still the agent's picture when it was heard, 0: none.
-    Column("confirmed_sequence", BigInteger, nullable=False),
-    # For how long the agent had not seen its cluster when it was heard, and why; empty: it saw it.
-    Column("blind_seconds", Double, nullable=False, server_default="0"),
-    Column("blind_reason", Text, nullable=False, server_default=""),
-    Column("blind_message", Text, nullable=False, server_default=""),
-    Column("skipped_objects", BigInteger, nullable=False, server_default="0"),
-    prefixes=["UNLOGGED"],
-)
-
-replica = Table(
-    "replica",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("endpoint", Text, nullable=False),
-    Column("heard_at", TIME, nullable=False),
-    prefixes=["UNLOGGED"],
 )

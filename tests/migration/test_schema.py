@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from federation.model.errors import Unavailable
 from federation.store.engine import driver_target
 from federation.store.migrate import current, one_at_a_time, pending, scripts_directory, upgrade
-from federation.store.plan_tables import metadata
+from federation.store.schema import metadata
 from tests.databases import Databases
 from tests.patience import PATIENCE_SECONDS
 

@@ -1,0 +1,11 @@
+"""The whole schema as declared: ``metadata`` has the tables of all files.
+
+Must not create anything: the migrations do.
+"""
+
+from __future__ import annotations
+
+from federation.store import access_tables, plan_tables, replica_tables, tables
+
+FILES = (tables, access_tables, plan_tables, replica_tables)
+metadata = tables.metadata
