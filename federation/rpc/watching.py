@@ -45,7 +45,7 @@ def binding_watches(
     store: Store, following: Following, fleet: FleetOwner, pace: WatchPace | None
 ) -> Watches[BindingName, scheduling_pb2.BindingEvent]:
     """Of bindings, by namespace."""
-    subject = BindingSubject(store, fleet, binding_event, Message.ByteSize)
+    subject = BindingSubject(store, fleet, binding_event, _size)
     return Watches(store, following, subject, pace)
 
 
@@ -53,7 +53,7 @@ def cluster_watches(
     store: Store, following: Following, fleet: FleetOwner, clock: Clock, pace: WatchPace | None
 ) -> Watches[str, clusters_pb2.ClusterEvent]:
     """Of clusters: told of what is applied by ``fleet.observe``, too."""
-    subject = ClusterSubject(fleet, cluster_events(clock), Message.ByteSize)
+    subject = ClusterSubject(fleet, cluster_events(clock), _size)
     watches = Watches(store, following, subject, pace)
     fleet.observe(watches.changed, ReportAdvanced, ClusterChanged)
     return watches
@@ -160,6 +160,10 @@ def cluster_events(clock: Clock) -> Callable[[ClusterEvent], clusters_pb2.Cluste
         )
 
     return written
+
+
+def _size(event: Message) -> int:
+    return event.ByteSize()
 
 
 async def _write(context: Context, response: Message) -> None:

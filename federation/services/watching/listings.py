@@ -7,7 +7,7 @@ event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ K = TypeVar("K")
 E = TypeVar("E")
 
 
-class Listed(Protocol[K, E]):
+class ListedObjects(Protocol[K, E]):
     """What is listed: objects by key, told as events."""
 
     def concerns(self, key: K, scope: str) -> bool:
@@ -43,13 +43,13 @@ class Listed(Protocol[K, E]):
 class Listings(Generic[K, E]):
     """The newest listing of each scope, as long as it is shared."""
 
-    def __init__(self, subject: Listed[K, E], events_at_once: int) -> None:
+    def __init__(self, subject: ListedObjects[K, E], events_at_once: int) -> None:
         self._subject = subject
         self._events_at_once = events_at_once
         # The oldest first.
         self._shared: dict[str, _Listing[K, E]] = {}
 
-    async def pages(self, scope: str) -> AsyncIterator[Collection[E]]:
+    async def pages(self, scope: str) -> AsyncGenerator[Collection[E]]:
         """All that is there, as it is when a page is given, or was a moment before.
 
         Whoever iterates hears of each change from its beginning on: what changes behind it, here
@@ -102,7 +102,7 @@ class _Listing(Generic[K, E]):
     ``stale``: keys of what changed since it was read, or came since.
     """
 
-    def __init__(self, subject: Listed[K, E], scope: str, events_at_once: int) -> None:
+    def __init__(self, subject: ListedObjects[K, E], scope: str, events_at_once: int) -> None:
         self.begun_at = asyncio.get_running_loop().time()
         self.is_shared = True
         self.stale: set[K] = set()

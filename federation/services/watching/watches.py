@@ -16,7 +16,7 @@ from federation.model.errors import Conflict, InvalidRequest, LimitExceeded, Una
 from federation.services.fleet.journal_reader import JournalObserver
 from federation.services.journal import Change, Position
 from federation.services.ports import Store, Transaction
-from federation.services.watching.listings import Listed, Listings
+from federation.services.watching.listings import ListedObjects, Listings
 
 RELIST: Final = "RELIST"
 JOURNAL_ENTRIES: Final = 1000
@@ -48,7 +48,7 @@ class Feed(Protocol):
         ...
 
 
-class Subject(Listed[K, E], Protocol[K, E]):
+class Subject(ListedObjects[K, E], Protocol[K, E]):
     """What is watched: objects by key, told as events."""
 
     def key_of(self, change: Change) -> K | None:

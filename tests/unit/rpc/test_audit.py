@@ -117,7 +117,7 @@ async def test_refusals_that_come_too_fast_are_counted(
     running: RunningControlPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trail = audit_module.AuditTrail(running.plane.parts.store, clock=lambda: 0.0)
-    monkeypatch.setattr(running.plane, "_trail", trail)
+    monkeypatch.setattr(running.plane.parts, "trail", trail)
     refusal = audit_module.AuditRecord(actor="somebody unknown", method="Some/Thing")
     for _ in range(audit_module.REFUSALS_AT_ONCE + 7):
         trail.refused(refusal)

@@ -11,8 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from federation.app import SystemClock
 from federation.model.errors import DeadlineMissed
+from federation.parts import SystemClock
 from federation.rpc import interceptors
 from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer

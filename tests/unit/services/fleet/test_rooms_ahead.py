@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from federation.app import SystemClock
 from federation.capacity.cluster_room import Room
 from federation.model.cluster import CapacityReport, Cluster
 from federation.model.reservations import Outstanding, Share
 from federation.model.workload import ReplicaRequirements
+from federation.parts import SystemClock
 from federation.services.fleet import registry
 from federation.services.fleet.known_rooms import KnownRooms
 from federation.services.fleet.registry import FleetOwner
