@@ -16,9 +16,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
-from federation.app import ControlPlane, SystemClock
+from federation.app import ControlPlane
 from federation.authenticators.configured import authenticators_of
 from federation.database import Database, bring_up_to_date, opened_database
+from federation.parts import SystemClock
 from federation.plugins import read_profiles
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.settings import LoadedSettings, UiAccess

@@ -18,9 +18,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from federation.app import ControlPlane, SystemClock
+from federation.app import ControlPlane
 from federation.authenticators.configured import authenticators_of
 from federation.database import Database
+from federation.parts import SystemClock
 from federation.rpc import simulation
 from federation.runtime.settings import load_settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles

@@ -189,7 +189,7 @@ async def test_what_the_issuer_did_not_make_is_refused_and_audited(
     assert (await refused(listed(plane, "a.b." + "c" * (1 << 20)))).code is not grpc.StatusCode.OK
     assert len((await listed(plane, issuer.token())).clusters) == 1
 
-    await plane.plane._trail.write()
+    await plane.plane.parts.trail.write()
     records = await audited(plane)
     said = [record.reason for record in records if record.method == "Clusters/ListClusters"]
     for name, (_, reason) in FORGERIES.items():
