@@ -39,12 +39,14 @@ def ending_of(
     now: float,
     *,
     is_known: bool,
+    is_silent: bool,
     is_back: bool,
     most_seconds: float,
 ) -> Ending | None:
     """How the eviction ends now, None while it goes on.
 
-    ``is_known``: the cluster exists; ``is_back``: it is heard, and the binding may stay there.
+    ``is_known``: the cluster exists; ``is_silent``: its agent is not heard; ``is_back``: it is, and
+    the binding may stay there.
     """
     if not is_known:
         return Ending.CLUSTER_GONE
@@ -52,14 +54,27 @@ def ending_of(
         # Its cluster is well: the share stays for as long as it takes, unless the plan gives up.
         return None if progress.outstanding else Ending.REPLACED
     keeps_original = binding.on_cluster_return is OnClusterReturn.KEEP_ORIGINAL
-    may_return = is_back and (keeps_original or not progress.started)
+    is_missed = not has_replacement(binding, task)
+    may_return = is_back and (keeps_original or is_missed or not progress.started)
     if may_return and taken_back(binding, task) is not binding:
         return Ending.TAKEN_BACK
+    if is_missed and is_silent:
+        return None
     if not progress.outstanding:
         return Ending.REPLACED
     if now >= (task.created_at or 0.0) + most_seconds:
         return Ending.DEADLINE
     return None
+
+
+def has_replacement(binding: Binding, task: EvictionTask) -> bool:
+    """Whether other clusters get what was left. What is Duplicated they have anyway: it is missed
+    until the cluster is back, unless another cluster was chosen in its place.
+    """
+    if binding.placement.replica_scheduling.type is SchedulingType.DIVIDED:
+        return True
+    before = {each.name for each in task.clusters_before}
+    return any(each.name not in before for each in binding.clusters)
 
 
 def taken_back(binding: Binding, task: EvictionTask) -> Binding:

@@ -291,7 +291,9 @@ class Eviction(_message.Message):
     def task(self) -> _resource_pb2.GracefulEvictionTask: ...
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
-        """When it ends, whatever has become of the replacement; absent: it is a plan's, which ends it."""
+        """When it ends, whatever has become of the replacement; absent: a plan ends it, or, where nothing
+        replaces a Duplicated share, the return of its cluster.
+        """
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ NAMES = tuple(f"c{number}" for number in range(8))
 ROOM = 40
 PERCENT_A_MINUTE = 50
 DIVIDED = ReplicaScheduling(type=SchedulingType.DIVIDED)
+DUPLICATED = ReplicaScheduling(type=SchedulingType.DUPLICATED)
 # Added by the model, in whole seconds and tenths.
 ERROR = 1e-6
 
@@ -56,6 +57,9 @@ class Failover(RuleBasedStateMachine):
         self.breaker = Breaker()
         self.moved: list[tuple[float, float]] = []
         self.out_of_time: set[str] = set()
+        # Where bindings were in the beginning, and what they had to leave for people's taints.
+        self.began: dict[str, tuple[TargetCluster, ...]] = {}
+        self.emptied: set[tuple[str, str]] = set()
         self._begin()
 
     def _begin(self) -> None:
@@ -69,7 +73,10 @@ class Failover(RuleBasedStateMachine):
     def deploy(self, sizes: list[int], data: st.DataObject) -> None:
         for number, replicas in enumerate(sizes):
             name = f"b{number}"
-            where = data.draw(st.sampled_from(NAMES))
+            scheduling = data.draw(st.sampled_from([DIVIDED, DUPLICATED]))
+            most = 1 if scheduling is DIVIDED else 3
+            places = st.lists(st.sampled_from(NAMES), min_size=1, max_size=most, unique=True)
+            where = sorted(data.draw(places))
             seconds = data.draw(st.sampled_from([None, 0, 5]))
             tolerations = (
                 (
@@ -86,12 +93,13 @@ class Failover(RuleBasedStateMachine):
                 name=name,
                 replicas=replicas,
                 priority=data.draw(st.integers(0, 2)),
-                clusters=(TargetCluster(name=where, replicas=replicas),),
-                placement=Placement(tolerations=tolerations, replica_scheduling=DIVIDED),
+                clusters=tuple(TargetCluster(name=each, replicas=replicas) for each in where),
+                placement=Placement(tolerations=tolerations, replica_scheduling=scheduling),
                 on_cluster_loss=data.draw(st.sampled_from(OnClusterLoss)),
                 on_cluster_return=data.draw(st.sampled_from(OnClusterReturn)),
             )
-            self.pods[name, where] = replicas
+            self.pods.update({(name, each): replicas for each in where})
+            self.began[name] = self.bindings[name].clusters
 
     @rule(names=st.sets(st.sampled_from(NAMES), min_size=1, max_size=len(NAMES)))
     def fall_silent(self, names: set[str]) -> None:
@@ -136,6 +144,23 @@ class Failover(RuleBasedStateMachine):
     def restart(self) -> None:
         """Nothing is kept but what is in the database."""
         self._begin()
+
+    @rule()
+    def be_well_for_long(self) -> None:
+        """When all clusters speak and nobody is kept from anything, no eviction is left, and what
+        is Duplicated is where it was, but where people wanted it gone.
+        """
+        self.come_back(set(NAMES))
+        self.resume()
+        for name in NAMES:
+            self.taint(name, is_tainted=False)
+        self.pass_time(int(EVICTION_SECONDS + MINUTE))
+        for key, binding in self.bindings.items():
+            assert not binding.eviction_tasks
+            if is_duplicated(binding):
+                names = {each.name for each in self.began[key]}
+                gone = {name for name in names if (key, name) in self.emptied}
+                assert {each.name for each in binding.clusters} == names - gone
 
     @rule(seconds=st.integers(1, 90))
     def pass_time(self, seconds: int) -> None:
@@ -231,6 +256,7 @@ class Failover(RuleBasedStateMachine):
                     progress,
                     self.now,
                     is_known=True,
+                    is_silent=name not in heard,
                     is_back=name in heard and leaves_at(binding, self.clusters[name]) > self.now,
                     most_seconds=EVICTION_SECONDS,
                 )
@@ -245,6 +271,10 @@ class Failover(RuleBasedStateMachine):
                 elif ending is not None:
                     if ending is Ending.DEADLINE:
                         self.out_of_time.add(key)
+                    if is_duplicated(binding):
+                        # Only what people's taints say is for good.
+                        assert self.clusters[name].taints
+                        self.emptied.add((key, name))
                     left_tasks = tuple(e for e in self.bindings[key].eviction_tasks if e != task)
                     self.bindings[key] = replace(self.bindings[key], eviction_tasks=left_tasks)
 
@@ -276,6 +306,8 @@ class Failover(RuleBasedStateMachine):
     ) -> tuple[TargetCluster, ...] | None:
         """Where it fits as a whole, beside all that is promised; None: nowhere."""
         staying = [each for each in binding.clusters if each.name not in leaves]
+        if is_duplicated(binding):
+            return tuple(staying) or None
         wanted = binding.replicas - sum(each.replicas for each in staying)
         evicted = {each.from_cluster for each in binding.eviction_tasks}
         for name in NAMES:
@@ -306,8 +338,15 @@ class Failover(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_on_the_way(self) -> None:
-        for binding in self.bindings.values():
-            assert sum(each.replicas for each in binding.clusters) == binding.replicas
+        for key, binding in self.bindings.items():
+            now = {each.name: each.replicas for each in binding.clusters}
+            if not is_duplicated(binding):
+                assert sum(now.values()) == binding.replicas
+                continue
+            assert set(now.values()) == {binding.replicas}
+            evicted = {each.from_cluster for each in binding.eviction_tasks}
+            for each in self.began[key]:
+                assert each.name in now.keys() | evicted or (key, each.name) in self.emptied
 
     @invariant()
     def as_many_run_as_before(self) -> None:
@@ -321,6 +360,10 @@ class Failover(RuleBasedStateMachine):
         for binding in self.bindings.values():
             if binding.on_cluster_loss is OnClusterLoss.WAIT:
                 assert all(UNREACHABLE_KEY not in task.message for task in binding.eviction_tasks)
+
+
+def is_duplicated(binding: Binding) -> bool:
+    return binding.placement.replica_scheduling == DUPLICATED
 
 
 TestFailover = Failover.TestCase

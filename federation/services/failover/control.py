@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federation.failover.breaker import Freeze
+from federation.failover.evictions import has_replacement
 from federation.failover.moves import PLANNED_MOVE
 from federation.model.cluster import Taint
 from federation.model.errors import PreconditionFailed
-from federation.model.placement import BindingName, EvictionTask
+from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.services.failover.moving import evacuated
 from federation.services.failover.watching import Failover, FailoverSettings, tell_of_change
 from federation.services.fleet.registry import FleetOwner
@@ -42,7 +43,9 @@ class EvacuatedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenEviction:
-    """A graceful eviction of a binding; ``deadline`` in Unix seconds, None: a plan ends it."""
+    """A graceful eviction of a binding; ``deadline`` in Unix seconds, None: a plan ends it, or its
+    cluster's return.
+    """
 
     binding: BindingName
     task: EvictionTask
@@ -89,9 +92,7 @@ class FailoverControl:
             OpenEviction(
                 binding=(each.namespace, each.name),
                 task=task,
-                deadline=None
-                if task.reason == PLANNED_MOVE
-                else (task.created_at or 0.0) + self._settings.eviction_seconds,
+                deadline=self._deadline(each, task),
             )
             for each in evicted
             for task in each.eviction_tasks
@@ -144,6 +145,11 @@ class FailoverControl:
             for name, silence in self._failover.silences.silent.items()
             if self._fleet.has(name)
         ]
+
+    def _deadline(self, binding: Binding, task: EvictionTask) -> float | None:
+        if task.reason == PLANNED_MOVE or not has_replacement(binding, task):
+            return None
+        return (task.created_at or 0.0) + self._settings.eviction_seconds
 
     def _held(self, name: str) -> EvacuatedCluster:
         ledger = self._fleet.ledger(name)

@@ -113,6 +113,7 @@ class Evicting:
                 progress_of(fleet, binding, task),
                 now,
                 is_known=fleet.has(name),
+                is_silent=name not in heard,
                 is_back=name in heard and leaves_at(binding, fleet.known(name).cluster) > now,
                 most_seconds=self._most_seconds,
             )

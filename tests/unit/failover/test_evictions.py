@@ -52,14 +52,14 @@ def test_what_is_left_becomes_a_task_and_what_stays_does_not() -> None:
         (Progress(0, 4), 1.0, {}, Ending.REPLACED),
         (Progress(4, 0), 600.0, {}, Ending.DEADLINE),
         (Progress(4, 0), 1.0, {"is_known": False}, Ending.CLUSTER_GONE),
-        (Progress(4, 0), 1.0, {"is_back": True}, Ending.TAKEN_BACK),
-        (Progress(3, 1), 1.0, {"is_back": True}, None),
+        (Progress(4, 0), 1.0, {"is_silent": False, "is_back": True}, Ending.TAKEN_BACK),
+        (Progress(3, 1), 1.0, {"is_silent": False, "is_back": True}, None),
     ],
 )
 def test_endings(
     progress: Progress, seconds: float, given: dict[str, bool], ending: Ending | None
 ) -> None:
-    known = {"is_known": True, "is_back": False, **given}
+    known = {"is_known": True, "is_silent": True, "is_back": False, **given}
     found = ending_of(TASK, MOVED, progress, 100.0 + seconds, **known, most_seconds=600.0)
     assert found is ending
 
@@ -68,9 +68,38 @@ def test_the_original_is_kept_where_that_is_asked_for() -> None:
     binding = replace(MOVED, on_cluster_return=OnClusterReturn.KEEP_ORIGINAL)
     for progress in (Progress(3, 1), Progress(0, 4)):
         found = ending_of(
-            TASK, binding, progress, 101.0, is_known=True, is_back=True, most_seconds=600.0
+            TASK,
+            binding,
+            progress,
+            101.0,
+            is_known=True,
+            is_silent=False,
+            is_back=True,
+            most_seconds=600.0,
         )
         assert found is Ending.TAKEN_BACK
+
+
+EVERYWHERE = replace(WEB, placement=Placement(), clusters=targets(a=9, b=9))
+
+
+@pytest.mark.parametrize(
+    ("clusters", "progress", "cluster", "ending"),
+    [
+        ({"b": 9}, Progress(0, 0), {"is_silent": True}, None),
+        ({"b": 9}, Progress(0, 0), {"is_back": True}, Ending.TAKEN_BACK),
+        ({"b": 12}, Progress(0, 3), {"is_back": True}, Ending.TAKEN_BACK),
+        ({"b": 9}, Progress(0, 0), {}, Ending.REPLACED),
+        ({"b": 9, "d": 9}, Progress(0, 9), {"is_silent": True}, Ending.REPLACED),
+    ],
+)
+def test_what_is_duplicated_is_missed_until_its_cluster_is_back(
+    clusters: dict[str, int], progress: Progress, cluster: dict[str, bool], ending: Ending | None
+) -> None:
+    left = moved(EVERYWHERE, "a", **clusters)
+    known = {"is_known": True, "is_silent": False, "is_back": False, **cluster}
+    found = ending_of(left.eviction_tasks[0], left, progress, 10_000.0, **known, most_seconds=600.0)
+    assert found is ending
 
 
 def test_taking_back_gives_the_share_back_and_no_other() -> None:
@@ -91,6 +120,5 @@ def test_what_was_scaled_down_meanwhile_comes_back_as_far_as_it_is_there() -> No
 
 
 def test_a_duplicated_workload_is_back_beside_the_others() -> None:
-    everywhere = replace(WEB, placement=Placement(), clusters=targets(a=9, b=9))
-    left = moved(everywhere, "a", b=9)
-    assert taken_back(left, left.eviction_tasks[0]).clusters == everywhere.clusters
+    left = moved(EVERYWHERE, "a", b=9)
+    assert taken_back(left, left.eviction_tasks[0]).clusters == EVERYWHERE.clusters

@@ -14,6 +14,7 @@ from federation.model.errors import PreconditionFailed
 from federation.model.placement import (
     EVICTION_PRODUCER,
     Binding,
+    ClusterAffinity,
     OnClusterLoss,
     OnClusterReturn,
     Placement,
@@ -269,6 +270,47 @@ async def test_a_cluster_that_is_back_in_time_has_its_share_again(drill: Drill) 
     assert shares(back.clusters) == shares(before.clusters)
     assert back.eviction_tasks == ()
     assert await held(drill.store) == shares(before.clusters)
+
+
+async def test_what_is_duplicated_is_back_with_its_cluster_however_long_that_was_lost(
+    drill: Drill,
+) -> None:
+    await apply(drill.deciders.scheduling, replace(WEB, replicas=2, placement=Placement()))
+    assert shares((await drill.stored()).clusters) == {"a": 2, "b": 2, "c": 2}
+    drill.speaking.remove("a")
+    await drill.pass_time(65)
+    for name in ("b", "c"):
+        await drill.sees(name, 2)
+    await drill.pass_time(200)
+    left = await drill.stored()
+    assert shares(left.clusters) == {"b": 2, "c": 2}
+    (eviction,) = (await drill.control.get()).evictions
+    assert (eviction.task.from_cluster, eviction.deadline) == ("a", None)
+    # A control plane that has just begun has not heard of the cluster yet.
+    await drill.duties.leave()
+    drill.start("two")
+    await drill.pass_time(20)
+    drill.speaking.add("a")
+    await drill.pass_time(5)
+    back = await drill.stored()
+    assert shares(back.clusters) == {"a": 2, "b": 2, "c": 2}
+    assert back.eviction_tasks == ()
+    assert await held(drill.store) == shares(back.clusters)
+
+
+async def test_what_left_a_cluster_out_meanwhile_does_not_return_to_it(drill: Drill) -> None:
+    everywhere = replace(WEB, replicas=2, placement=Placement())
+    await apply(drill.deciders.scheduling, everywhere)
+    drill.speaking.remove("a")
+    await drill.pass_time(65)
+    elsewhere = Placement(affinity=ClusterAffinity(cluster_names=("b", "c")))
+    await apply(drill.deciders.scheduling, replace(everywhere, placement=elsewhere))
+    assert (await drill.stored()).eviction_tasks
+    drill.speaking.add("a")
+    await drill.pass_time(5)
+    now = await drill.stored()
+    assert now.eviction_tasks == ()
+    assert shares(now.clusters) == {"b": 2, "c": 2}
 
 
 @pytest.mark.parametrize("policy", OnClusterReturn)
