@@ -34,13 +34,15 @@ UNEXPECTED = re.compile(
 
 
 class Plane:
-    """One of the control planes; ``endpoint`` is empty while it does not serve."""
+    """One of the control planes; ``endpoint`` is empty while it does not serve, ``web`` is where it
+    served last.
+    """
 
     def __init__(
         self, number: int, database_url: str, folder: Path, arguments: tuple[str, ...]
     ) -> None:
         self.number = number
-        self.endpoint = ""
+        self.endpoint = self.web = ""
         self.kills = 0
         self._environment = environment({"FEDERATION_DATABASE_URL": database_url})
         # The admin's token is made once, by the first.
@@ -54,6 +56,7 @@ class Plane:
             server = Server(self._launched())
             try:
                 endpoint = server.await_line(r"API +(\S+)").group(1)
+                self.web = server.await_line(r"web +(http://[^/]+)").group(1)
             except AssertionError:
                 server.process.kill()
                 server.process.wait()
