@@ -18,12 +18,21 @@ from federation.cli import output as show
 from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.decisions import print_trace
 from federation.cli.output import Format, output_option
-from federation.cli.virtual_time import fleet_events, show_virtual_time, virtual_time_options
+from federation.cli.virtual_time import (
+    fleet_events,
+    show_virtual_time,
+    virtual_time_options,
+    written_time,
+)
 from federation.codec.decisions import trace_to_message
 from federation.codec.document_files import documents_of
+from federation.codec.strict import message_from_document
 from federation.codec.unread import dropped_from_documents, unread_in_message
+from federation.codec.violations import Violations
+from federation.codec.virtual_time import events_from_message
 from federation.codec.workloads import bindings_from_documents
-from federation.failover.virtual_time import FailoverRules, VirtualFleet
+from federation.failover.virtual_steps import EventKind, FailoverRules
+from federation.failover.virtual_time import VirtualFleet
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, TieBreak
 from federation.plugins import read_profiles
@@ -31,6 +40,7 @@ from federation.runtime.terminal import say
 from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.scheduler.simulation import Simulation, SimulationOptions, check_bindings
+from federation.v1.simulation_pb2 import VirtualTime
 
 EPILOG = """Examples:
 
@@ -39,6 +49,7 @@ fedctl simulate -f clusters.yaml -f deployment.yaml -f policy.yaml
 fedctl simulate -f everything.yaml -o json
 fedctl simulate -f everything.yaml --scheduler-config profiles.yaml
 fedctl simulate -f everything.yaml --lose member1@60s --back member1@20m
+fedctl simulate -f everything.yaml --arrive shop/web@5m --delete shop/api@1h
 fedctl simulate --cases cases.jsonl > answers.jsonl
 """
 
@@ -68,16 +79,25 @@ def simulate(
     scheduler_config: Path | None,
     lose: Sequence[str],
     back: Sequence[str],
+    arrive: Sequence[str],
+    delete: Sequence[str],
     lost_seconds: float,
     **words: str | None,
 ) -> None:
     """Decide where workloads would run.
 
-    The files hold Clusters, and ResourceBindings or workloads with their policies. With --lose it
-    goes on in virtual time: what moves off a cluster that falls silent, when, and who waits.
+    The files hold Clusters, and ResourceBindings or workloads with their policies. With --lose,
+    --arrive or --delete it goes on in virtual time: what moves off a cluster that falls silent,
+    when, who waits, and who gets the room that is given back.
     """
+    later = {
+        EventKind.LOSE: lose,
+        EventKind.BACK: back,
+        EventKind.ARRIVE: arrive,
+        EventKind.DELETE: delete,
+    }
     if cases is not None:
-        if paths or reserve or lose or back or any(words.values()):
+        if paths or reserve or any(later.values()) or any(words.values()):
             raise click.UsageError("--cases takes what it needs from the lines of its file")
         answer_cases(cases, partial(answer_case, profiles=read_profiles(scheduler_config)))
         return
@@ -101,8 +121,8 @@ def simulate(
     unread = [field for each in messages for field in unread_in_message(each)]
     inputs.warn_of_unread(dict.fromkeys([*dropped_from_documents(documents), *unread]))
     how = SimulationOptions(estimate=inputs.estimate_options(options), reserve=reserve)
-    if lose or back:
-        events = fleet_events(lose, back, [state.cluster.name for state in states])
+    if any(later.values()):
+        events = fleet_events(later, [state.cluster.name for state in states], bindings)
         rules = FailoverRules(lost_seconds=lost_seconds)
         fleet = VirtualFleet(states, how, rules, began=time.time(), profiles=profiles)
         fleet.run(bindings, events)
@@ -127,6 +147,15 @@ def answer_case(case: Case, profiles: Profiles = DEFAULT_PROFILES) -> dict[str, 
     documents = inputs.by_position(objects_at(case, "bindings"), "bindings")
     bindings = inputs.bindings_of(inputs.binding_messages_of(documents), inputs.tie_break(options))
     check_bindings(zip((path for path, _ in documents), bindings, strict=True), profiles)
+    if case.get("virtualTime") is not None:
+        message = message_from_document(case["virtualTime"], VirtualTime, "virtualTime")
+        found = Violations()
+        asked = events_from_message(message, "virtualTime", names, bindings, found)
+        found.check()
+        fleet = VirtualFleet(states, read, asked.rules, began=0.0, profiles=profiles)
+        fleet.run(bindings, asked.events)
+        decisions = [*map(fleet.decision_of, bindings)]
+        return {"decisions": [*map(_written, bindings, decisions)], **written_time(fleet)}
     simulation = Simulation(states, read, now=0.0, profiles=profiles)
     decisions = simulation.decide_all(bindings)
     return {"decisions": [*map(_written, bindings, decisions)]}

@@ -1,11 +1,12 @@
-"""Virtual time of ``simulate``: clusters that fall silent and come back, and what came of it.
+"""Virtual time of ``simulate``: clusters that fall silent and come back, bindings that come and
+go, and what came of it.
 
 Must not decide anything: ``federation.failover.virtual_time`` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -13,8 +14,16 @@ import click
 from federation.cli import output as show
 from federation.cli.output import Format
 from federation.cli.times import seconds_of
-from federation.failover.virtual_time import FleetEvent, VirtualFleet, VirtualStep, WaitingStep
+from federation.failover.virtual_steps import (
+    EventKind,
+    FleetEvent,
+    VirtualStep,
+    WaitingStep,
+    event_violations,
+)
+from federation.failover.virtual_time import VirtualFleet
 from federation.model.errors import InvalidRequest
+from federation.model.placement import Binding
 from federation.model.workload import TargetCluster
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -22,7 +31,7 @@ DEFAULT_LOST_SECONDS = 300.0
 
 
 def virtual_time_options(command: _F) -> _F:
-    """``--lose``, ``--back`` and ``--lost-seconds``."""
+    """``--lose``, ``--back``, ``--arrive``, ``--delete`` and ``--lost-seconds``."""
     for option in (
         click.option(
             "--lost-seconds",
@@ -30,6 +39,12 @@ def virtual_time_options(command: _F) -> _F:
             default=DEFAULT_LOST_SECONDS,
             show_default=True,
             help="How long a cluster is silent before it is lost.",
+        ),
+        click.option(
+            "--delete", multiple=True, metavar="NS/NAME@SPAN", help="A binding is deleted then."
+        ),
+        click.option(
+            "--arrive", multiple=True, metavar="NS/NAME@SPAN", help="A binding comes only then."
         ),
         click.option(
             "--back", multiple=True, metavar="CLUSTER@SPAN", help="It is heard again then."
@@ -46,26 +61,32 @@ def virtual_time_options(command: _F) -> _F:
 
 
 def fleet_events(
-    lose: Sequence[str], back: Sequence[str], names: Collection[str]
+    given: Mapping[EventKind, Sequence[str]], clusters: Collection[str], bindings: Sequence[Binding]
 ) -> list[FleetEvent]:
-    """Raises InvalidRequest."""
-    return [
-        *(_event(text, "--lose", names, is_silent=True) for text in lose),
-        *(_event(text, "--back", names, is_silent=False) for text in back),
+    """What the options say. Raises InvalidRequest."""
+    events = [
+        (f"--{kind.value}", _event(text, kind)) for kind, texts in given.items() for text in texts
     ]
+    violations = [*event_violations(events, clusters, bindings)]
+    if violations:
+        raise InvalidRequest(violations)
+    return [event for _, event in events]
+
+
+def written_time(fleet: VirtualFleet) -> dict[str, Any]:
+    """All that happened, and how it stands at the end."""
+    return {
+        "steps": [_step(each) for each in fleet.steps],
+        "bindings": [
+            {"binding": each.key, "clusters": _shares(each.clusters)} for each in fleet.bindings
+        ],
+        "queue": [_waiting(each) for each in fleet.waiting()],
+    }
 
 
 def show_virtual_time(fleet: VirtualFleet, output: Format) -> None:
-    waiting = fleet.waiting()
     if output.is_document:
-        written = {
-            "steps": [_step(each) for each in fleet.steps],
-            "bindings": [
-                {"binding": each.key, "clusters": _shares(each.clusters)} for each in fleet.bindings
-            ],
-            "queue": [_waiting(each) for each in waiting],
-        }
-        show.print_document(written, output)
+        show.print_document(written_time(fleet), output)
         return
     rows = [
         (f"{each.at:g}s", each.kind.value, each.subject, _text(each.clusters), each.reason or "-")
@@ -85,20 +106,21 @@ def show_virtual_time(fleet: VirtualFleet, output: Format) -> None:
                 each.remainder,
                 each.gate or each.short_of,
             )
-            for each in waiting
+            for each in fleet.waiting()
         ],
         prose=["SHORT OF"],
         empty="Nothing waits.",
     )
 
 
-def _event(text: str, option: str, names: Collection[str], *, is_silent: bool) -> FleetEvent:
-    name, at, span = text.partition("@")
-    if name not in names:
-        raise InvalidRequest.of(option, f"names no cluster that is given: {name!r}")
-    if not at and not is_silent:
-        raise InvalidRequest.of(option, f"must say when, as in {name}@20m")
-    return FleetEvent(float(seconds_of(span, option)) if at else 0.0, name, is_silent)
+def _event(text: str, kind: EventKind) -> FleetEvent:
+    option = f"--{kind.value}"
+    name, at, span = text.rpartition("@")
+    if not at and kind is EventKind.LOSE:
+        return FleetEvent(0.0, kind, text)
+    if not at:
+        raise InvalidRequest.of(option, f"must say when, as in {text}@20m")
+    return FleetEvent(float(seconds_of(span, option)), kind, name)
 
 
 def _step(step: VirtualStep) -> dict[str, Any]:

@@ -54,6 +54,8 @@
 - ``unread``: fields that are accepted, as Karmada writes them, and that nothing here reads: told,
   not refused
 - ``violations``: collects broken rules, so that a caller hears of all of them at once
+- ``virtual_time``: virtual time of simulations: events from messages, steps and who waits to
+  messages
 - ``waits``: how bindings wait, to messages
 - ``workloads``: documents as bindings: resource bindings as they are, workloads through their
   policy

@@ -18,6 +18,7 @@ from federation.codec.descriptors import inner_message
 from federation.codec.estimates import read_estimate_options
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
+from federation.codec.virtual_time import EventsRequest, events_from_message
 from federation.model.cluster import ClusterState
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, TieBreak
@@ -27,6 +28,9 @@ from federation.v1 import resource_pb2, simulation_pb2
 MAX_CLUSTERS: Final = 10_000
 MAX_BINDINGS: Final = 1_000
 MAX_PAIRS: Final = 1_000_000
+
+# Of virtual time: a cluster becomes stale, and then lost.
+ROUNDS_AN_EVENT: Final = 2
 
 # Looked up, however many there are: these cost as much as they are, not so much for each cluster.
 LOOKED_UP: Final = frozenset({"cluster_names", "exclude", "cluster_tolerations", "tolerations"})
@@ -42,6 +46,7 @@ class SimulationRequest:
     bindings: tuple[tuple[str, Binding], ...]
     options: SimulationOptions
     include_traces: bool
+    virtual_time: EventsRequest | None = None
 
 
 def simulation_from_message(
@@ -58,6 +63,10 @@ def simulation_from_message(
     stated = dict(options.available_replicas)
     check_available(stated, names, "options.availableReplicas", found)
     estimate = read_estimate_options(options, "options.", found)
+    virtual_time = None
+    if request.HasField("virtual_time"):
+        given = request.virtual_time
+        virtual_time = events_from_message(given, "virtualTime", names, bindings, found)
     found.check()
     return SimulationRequest(
         states=tuple(states),
@@ -68,6 +77,7 @@ def simulation_from_message(
             estimate=estimate, reserve=options.reserve, available_replicas=stated
         ),
         include_traces=options.include_traces,
+        virtual_time=virtual_time,
     )
 
 
@@ -75,7 +85,8 @@ def check_price(request: simulation_pb2.SimulateRequest, most_steps: int) -> Non
     """Raises InvalidRequest when the simulation would take more steps than one may.
 
     A step is one part of one binding (an expression, a value, a weight, a resource) looked at for
-    one cluster, or one taint or grade of a cluster looked at for one binding.
+    one cluster, or one taint or grade of a cluster looked at for one binding. What waits is looked
+    at again after each event of virtual time, and after what that leads to.
     """
     found = Violations()
     _check_size(request, found)
@@ -87,10 +98,10 @@ def check_price(request: simulation_pb2.SimulateRequest, most_steps: int) -> Non
         + len(each.status.resource_summary.allocatable_modelings)
         for each in request.clusters
     )
-    steps = 0
+    steps, rounds = 0, 1 + ROUNDS_AN_EVENT * len(request.virtual_time.events)
     for position, binding in enumerate(request.bindings):
         parts, looked_up = _parts_of(binding.spec)
-        steps += clusters * parts + once + looked_up
+        steps += rounds * (clusters * parts + once + looked_up)
         if steps > most_steps:
             more = f"takes more than {most_steps} steps, which is all that one simulation may take"
             found.add(

@@ -8,5 +8,7 @@ Plain functions of values and of the time, as it is given; ``services.failover``
 - ``moves``: which bindings have to leave clusters, from when on, and in which order
 - ``rate``: how much may move now: so many replicas a minute, and one binding a second
 - ``silence``: for how long clusters have been silent while somebody listened
-- ``virtual_time``: a fleet in memory: who waits, who has to leave clusters that fall silent
+- ``virtual_steps``: what happens in virtual time: what a fleet in memory is told, and tells
+- ``virtual_time``: a fleet in memory: who comes, who has to leave clusters that fall silent
+- ``virtual_waiting``: who waits in virtual time: the queue, on bindings in memory
 """

@@ -7,85 +7,44 @@ in memory. Replacements run at once, and nothing fails for a passing reason.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
-from federation.failover.breaker import Breaker, BreakerLimits, ClusterOrigin, judged
-from federation.failover.moves import Move, moves_of
+from federation.failover.breaker import Breaker, ClusterOrigin, judged
+from federation.failover.evictions import Ending, Progress, ending_of, taken_back
+from federation.failover.moves import Move, eviction_tasks, leaves_at, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
 from federation.failover.silence import Silence, Silences
+from federation.failover.virtual_steps import (
+    EventKind,
+    FailoverRules,
+    FleetEvent,
+    StepKind,
+    VirtualStep,
+    WaitingStep,
+)
+from federation.failover.virtual_waiting import VirtualQueue
 from federation.model.cluster import UNREACHABLE_KEY, Cluster, ClusterState, Taint, TaintEffect
-from federation.model.placement import Binding, BindingName, gang_to_join
+from federation.model.placement import (
+    Binding,
+    BindingName,
+    EvictionTask,
+    binding_key,
+    gang_to_join,
+)
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.demand import Demand
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
-from federation.scheduler.scarcity import short_of
 from federation.scheduler.simulation import Simulation, SimulationOptions
 from federation.scheduler.triggers import evicting_taints, leaving
-from federation.scheduler.waiting.gangs import GangMember, gate_of
-from federation.scheduler.waiting.queue import NOTHING, Waiter, WaitingQueue
 
 # Three heartbeats of five seconds.
 SILENCE_SECONDS: Final = 15.0
 # What the rate holds up is looked at again so soon.
 LOOK_SECONDS: Final = 1.0
-
-
-class FleetEvent(NamedTuple):
-    """A cluster's agent falls silent, or is heard again, ``at`` seconds after the beginning."""
-
-    at: float
-    cluster: str
-    is_silent: bool
-
-
-class FailoverRules(NamedTuple):
-    """As a control plane's settings of the same names."""
-
-    lost_seconds: float = 300.0
-    percent_a_minute: float = 10.0
-    breaker: BreakerLimits = BreakerLimits()
-
-
-class StepKind(StrEnum):
-    """What a VirtualStep tells."""
-
-    PLACED = "placed"
-    WAITS = "waits"
-    MOVED = "moved"
-    STAYS = "stays"
-    STALE = "stale"
-    LOST = "lost"
-    BACK = "back"
-    FROZEN = "frozen"
-    THAWED = "thawed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualStep:
-    """What happened ``at`` seconds after the beginning, to a binding, a cluster, or the fleet."""
-
-    at: float
-    kind: StepKind
-    subject: str
-    clusters: tuple[TargetCluster, ...] = ()
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingStep:
-    """One that waits at the end; ``position`` 0: it is gated."""
-
-    binding: Binding
-    position: int
-    since: float
-    remainder: int
-    short_of: str
-    gate: str = ""
+# Replacements run at once.
+RUNS: Final = Progress(outstanding=0, started=0)
 
 
 class VirtualFleet:
@@ -110,29 +69,37 @@ class VirtualFleet:
         self._allowance = MoveAllowance(at=began)
         self._bindings: dict[BindingName, Binding] = {}
         self._ran: dict[BindingName, Mapping[str, int]] = {}
-        self._queue = WaitingQueue()
-        self._since: dict[BindingName, float] = {}
-        self._decided: dict[BindingName, Decision] = {}
+        self._queue = VirtualQueue(self._bindings)
         self._stuck: set[BindingName] = set()
+        # Those that come later, and those that just came.
+        self._absent: dict[str, Binding] = {}
+        self._new: set[BindingName] = set()
         self._simulation = self._rebuilt()
         self.steps: list[VirtualStep] = []
 
     def run(self, bindings: Sequence[Binding], events: Iterable[FleetEvent]) -> None:
-        """All bindings come at the beginning, in order; until nothing happens any more.
+        """Bindings for which no event says when they arrive come at the beginning, in order; until
+        nothing happens any more. The events are as ``event_violations`` wants them.
 
         Raises PluginFailed.
         """
-        self._arrive(bindings)
-        waiting = sorted(events)
+        coming = sorted(events)
+        later = {each.subject for each in coming if each.kind is EventKind.ARRIVE}
+        self._absent = {each.key: each for each in bindings if each.key in later}
+        self._arrive([each for each in bindings if each.key not in later])
         while True:
-            while waiting and self._began + waiting[0].at <= self._now:
-                self._take_in(waiting.pop(0))
+            while coming and self._began + coming[0].at <= self._now:
+                self._take_in(coming.pop(0))
+            self._admit()
             self._look()
-            is_held_up = self._move()
+            is_held_up = self._take_back()
+            is_held_up = self._move() or is_held_up
             self._try()
+            for gang, why in self._queue.time_out(self._now):
+                self._tell(StepKind.TIMED_OUT, gang, reason=why)
             next_at = self._next_at(is_held_up=is_held_up)
-            if waiting:
-                next_at = min(next_at, self._began + waiting[0].at)
+            if coming:
+                next_at = min(next_at, self._began + coming[0].at)
             if next_at == math.inf:
                 return
             self._now = self._simulation.now = next_at
@@ -144,59 +111,63 @@ class VirtualFleet:
 
     def decision_of(self, binding: Binding) -> Decision:
         """The newest about it."""
-        return self._decided[binding.namespace, binding.name]
+        return self._queue.decided[binding.namespace, binding.name]
 
     def waiting(self) -> list[WaitingStep]:
         """Who waits, in order; those of one gang at one position."""
-        places: dict[tuple[int, float, BindingName], list[BindingName]] = defaultdict(list)
-        gated = []
-        for key, since in self._since.items():
-            together = self._together(key)
-            if together:
-                priority = max(self._bindings[each].priority for each in together)
-                first = min(self._since[each] for each in together)
-                places[-priority, first, min(together)].append(key)
-            else:
-                gated.append((since, key))
-        found = [
-            self._waiting_step(key, position)
-            for position, order in enumerate(sorted(places), start=1)
-            for key in sorted(places[order])
-        ]
-        return [*found, *(self._waiting_step(key, 0) for _, key in sorted(gated))]
-
-    def _waiting_step(self, key: BindingName, position: int) -> WaitingStep:
-        decision = self._decided[key]
-        return WaitingStep(
-            binding=self._bindings[key],
-            position=position,
-            since=self._since[key] - self._began,
-            remainder=decision.remainder,
-            short_of=short_of(decision),
-            gate="" if position else self._gate(key),
-        )
+        return self._queue.waiting(self._began)
 
     def _arrive(self, bindings: Sequence[Binding]) -> None:
         decisions = self._simulation.decide_all(bindings)
         for binding, decision in zip(bindings, decisions, strict=True):
-            key = binding.namespace, binding.name
-            self._bindings[key] = binding
-            self._ran[key] = {each.name: each.replicas for each in binding.clusters}
-            self._settle(key, decision, StepKind.PLACED)
-        for key in self._since:
-            self._enqueue(key)
+            self._settle(self._add(binding), decision, StepKind.PLACED)
+        for key in self._queue.since:
+            self._queue.put(key)
 
-    def _settle(self, key: BindingName, decision: Decision, kind: StepKind) -> None:
-        """What comes of a decision: it is placed, waits for the rest, or stays as it was."""
+    def _add(self, binding: Binding) -> BindingName:
+        key = binding.namespace, binding.name
+        self._bindings[key] = binding
+        self._ran[key] = {each.name: each.replicas for each in binding.clusters}
+        return key
+
+    def _admit(self) -> None:
+        """Those that just came are tried, in order; who lacks others of its gang waits."""
+        for key in sorted(self._new):
+            if self._queue.gate(key):
+                (decision,) = self._simulation.decide_all([self._bindings[key]])
+                self._new.remove(key)
+                self._settle(key, decision, StepKind.WAITS)
+            else:
+                self._queue.put(min(self._queue.together(key)))
+
+    def _delete(self, key: BindingName) -> None:
+        """What it had others may have; a gang that lacks it is not tried any more."""
+        self._queue.remove(key)
+        del self._bindings[key], self._ran[key]
+        self._new.discard(key)
+        self._tell(StepKind.DELETED, binding_key(*key))
+        self._changed()
+
+    def _settle(
+        self,
+        key: BindingName,
+        decision: Decision,
+        kind: StepKind,
+        tasks: tuple[EvictionTask, ...] | None = None,
+    ) -> None:
+        """What comes of a decision: it is placed, waits for the rest, or stays as it was.
+
+        ``tasks`` are the evictions that it leaves; None: those that there were.
+        """
         binding = self._bindings[key]
-        self._decided[key] = decision
+        self._queue.decided[key] = decision
         is_placed = decision.is_placed
         if is_placed:
             self._bindings[key] = replace(
                 binding,
                 clusters=decision.clusters,
                 last_scheduled_time=self._now,
-                eviction_tasks=(),
+                eviction_tasks=binding.eviction_tasks if tasks is None else tasks,
             )
         self._tell(
             kind if is_placed else StepKind.WAITS,
@@ -205,61 +176,26 @@ class VirtualFleet:
             decision.reason,
         )
         if decision.outcome is Outcome.SCHEDULED:
-            self._since.pop(key, None)
+            self._queue.since.pop(key, None)
         else:
-            self._since.setdefault(key, self._now)
-
-    def _enqueue(self, key: BindingName) -> None:
-        """It is tried when there is more room; a gang by its first member, once complete."""
-        together = self._together(key)
-        if not together or key != min(together):
-            return
-        binding = self._bindings[key]
-        self._queue.put(
-            Waiter(
-                key=key,
-                priority=max(self._bindings[each].priority for each in together),
-                since=min(self._since[each] for each in together),
-                want=key,
-                units=max(Demand.of(binding).units, 1),
-            )
-        )
-
-    def _together(self, key: BindingName) -> list[BindingName]:
-        """Those that are tried with it, itself too; none while its gang is not complete."""
-        gang = gang_to_join(self._bindings[key])
-        if gang is None:
-            return [key]
-        if self._gate(key):
-            return []
-        return [
-            each
-            for each in self._since
-            if (other := gang_to_join(self._bindings[each])) is not None
-            and (each[0], other.name) == (key[0], gang.name)
-        ]
-
-    def _gate(self, key: BindingName) -> str:
-        gang = self._bindings[key].gang
-        if gang is None:
-            return ""
-        members = [
-            GangMember.of(each, None)
-            for each in self._bindings.values()
-            if each.gang and (each.namespace, each.gang.name) == (key[0], gang.name)
-        ]
-        return gate_of(gang, members)
+            self._queue.since.setdefault(key, self._now)
 
     def _take_in(self, event: FleetEvent) -> None:
-        name, now = event.cluster, self._now
-        if event.is_silent:
-            self._silent.setdefault(name, Silence(now, now + SILENCE_SECONDS))
-            return
-        if self._silent.pop(name, None) is None:
-            return
-        self._put_taints(name, [])
-        self._tell(StepKind.BACK, name)
-        self._changed()
+        name, now = event.subject, self._now
+        match event.kind:
+            case EventKind.LOSE:
+                self._silent.setdefault(name, Silence(now, now + SILENCE_SECONDS))
+            case EventKind.BACK:
+                if self._silent.pop(name, None) is not None:
+                    self._put_taints(name, [])
+                    self._tell(StepKind.BACK, name)
+                    self._changed()
+            case EventKind.ARRIVE:
+                key = self._add(self._absent.pop(name))
+                self._queue.since[key] = now
+                self._new.add(key)
+            case EventKind.DELETE:
+                self._delete(next(key for key in self._bindings if binding_key(*key) == name))
 
     def _look(self) -> None:
         """Who is stale, who is lost, and whether anything may move."""
@@ -312,7 +248,7 @@ class VirtualFleet:
         """Clusters are otherwise than before: whoever found no room may find some."""
         self._simulation = self._rebuilt()
         self._stuck.clear()
-        self._queue.wake(self._queue.wants)
+        self._queue.wake()
 
     def _rebuilt(self) -> Simulation:
         """The fleet as it is, with what was placed beside what ran before."""
@@ -324,13 +260,13 @@ class VirtualFleet:
         made = Simulation(states, self._options, now=self._now, profiles=self._profiles)
         for key, binding in self._bindings.items():
             ran = self._ran[key]
-            made.hold(
-                binding,
-                [
-                    TargetCluster(name=each.name, replicas=each.replicas - ran.get(each.name, 0))
-                    for each in binding.clusters
-                ],
-            )
+            there = [(each.name, each.replicas) for each in binding.clusters]
+            there += [(each.from_cluster, each.replicas) for each in binding.eviction_tasks]
+            beyond = [
+                TargetCluster(name=name, replicas=replicas - ran.get(name, 0))
+                for name, replicas in there
+            ]
+            made.hold(binding, beyond)
         return made
 
     def _moves(self) -> list[Move]:
@@ -353,9 +289,7 @@ class VirtualFleet:
         due = [each for each in self._moves() if each.due_at <= self._now]
         if not due or self._breaker.freeze is not None:
             return False
-        held = [each.replicas for every in self._bindings.values() for each in every.clusters]
-        a_minute = sum(held) * self._rules.percent_a_minute / 100
-        evacuated = self._evacuated()
+        a_minute, evacuated = self._a_minute, self._evacuated()
         for move in due:
             cost = cost_of(move.replicas(evacuated, self._now), a_minute)
             left = self._allowance.taken(cost)
@@ -365,28 +299,75 @@ class VirtualFleet:
                 self._allowance = left
         return False
 
+    def _take_back(self) -> bool:
+        """Give what clusters have again that are back; whether the rate holds up more."""
+        self._allowance = self._allowance.later(self._now)
+        back = [
+            (key, binding, task)
+            for key, binding in self._bindings.items()
+            for task in binding.eviction_tasks[-1:]
+            if self._ending(binding, task) is Ending.TAKEN_BACK
+        ]
+        if not back or self._breaker.freeze is not None:
+            return False
+        for key, binding, task in back:
+            left = self._allowance.taken(cost_of(task.replicas, self._a_minute))
+            if left is None:
+                return True
+            before = taken_back(binding, task)
+            decision = self._simulation.decide(before)
+            if task.from_cluster in {each.name for each in decision.clusters}:
+                self._allowance = left
+                self._settle(key, decision, StepKind.RETURNED, before.eviction_tasks)
+        self._simulation = self._rebuilt()
+        return False
+
+    def _ending(self, binding: Binding, task: EvictionTask) -> Ending | None:
+        name = task.from_cluster
+        is_silent = name in self._silent
+        may_stay = leaves_at(binding, self._states[name].cluster) > self._now
+        return ending_of(
+            task,
+            binding,
+            RUNS,
+            self._now,
+            is_known=True,
+            is_silent=is_silent,
+            is_back=may_stay and not is_silent,
+            most_seconds=math.inf,
+        )
+
+    @property
+    def _a_minute(self) -> float:
+        """How many replicas may move."""
+        held = [each.replicas for every in self._bindings.values() for each in every.clusters]
+        return sum(held) * self._rules.percent_a_minute / 100
+
     def _has_moved(self, binding: Binding) -> bool:
         key = binding.namespace, binding.name
         taints = evicting_taints(binding, self._simulation.fleet, self._now)
         decision = self._simulation.decide(leaving(binding, taints))
         if not decision.is_placed:
             self._stuck.add(key)
-            self._decided[key] = decision
+            self._queue.decided[key] = decision
             self._tell(StepKind.STAYS, binding.key, binding.clusters, decision.reason)
             return False
-        self._settle(key, decision, StepKind.MOVED)
-        if key in self._since:
-            self._enqueue(key)
+        tasks = eviction_tasks(binding, taints, decision.clusters, self._now)
+        after = replace(binding, clusters=decision.clusters)
+        open_tasks = tuple(each for each in tasks if self._ending(after, each) is None)
+        self._settle(key, decision, StepKind.MOVED, open_tasks)
+        if key in self._queue.since:
+            self._queue.put(key)
         return True
 
     def _try(self) -> None:
         """Try who waits, in order, as long as somebody is to be tried."""
         while taken := self._queue.take(self._now):
-            for waiter in taken:
-                self._try_one(waiter.key)
+            for key in taken:
+                self._try_one(key)
 
     def _try_one(self, key: BindingName) -> None:
-        together = sorted(self._together(key), key=lambda each: each != key)
+        together = sorted(self._queue.together(key), key=lambda each: each != key)
         bindings = [self._bindings[each] for each in together]
         gang = gang_to_join(bindings[0])
         if gang is not None:
@@ -399,20 +380,23 @@ class VirtualFleet:
             for decision, ran in zip(decisions, before, strict=True)
         )
         if not has_progressed:
-            self._decided |= dict(zip(together, decisions, strict=True))
-            # Only what changes the fleet makes room, and wakes everybody.
-            self._queue.refused(key, NOTHING)
+            self._queue.refused(key, dict(zip(together, decisions, strict=True)))
+            for each in together:
+                if each in self._new:
+                    self._settle(each, self._queue.decided[each], StepKind.WAITS)
+            self._new.difference_update(together)
             return
+        self._new.difference_update(together)
         for each, decision in zip(together, decisions, strict=True):
             self._settle(each, decision, StepKind.PLACED)
         self._queue.placed(key)
         for each in together:
-            if each in self._since:
-                self._enqueue(each)
+            if each in self._queue.since:
+                self._queue.put(each)
 
     def _next_at(self, *, is_held_up: bool) -> float:
         """When something happens by itself."""
-        times = [math.inf]
+        times = [math.inf, self._queue.next_timeout]
         for name, silence in self._silent.items():
             lost_at = silence.since + max(self._rules.lost_seconds, SILENCE_SECONDS)
             is_lost = self._states[name].cluster.lost_since is not None

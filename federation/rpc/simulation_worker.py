@@ -13,6 +13,7 @@ import select
 import struct
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -20,7 +21,13 @@ from typing import BinaryIO, Final
 import msgspec
 
 from federation.codec.decisions import decision_to_message, replay_to_message
-from federation.codec.simulations import check_price, simulation_from_message
+from federation.codec.simulations import (
+    SimulationRequest,
+    check_price,
+    simulation_from_message,
+)
+from federation.codec.virtual_time import put_virtual_time
+from federation.failover.virtual_time import VirtualFleet
 from federation.history.packed_inputs import InputReader
 from federation.history.recorded import Recorded
 from federation.model.errors import FederationError, LimitExceeded, PluginFailed
@@ -29,6 +36,7 @@ from federation.rpc.decoding import decoded, deserialized
 from federation.rpc.status import wire_status_of
 from federation.runtime.logs import configure_logging
 from federation.runtime.settings import LogFormat, LogLevel
+from federation.scheduler.decision import Decision
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.simulation import Simulation, check_bindings
 from federation.services.troubles import tell_plugin_failure
@@ -117,10 +125,13 @@ def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:
     check_price(request, setup.most_steps)
     asked = simulation_from_message(request, now)
     check_bindings(asked.bindings, setup.profiles)
-    simulation = Simulation(asked.states, asked.options, now=now, profiles=setup.profiles)
-    response, size_bytes = SimulateResponse(), 0
-    bindings = [binding for _, binding in asked.bindings]
-    decided = zip(bindings, simulation.decide_all(bindings), strict=True)
+    response = SimulateResponse()
+    decided = zip(
+        (binding for _, binding in asked.bindings),
+        _decisions(asked, setup.profiles, now, response),
+        strict=True,
+    )
+    size_bytes = response.ByteSize()
     for position, (binding, decision) in enumerate(decided, start=1):
         record = DecisionRecord(
             id="",
@@ -140,6 +151,21 @@ def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:
                 "or without traces"
             )
     return response
+
+
+def _decisions(
+    asked: SimulationRequest, profiles: Profiles, now: float, response: SimulateResponse
+) -> Sequence[Decision]:
+    """The newest about each binding; in virtual time the response tells the rest."""
+    bindings = [binding for _, binding in asked.bindings]
+    if asked.virtual_time is None:
+        simulation = Simulation(asked.states, asked.options, now=now, profiles=profiles)
+        return simulation.decide_all(bindings)
+    events, rules = asked.virtual_time.events, asked.virtual_time.rules
+    fleet = VirtualFleet(asked.states, asked.options, rules, began=now, profiles=profiles)
+    fleet.run(bindings, events)
+    put_virtual_time(fleet.steps, fleet.waiting(), response)
+    return [fleet.decision_of(binding) for binding in bindings]
 
 
 def _read(into: BinaryIO) -> bytes:

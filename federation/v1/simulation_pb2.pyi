@@ -28,6 +28,7 @@ class SimulateRequest(_message.Message):
     CLUSTERS_FIELD_NUMBER: _builtins.int
     BINDINGS_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    VIRTUAL_TIME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def clusters(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.Cluster]:
         """At most 10,000, with their status: one without conditions counts as Ready, one without
@@ -40,20 +41,83 @@ class SimulateRequest(_message.Message):
 
     @_builtins.property
     def options(self) -> Global___SimulationOptions: ...
+    @_builtins.property
+    def virtual_time(self) -> Global___VirtualTime:
+        """Goes on after the beginning: what happens then, and when."""
+
     def __init__(
         self,
         *,
         clusters: _abc.Iterable[_resource_pb2.Cluster] | None = ...,
         bindings: _abc.Iterable[_resource_pb2.ResourceBinding] | None = ...,
         options: Global___SimulationOptions | None = ...,
+        virtual_time: Global___VirtualTime | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "virtual_time", b"virtual_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings", "clusters", b"clusters", "options", b"options"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings", b"bindings", "clusters", b"clusters", "options", b"options", "virtual_time", b"virtual_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SimulateRequest: _TypeAlias = SimulateRequest  # noqa: Y015
+
+@_typing.final
+class VirtualTime(_message.Message):
+    """By the rules and the queue of a control plane; replacements run at once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    LOST_SECONDS_FIELD_NUMBER: _builtins.int
+    lost_seconds: _builtins.float
+    """How long a cluster is silent before it is lost; 0: 300."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualEvent]:
+        """At most 1000, in any order. A binding that arrives is not there before; one that runs already,
+        by spec.clusters, neither arrives nor is deleted.
+        """
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___VirtualEvent] | None = ...,
+        lost_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "lost_seconds", b"lost_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VirtualTime: _TypeAlias = VirtualTime  # noqa: Y015
+
+@_typing.final
+class VirtualEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_SECONDS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    at_seconds: _builtins.float
+    """After the beginning."""
+    kind: _builtins.str
+    """lose: the cluster's agent falls silent; back: it is heard again; arrive, delete: a binding."""
+    name: _builtins.str
+    """Of the cluster, or namespace/name of the binding."""
+    def __init__(
+        self,
+        *,
+        at_seconds: _builtins.float = ...,
+        kind: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_seconds", b"at_seconds", "kind", b"kind", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VirtualEvent: _TypeAlias = VirtualEvent  # noqa: Y015
 
 @_typing.final
 class SimulationOptions(_message.Message):
@@ -124,19 +188,103 @@ class SimulateResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DECISIONS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def decisions(self) -> _containers.RepeatedCompositeFieldContainer[_scheduling_pb2.Decision]:
-        """In the order of the bindings; without ids."""
+        """In the order of the bindings; without ids. In virtual time the newest about each."""
 
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualStep]:
+        """In virtual time: all that happened, in order, and who waits at the end."""
+
+    @_builtins.property
+    def queue(self) -> _containers.RepeatedCompositeFieldContainer[Global___VirtualWait]: ...
     def __init__(
         self,
         *,
         decisions: _abc.Iterable[_scheduling_pb2.Decision] | None = ...,
+        steps: _abc.Iterable[Global___VirtualStep] | None = ...,
+        queue: _abc.Iterable[Global___VirtualWait] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "queue", b"queue", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SimulateResponse: _TypeAlias = SimulateResponse  # noqa: Y015
+
+@_typing.final
+class VirtualStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_SECONDS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    at_seconds: _builtins.float
+    kind: _builtins.str
+    """Of a binding: placed, waits, moved, stays, returned, deleted; of a gang: timedOut; of a cluster:
+    stale, lost, back; of failover: frozen, thawed.
+    """
+    name: _builtins.str
+    reason: _builtins.str
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.TargetCluster]: ...
+    def __init__(
+        self,
+        *,
+        at_seconds: _builtins.float = ...,
+        kind: _builtins.str = ...,
+        name: _builtins.str = ...,
+        clusters: _abc.Iterable[_resource_pb2.TargetCluster] | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_seconds", b"at_seconds", "clusters", b"clusters", "kind", b"kind", "name", b"name", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VirtualStep: _TypeAlias = VirtualStep  # noqa: Y015
+
+@_typing.final
+class VirtualWait(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    SINCE_SECONDS_FIELD_NUMBER: _builtins.int
+    REMAINDER_FIELD_NUMBER: _builtins.int
+    SHORT_OF_FIELD_NUMBER: _builtins.int
+    GATE_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    position: _builtins.int
+    """From 1; 0: it is gated."""
+    since_seconds: _builtins.float
+    """After the beginning."""
+    remainder: _builtins.int
+    short_of: _builtins.str
+    gate: _builtins.str
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        position: _builtins.int = ...,
+        since_seconds: _builtins.float = ...,
+        remainder: _builtins.int = ...,
+        short_of: _builtins.str = ...,
+        gate: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gate", b"gate", "name", b"name", "namespace", b"namespace", "position", b"position", "remainder", b"remainder", "short_of", b"short_of", "since_seconds", b"since_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VirtualWait: _TypeAlias = VirtualWait  # noqa: Y015

@@ -12,7 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from federation.cli.__main__ import fedctl
-from tests.unit.cli.test_simulation import binding, cluster
+from federation.cli.simulate import answer_case
+from federation.model.errors import InvalidRequest
+from tests.unit.cli.test_simulation import DUPLICATED, binding, cluster
 
 LARGE = {"cpu": 3000, "memory": "64Gi", "pods": 5000}
 
@@ -156,13 +158,100 @@ def test_many_at_once_freeze_failover_until_they_are_back(drill: Drill) -> None:
     assert kinds[8:] == [*["back"] * 5, "thawed", "lost", "moved"]
 
 
+def test_who_comes_later_waits_and_gets_the_room_of_who_is_deleted(drill: Drill) -> None:
+    documents = (
+        cluster("a", cpu=4),
+        binding("first", 3),
+        binding("large", 4),
+        binding("small", 1, schedulePriority={"priority": 1}),
+        binding("late", 3, schedulePriority={"priority": 1}),
+        binding("pair", 1, gang={"name": "two", "size": 2, "timeoutSeconds": 60}),
+    )
+    options = "--arrive shop/late@5m --arrive shop/small@1m --delete shop/first@10m"
+    answer = drill.run(*documents, options=options)
+    assert told(answer) == [
+        (0, "placed", "shop/first", {"a": 3}),
+        (0, "waits", "shop/large", {}),
+        (0, "waits", "shop/pair", {}),
+        (60, "placed", "shop/small", {"a": 1}),
+        (60, "timedOut", "shop/two", {}),
+        (300, "waits", "shop/late", {}),
+        (600, "deleted", "shop/first", {}),
+        # It is more urgent than what has waited for longer.
+        (600, "placed", "shop/late", {"a": 3}),
+    ]
+    assert answer["steps"][4]["reason"] == "1 member of gang two (here: pair)"
+    assert [each["binding"] for each in answer["queue"]] == ["shop/large", "shop/pair"]
+    case = {
+        "clusters": [cluster("a", cpu=4)],
+        "bindings": [*documents[1:]],
+        "virtualTime": {
+            "events": [
+                {"atSeconds": 300, "kind": "arrive", "name": "shop/late"},
+                {"atSeconds": 60, "kind": "arrive", "name": "shop/small"},
+                {"atSeconds": 600, "kind": "delete", "name": "shop/first"},
+            ]
+        },
+    }
+    of_case = answer_case(case)
+    assert [each["outcome"] for each in of_case.pop("decisions")][-2:] == [
+        "SCHEDULED",
+        "UNSCHEDULABLE",
+    ]
+    assert of_case == answer
+
+
+def test_what_is_duplicated_returns_with_its_cluster(drill: Drill) -> None:
+    answer = drill.run(
+        cluster("a", cpu=4),
+        cluster("b", cpu=4),
+        binding("everywhere", 2, DUPLICATED),
+        options="--lose a --back a@20m",
+    )
+    assert told(answer) == [
+        (0, "placed", "shop/everywhere", {"a": 2, "b": 2}),
+        (15, "stale", "a", {}),
+        (300, "lost", "a", {}),
+        (300, "moved", "shop/everywhere", {"b": 2}),
+        (1200, "back", "a", {}),
+        (1200, "returned", "shop/everywhere", {"a": 2, "b": 2}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("virtual_time", "message"),
+    [
+        ({"lostSeconds": 0.5}, "virtualTime.lostSeconds: must be 1 to 2419200, not 0.5"),
+        ({"events": [{"atSeconds": -1}]}, "virtualTime.events[0].atSeconds: must be 0 to"),
+        ({"events": [{"name": "a"}]}, "virtualTime.events[0].kind: is required"),
+        ({"events": [{"kind": "fall"}]}, "virtualTime.events[0].kind: must be lose, back,"),
+        (
+            {"events": [{"kind": "arrive", "name": "a"}]},
+            "virtualTime.events[0].name: names no binding that is given: 'a'",
+        ),
+        ({"event": []}, "virtualTime.event: VirtualTime has no such field"),
+    ],
+)
+def test_what_is_wrong_in_a_case_is_told(virtual_time: dict[str, Any], message: str) -> None:
+    case = {"clusters": [cluster("a")], "bindings": [binding("web", 1)]}
+    with pytest.raises(InvalidRequest) as refusal:
+        answer_case({**case, "virtualTime": virtual_time})
+    assert message in str(refusal.value)
+
+
 def test_what_is_wrong_is_told(drill: Drill) -> None:
     for options, message in (
+        ("--arrive shop/api@5m", "--arrive: names no binding that is given: 'shop/api'"),
+        ("--arrive shop/web", "--arrive: must say when, as in shop/web@20m"),
+        ("--delete shop/web@1m --delete shop/web@2m", "--delete: names a second time: 'shop/web'"),
+        ("--arrive shop/web@5m --delete shop/web@1m", "--delete: is before 'shop/web' arrives"),
+        ("--arrive shop/runs@5m", "--arrive: names a binding that runs already: 'shop/runs'"),
         ("--lose b", "--lose: names no cluster that is given: 'b'"),
         ("--lose a@soon", "--lose: must be a number and s, m, h or d, not 'soon'"),
         ("--back a", "--back: must say when, as in a@20m"),
     ):
-        result = drill.say(cluster("a"), binding("web", 1), options=options)
+        runs = binding("runs", 1, clusters=[{"name": "a", "replicas": 1}])
+        result = drill.say(cluster("a"), binding("web", 1), runs, options=options)
         assert (result.exit_code, message in result.output) == (1, True), result.output
     table = drill.say(cluster("a"), binding("web", 9), options="--lose a").stdout
     assert "Who waits at the end" in table

@@ -21,7 +21,7 @@ from federation.services.workers import AnswerKind
 from federation.v1 import estimates_pb2
 from federation.v1.resource_pb2 import Cluster, ObjectMeta, ResourceBinding
 from federation.v1.scheduling_pb2 import Outcome
-from federation.v1.simulation_pb2 import SimulateRequest, SimulationOptions
+from federation.v1.simulation_pb2 import SimulateRequest, SimulationOptions, VirtualTime
 from tests.control_planes import RunningControlPlane, refused, running_control_plane
 from tests.unit.rpc.test_batches import failing
 
@@ -112,6 +112,34 @@ async def test_the_server_answers_as_fedctl_does(
     assert gist(decisions) == answer_case(case)["decisions"]
     assert {each.id for each in decisions} == {""}
     assert not any(each.HasField("trace") for each in decisions)
+
+
+async def test_virtual_time_goes_on_as_in_files(running: RunningControlPlane) -> None:
+    bindings = [workload("a", 4), workload("b", 12, schedulePriority={"priority": 3})]
+    virtual_time = {
+        "lostSeconds": 60,
+        "events": [
+            {"atSeconds": 30, "kind": "lose", "name": "m3"},
+            {"atSeconds": 200, "kind": "arrive", "name": "shop/b"},
+            {"atSeconds": 300, "kind": "delete", "name": "shop/a"},
+        ],
+    }
+    asked = request(*bindings)
+    asked.virtual_time.CopyFrom(message_from_document(virtual_time, VirtualTime))
+    answer = await running.admin.call(running.admin.simulation.Simulate, asked)
+    case = {"clusters": CLUSTERS, "bindings": bindings, "virtualTime": virtual_time}
+    expected = answer_case(case)
+    assert gist(answer.decisions) == expected["decisions"]
+    assert [(each.at_seconds, each.kind, each.name, each.reason) for each in answer.steps] == [
+        (each["at"], each["what"], each["who"], each["reason"]) for each in expected["steps"]
+    ]
+    assert [(f"{each.namespace}/{each.name}", each.position) for each in answer.queue] == [
+        (each["binding"], each["position"]) for each in expected["queue"]
+    ]
+    asked.virtual_time.events[0].name = "m4"
+    refusal = await refused(running.admin.call(running.admin.simulation.Simulate, asked))
+    assert refusal.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal.violations.keys() == {"virtualTime.events[0].name"}
 
 
 async def test_traces_come_when_asked_for(running: RunningControlPlane) -> None:

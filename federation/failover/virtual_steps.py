@@ -1,0 +1,112 @@
+"""What happens in virtual time: what is told to, and what is told by, a fleet in memory.
+
+Plain values. Must not decide what follows from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from federation.failover.breaker import BreakerLimits
+from federation.model.errors import Violation
+from federation.model.placement import Binding
+from federation.model.workload import TargetCluster
+
+
+class EventKind(StrEnum):
+    """A cluster's agent falls silent, or is heard again; a binding comes, or is deleted."""
+
+    LOSE = "lose"
+    BACK = "back"
+    ARRIVE = "arrive"
+    DELETE = "delete"
+
+    @property
+    def is_of_cluster(self) -> bool:
+        return self in {EventKind.LOSE, EventKind.BACK}
+
+
+class FleetEvent(NamedTuple):
+    """What happens to a cluster or binding, by its name, ``at`` seconds after the beginning."""
+
+    at: float
+    kind: EventKind
+    subject: str
+
+
+class FailoverRules(NamedTuple):
+    """As a control plane's settings of the same names."""
+
+    lost_seconds: float = 300.0
+    percent_a_minute: float = 10.0
+    breaker: BreakerLimits = BreakerLimits()
+
+
+class StepKind(StrEnum):
+    """What a VirtualStep tells."""
+
+    PLACED = "placed"
+    WAITS = "waits"
+    MOVED = "moved"
+    STAYS = "stays"
+    RETURNED = "returned"
+    TIMED_OUT = "timedOut"
+    DELETED = "deleted"
+    STALE = "stale"
+    LOST = "lost"
+    BACK = "back"
+    FROZEN = "frozen"
+    THAWED = "thawed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualStep:
+    """What happened ``at`` seconds after the beginning, to a binding, a cluster, or the fleet."""
+
+    at: float
+    kind: StepKind
+    subject: str
+    clusters: tuple[TargetCluster, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingStep:
+    """One that waits at the end; ``position`` 0: it is gated."""
+
+    binding: Binding
+    position: int
+    since: float
+    remainder: int
+    short_of: str
+    gate: str = ""
+
+
+def event_violations(
+    events: Sequence[tuple[str, FleetEvent]],
+    clusters: Collection[str],
+    bindings: Sequence[Binding],
+) -> Iterator[Violation]:
+    """What is wrong with events, each under its path."""
+    known = {each.key: each for each in bindings}
+    came = {each.subject: each.at for _, each in events if each.kind is EventKind.ARRIVE}
+    seen: set[tuple[EventKind, str]] = set()
+    for path, event in events:
+        name = event.subject
+        if event.kind.is_of_cluster:
+            if name not in clusters:
+                yield Violation(field=path, rule=f"names no cluster that is given: {name!r}")
+            continue
+        if name not in known:
+            yield Violation(field=path, rule=f"names no binding that is given: {name!r}")
+        elif known[name].clusters:
+            # What reports count of it nothing here takes away.
+            yield Violation(field=path, rule=f"names a binding that runs already: {name!r}")
+        elif (event.kind, name) in seen:
+            yield Violation(field=path, rule=f"names a second time: {name!r}")
+        elif event.kind is EventKind.DELETE and event.at < came.get(name, 0.0):
+            yield Violation(field=path, rule=f"is before {name!r} arrives")
+        seen.add((event.kind, name))
