@@ -177,6 +177,7 @@ class Member:
             api_enablements=self._message.status.api_enablements,
             agent_time=timestamp_from_seconds(self._line.clock()),
             takes_place_requests=True,
+            sees_no_nodes=True,
         )
 
     async def _read(self, call: _Call) -> None:

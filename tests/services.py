@@ -221,7 +221,7 @@ class Agents:
         self.questions.setdefault(cluster, []).append(question)
         raise Unavailable
 
-    def is_connected(self, cluster: str) -> bool:
+    def sees_nodes(self, cluster: str) -> bool:
         return cluster not in self.errors
 
     async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:

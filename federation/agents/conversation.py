@@ -151,6 +151,7 @@ class Conversations:
                 opened_at=facts.server_time,
                 heartbeat_seconds=facts.heartbeat_seconds,
                 takes_place_requests=hello.takes_place_requests,
+                sees_nodes=not hello.sees_no_nodes,
             )
             self._sessions.open(session)
         except LASTING as error:

@@ -145,9 +145,9 @@ class Forwarding:
         self._clock = clock
         self._missing_until: dict[str, float] = {}
 
-    def is_connected(self, cluster: str) -> bool:
+    def sees_nodes(self, cluster: str) -> bool:
         if self._sessions.is_connected(cluster):
-            return True
+            return self._sessions.sees_nodes(cluster)
         if self._clock.now() < self._missing_until.get(cluster, 0.0):
             return False
         return self._whereabouts.holder(cluster) is not None

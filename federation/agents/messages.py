@@ -92,6 +92,7 @@ def hello_from_message(message: Hello) -> AgentHello:
         agent_time=agent_time,
         sight=sight,
         takes_place_requests=message.takes_place_requests,
+        sees_no_nodes=message.sees_no_nodes,
     )
 
 

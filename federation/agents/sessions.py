@@ -83,7 +83,8 @@ class Session:
 
     ``credential_id`` names the credential that the agent would dial again with; ``opened_at`` is
     in Unix seconds, ``heartbeat_seconds`` what the agent was told. An agent that
-    ``takes_place_requests`` gets the orders that wait for it together.
+    ``takes_place_requests`` gets the orders that wait for it together; who does not ``sees_nodes``
+    has nothing to say about them, nor anything fresher to report.
     """
 
     def __init__(
@@ -95,12 +96,14 @@ class Session:
         opened_at: float = 0.0,
         heartbeat_seconds: float = 0.0,
         takes_place_requests: bool = False,
+        sees_nodes: bool = True,
     ) -> None:
         self.cluster = cluster
         self.epoch = epoch
         self.credential_id = credential_id
         self.opened_at = opened_at
         self.heartbeat_seconds = heartbeat_seconds
+        self.sees_nodes = sees_nodes
         self.offered: Offer | None = None
         self.error: FederationError | None = None
         self._takes_place_requests = takes_place_requests
@@ -301,6 +304,10 @@ class Sessions:
         session = self._current.get(cluster)
         return session is not None and not session.ended.is_set()
 
+    def sees_nodes(self, cluster: str) -> bool:
+        """Whether the agent is connected here and sees its cluster's nodes."""
+        return self.is_connected(cluster) and self._current[cluster].sees_nodes
+
     async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
         """Raises Unavailable (not connected, gone) or DeadlineMissed."""
         return await self.connected(cluster).place(order, timeout_seconds)
@@ -355,11 +362,10 @@ class Sessions:
         return session
 
     def refresh(self, cluster: str, reason: str) -> bool:
-        """Ask a cluster's agent for a whole report now; whether its stream is here."""
-        session = self._current.get(cluster)
-        if session is None or session.ended.is_set():
+        """Ask a cluster's agent for a whole report now; whether one will come from here."""
+        if not self.sees_nodes(cluster):
             return False
-        session.send(resync(reason))
+        self._current[cluster].send(resync(reason))
         return True
 
     def refresh_all(self) -> None:

@@ -108,10 +108,9 @@ class Deductions:
         }
         taken = dict(self.taken)
         for position in changed:
-            promised = outstanding.get(position, ())
-            taken[position] = [Taken.of(each.requirements, each.in_cells) for each in promised]
-            if not promised:
-                del taken[position]
+            taken.pop(position, None)
+            if promised := outstanding.get(position, ()):
+                taken[position] = _in_runs((), promised)
         if capacity is not self.capacity:
             states = zip(capacity.states, self.capacity.states, strict=True)
             changed.update(c for c, (newer, older) in enumerate(states) if newer is not older)
@@ -128,6 +127,34 @@ class Deductions:
         left = self.left.with_clusters(waiting) if waiting else self.left
         return Deductions(capacity=capacity, outstanding=outstanding, left=left, taken=taken)
 
+    def with_more(self, more: Mapping[int, Sequence[Outstanding]]) -> Deductions:
+        """With more outstanding at some positions, behind what is there: by what comes, however
+        much there is.
+        """
+        more = {position: promised for position, promised in more.items() if promised}
+        if not more:
+            return self
+        waiting = {
+            position: with_waiting(
+                self.left.states[position],
+                [Taken.of(each.requirements, each.in_summary) for each in promised],
+            )
+            for position, promised in more.items()
+        }
+        taken = dict(self.taken)
+        for position, promised in more.items():
+            taken[position] = _in_runs(taken.get(position, ()), promised)
+        # What comes ``after`` is worked out anew there.
+        known = {c: each for c, each in self.outstanding.items() if c not in more}
+        left = self.left.with_clusters(waiting)
+        return replace(self, outstanding=known, left=left, taken=taken)
+
+    def with_others(self, others: Mapping[int, Sequence[Outstanding]]) -> Deductions:
+        """Where all that is outstanding at some positions is this."""
+        if not others:
+            return self
+        return self.after(self.capacity, {**self.outstanding, **others})
+
     def estimates(self, requirements: ReplicaRequirements, options: EstimateOptions) -> Estimates:
         """Of summaries and grade counts, less what is outstanding."""
         return self.estimates_of_each([requirements], options)[0]
@@ -142,6 +169,17 @@ class Deductions:
                 shapes, estimate_shapes(self.left, shapes, options), strict=True
             )
         ]
+
+
+def _in_runs(taken: Sequence[Taken], promised: Iterable[Outstanding]) -> Sequence[Taken]:
+    """With what is promised behind it; alike ones in a row are one, which changes no deduction."""
+    runs = list(taken)
+    for each in promised:
+        more = Taken.of(each.requirements, each.in_cells)
+        if runs and runs[-1].request == more.request and runs[-1].pods == more.pods:
+            more = more._replace(units=more.units + runs.pop().units)
+        runs.append(more)
+    return tuple(runs)
 
 
 def less_in_models(

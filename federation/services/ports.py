@@ -48,9 +48,9 @@ class Clock(Protocol):
 
 
 class AgentGateway(Protocol):
-    """The agents that can be asked now."""
+    """The agents that can be asked now: those that are connected and see nodes."""
 
-    def is_connected(self, cluster: str) -> bool: ...
+    def sees_nodes(self, cluster: str) -> bool: ...
 
     async def place(self, cluster: str, order: PlaceOrder, timeout_seconds: float) -> NodePlan:
         """The agent's answer. Raises Unavailable (not connected, gone) or DeadlineMissed."""
@@ -60,7 +60,7 @@ class AgentGateway(Protocol):
 class AgentEstimates(Protocol):
     """The agents that can look up now what fits on their nodes."""
 
-    def is_connected(self, cluster: str) -> bool: ...
+    def sees_nodes(self, cluster: str) -> bool: ...
 
     async def estimate(
         self, cluster: str, question: ExactQuestion, timeout_seconds: float

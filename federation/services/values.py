@@ -132,7 +132,7 @@ class AgentHello:
     ``acknowledged_sequence`` is the newest report of this epoch that it knows to be stored, 0:
     none. ``api_enablements`` holds (groupVersion, kind) pairs; None when the agent does not say, as
     with ``agent_time``, its clock in Unix seconds, and ``sight``. ``takes_place_requests``: several
-    orders in one message.
+    orders in one message. One that ``sees_no_nodes`` tells what others have collected.
     """
 
     epoch: int
@@ -144,6 +144,7 @@ class AgentHello:
     agent_time: float | None = None
     sight: AgentSight | None = None
     takes_place_requests: bool = False
+    sees_no_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,8 +109,8 @@ async def _ask(
     agents: AgentEstimates, cluster: str, question: ExactQuestion, timeout_seconds: float
 ) -> tuple[int, ...] | str:
     """The numbers, or why there are none."""
-    if not agents.is_connected(cluster):
-        return "the agent is not connected"
+    if not agents.sees_nodes(cluster):
+        return "no agent that sees its nodes is connected"
     try:
         return await agents.estimate(cluster, question, timeout_seconds)
     except FederationError as error:

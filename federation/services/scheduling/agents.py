@@ -30,7 +30,7 @@ from federation.services.values import (
     worth_now,
 )
 
-NOT_CONNECTED = "the agent is not connected"
+NOT_CONNECTED = "no agent that sees its nodes is connected"
 # The first plans of a batch wait a moment so that others can join them.
 BATCH_SECONDS = 0.02
 
@@ -51,12 +51,12 @@ class NodePlans:
 
     def placeable(self, decided: Iterable[Scheduled]) -> list[Scheduled]:
         """Those with an agent to ask for nodes, or promised by a plan that nobody keeps."""
-        is_connected = cache(self._agents.is_connected)
+        sees_nodes = cache(self._agents.sees_nodes)
         return [
             each
             for each in decided
             if any(
-                is_connected(target.name)
+                sees_nodes(target.name)
                 for target in each.record.decision.clusters
                 if target.replicas > 0
             )
@@ -73,7 +73,7 @@ class NodePlans:
         """
         planned = _planned(record)
         targets = [target for target in record.decision.clusters if target.replicas > 0]
-        reached = {each.name for each in targets if self._agents.is_connected(each.name)}
+        reached = {each.name for each in targets if self._agents.sees_nodes(each.name)}
         answers = await asyncio.gather(
             *(
                 self._ask(
@@ -160,7 +160,7 @@ class LabelDiscovery:
         asked_at = self._asked_at.get((cluster, keys))
         if asked_at is not None and now - asked_at < AGAIN_SECONDS:
             return
-        if len(self._running) >= MAX_RUNNING or not self._agents.is_connected(cluster):
+        if len(self._running) >= MAX_RUNNING or not self._agents.sees_nodes(cluster):
             return
         if len(self._asked_at) >= MAX_KNOWN:
             self._asked_at.clear()

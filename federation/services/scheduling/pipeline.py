@@ -193,7 +193,8 @@ class DecisionPipeline:
 
     def working(self) -> WorkingCopy:
         """A working copy of the fleet as it is known now."""
-        return WorkingCopy(self._fleet.snapshot, allow_unproven=self._allow_unproven)
+        known = self._fleet.known_estimates
+        return WorkingCopy(self._fleet.snapshot, known, allow_unproven=self._allow_unproven)
 
     def closed(self, working: WorkingCopy) -> Mapping[str, str]:
         """The clusters where nothing may grow now, and why."""

@@ -30,6 +30,7 @@ from federation.model.positions import UNMOVED
 from federation.model.reservations import Outstanding, PromiseCertificate, Reservation, Share
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.scheduler.promisable import promisable, requirements_of, told_by_pools
+from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
 from federation.services.values import ClusterPromise
@@ -80,10 +81,20 @@ class WorkingCopy:
     The snapshot itself stays as it is.
     """
 
-    def __init__(self, snapshot: FleetSnapshot, *, allow_unproven: bool = False) -> None:
+    def __init__(
+        self,
+        snapshot: FleetSnapshot,
+        known: KnownEstimates | None = None,
+        *,
+        allow_unproven: bool = False,
+    ) -> None:
+        """``known`` has deductions of earlier snapshots, from which this one's are made."""
         self.snapshot = snapshot
         self.rooms: FleetRooms = snapshot.rooms
         self._ledgers: dict[int, LedgerInWork] = {}
+        self._known = known or KnownEstimates()
+        # What summaries and grade counts leave beside all that is promised; None: not asked yet.
+        self._deductions: Deductions | None = None
         self._allow_unproven = allow_unproven
         self._known_told: _Told | None = None
         # What is available of what was asked for since the rooms changed last.
@@ -103,12 +114,12 @@ class WorkingCopy:
 
     def anew(self) -> WorkingCopy:
         """A working copy of the same snapshot, with nothing promised since."""
-        return WorkingCopy(self.snapshot, allow_unproven=self._allow_unproven)
+        return self._of(self.snapshot)
 
     def forget(self) -> None:
         """Nothing comes of what was promised since the snapshot."""
         self.rooms, self._ledgers = self.snapshot.rooms, {}
-        self._available_in = None
+        self._available_in = self._deductions = None
 
     def cordoned(self, names: Iterable[str]) -> WorkingCopy:
         """The same fleet, with nothing promised since, where these clusters get nothing more."""
@@ -118,12 +129,14 @@ class WorkingCopy:
             for name in names
             if (position := self.snapshot.positions.get(name)) is not None
         }
-        snapshot = replace(self.snapshot, fleet=fleet.after(UNMOVED, changes))
-        return WorkingCopy(snapshot, allow_unproven=self._allow_unproven)
+        return self._of(replace(self.snapshot, fleet=fleet.after(UNMOVED, changes)))
 
     def ahead(self) -> WorkingCopy:
         """A working copy for what is decided before all that was promised is committed."""
-        return WorkingCopy(self.after, allow_unproven=self._allow_unproven)
+        return self._of(self.after)
+
+    def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
+        return WorkingCopy(snapshot, self._known, allow_unproven=self._allow_unproven)
 
     def beside(self, kept: Iterable[tuple[Binding, Mapping[int, int]]]) -> WorkingCopy:
         """The same with so many more replicas, or sets, of other bindings outstanding by position,
@@ -146,7 +159,7 @@ class WorkingCopy:
             taken = promise(rooms, self.snapshot.names, f"{binding.key} waits", asks, ())
             if not isinstance(taken, Refused):
                 rooms = taken
-        made = WorkingCopy(self.snapshot, allow_unproven=self._allow_unproven)
+        made = self.anew()
         made.rooms, made._ledgers = rooms, self._ledgers
         return made
 
@@ -318,6 +331,7 @@ class WorkingCopy:
             shares = request.shares.get(name) or request.watched.get(name, ())
             adopted = request.adopted.get(name, NO_REPLICAS)
             clusters[name] = ClusterShares(ledger.version, shares, adopted)
+        self._deduct(given)
         return clusters
 
     def _in_work(self, position: int) -> LedgerInWork:
@@ -347,14 +361,31 @@ class WorkingCopy:
     def _lesser(self, binding: Binding) -> Estimates:
         """What summaries and grade counts say, less what is outstanding."""
         highest = Source.SUMMARY if binding.components else Source.MODELS
-        outstanding = {
-            position: promised
-            for position in range(len(self.rooms))
-            if (promised := self.ledger(position).outstanding())
-        }
-        return Deductions.of(self.snapshot.capacity, outstanding).estimates(
-            shape_of(binding), EstimateOptions(highest=highest, ignore_claims=True)
-        )
+        options = EstimateOptions(highest=highest, ignore_claims=True)
+        return self._deducted().estimates(shape_of(binding), options)
+
+    def _deducted(self) -> Deductions:
+        if self._deductions is None:
+            before = self.snapshot.ledgers
+            known = self._known.deductions(self.snapshot.capacity, self.snapshot.outstanding)
+            changed = [c for c, each in self._ledgers.items() if each.version != before[c].version]
+            self._deductions = known.with_others({c: self._outstanding(c) for c in changed})
+        return self._deductions
+
+    def _outstanding(self, position: int) -> tuple[Outstanding, ...]:
+        return self.ledger(position).outstanding()
+
+    def _deduct(self, given: Mapping[int, _Given]) -> None:
+        """What came to be outstanding by a decision; where something ended, all is looked at."""
+        if self._deductions is None:
+            return
+        more, others = {}, {}
+        for position, (before, stake) in given.items():
+            if before is not None and before.outstanding:
+                others[position] = self._outstanding(position)
+            elif stake is not None:
+                more[position] = stake.outstanding
+        self._deductions = self._deductions.with_more(more).with_others(others)
 
     def _told(self, binding: Binding) -> tuple[BoolArray, Mapping[int, str]]:
         """Where pools can tell whether every part of the workload fits, and why not elsewhere."""

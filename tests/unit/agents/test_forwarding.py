@@ -183,7 +183,7 @@ async def test_an_agent_at_a_peer_answers_as_if_it_were_here(
     forwarding: Forwarding, peer: Peer
 ) -> None:
     async with connected(peer.sessions, "member1", estimating(7)):
-        assert forwarding.is_connected("member1")
+        assert forwarding.sees_nodes("member1")
         assert await forwarding.estimate("member1", QUESTION, SECONDS) == (7,)
 
 
@@ -202,7 +202,7 @@ async def test_who_is_here_is_asked_here(
 
 
 async def test_nobody_is_asked_of_whom_nobody_knows(forwarding: Forwarding) -> None:
-    assert not forwarding.is_connected("member9")
+    assert not forwarding.sees_nodes("member9")
     with pytest.raises(Unavailable, match="member9 is not connected"):
         await forwarding.estimate("member9", QUESTION, SECONDS)
 
@@ -245,7 +245,7 @@ async def test_an_agent_that_is_not_there_any_more_is_asked_again_later(
         await forwarding.estimate("member1", QUESTION, SECONDS)
     assert caught.value.reason == NOT_CONNECTED
     async with connected(peer.sessions, "member1", estimating(7)):
-        assert not forwarding.is_connected("member1")
+        assert not forwarding.sees_nodes("member1")
         with pytest.raises(Unavailable):
             await forwarding.estimate("member1", QUESTION, SECONDS)
         clock.time += REMEMBERED_SECONDS

@@ -52,9 +52,10 @@ def test_a_hello_is_read_whole() -> None:
             api_enablements=[
                 ApiEnablement(group_version="apps/v1", resources=[ApiResource(kind="Deployment")])
             ],
+            sees_no_nodes=True,
         )
     )
-    assert (hello.epoch, hello.placer) == (7, Placer.EXTENDER)
+    assert (hello.epoch, hello.placer, hello.sees_no_nodes) == (7, Placer.EXTENDER, True)
     assert hello.api_enablements == frozenset({("apps/v1", "Deployment")})
 
 

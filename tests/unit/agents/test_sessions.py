@@ -184,6 +184,18 @@ async def test_the_newer_epoch_takes_over_and_the_older_is_told_goodbye() -> Non
     assert not sessions.is_connected("member1")
 
 
+async def test_who_sees_no_nodes_is_not_asked_for_fresh_reports_either() -> None:
+    sessions = Sessions()
+    blind, seeing = Session("member1", 1, sees_nodes=False), Session("member2", 1)
+    sessions.open(blind)
+    sessions.open(seeing)
+    asked = [sessions.refresh(each.cluster, "because") for each in (blind, seeing)]
+    assert asked == [sessions.sees_nodes(each.cluster) for each in (blind, seeing)] == [False, True]
+    assert sessions.is_connected("member1")
+    blind.end()
+    assert await sent(blind) == []
+
+
 async def test_an_older_epoch_does_not_get_in() -> None:
     sessions = Sessions()
     newer = Session("member1", 2)

@@ -32,7 +32,7 @@ LARGE = ReplicaRequirements(request={"cpu": 3000, "memory": 60 * GIB})
 class NoAgents:
     """Nobody is connected."""
 
-    def is_connected(self, _cluster: str) -> bool:
+    def sees_nodes(self, _cluster: str) -> bool:
         return False
 
     async def estimate(
@@ -105,8 +105,9 @@ async def test_clusters_without_an_agent_lose_one_level(availability: Availabili
     exact = EstimateOptions(highest=Source.EXACT)
     (estimates,) = (await availability.estimate([SMALL], None, exact)).estimates
     assert estimates.replicas_c.tolist() == [7, 8, 10, 0]
-    assert estimates.reasons[0] == "the agent is not connected"
-    assert estimates.reasons[3].startswith("the agent is not connected; the cluster has not")
+    nobody = "no agent that sees its nodes is connected"
+    assert estimates.reasons[0] == nobody
+    assert estimates.reasons[3].startswith(f"{nobody}; the cluster has not")
 
 
 async def test_sets_are_counted_by_their_sum(availability: Availability) -> None:

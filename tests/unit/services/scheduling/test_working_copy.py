@@ -167,6 +167,16 @@ def test_where_nothing_shows_room_there_is_none_unless_unproven_promises_are_all
     assert promise.certificate is PromiseCertificate.UNPROVEN
     assert promise.note
     assert fits(lenient, replace(CORES, name="other")) == [6, 2, 2]
+    # What is promised since, let go again, or promised to the same one, is looked at as well.
+    assert isinstance(taken(lenient, replace(CORES, name="more"), {"bare": 1}), Reserved)
+    assert fits(lenient, replace(CORES, name="other")) == [6, 2, 1]
+    assert isinstance(taken(lenient, CORES, {"bare": 1}), Reserved)
+    assert fits(lenient, replace(CORES, name="other")) == [6, 2, 3]
+    assert isinstance(taken(lenient, CORES, {}, held=["bare"]), Reserved)
+    assert fits(lenient, replace(CORES, name="other")) == [6, 2, 4]
+    assert fits(lenient.ahead(), replace(CORES, name="other")) == [6, 2, 4]
+    lenient.forget()
+    assert fits(lenient, CORES) == [6, 2, 5]
 
 
 def test_an_overcommitted_cluster_has_no_room_and_says_why(fleet: FleetOwner) -> None:
