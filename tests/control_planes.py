@@ -21,11 +21,15 @@ from grpc_status import rpc_status
 from federation.app import ControlPlane
 from federation.authenticators.configured import authenticators_of
 from federation.database import Database
+from federation.model.access import Role
 from federation.parts import SystemClock
 from federation.rpc import simulation
+from federation.rpc.access import ROLE_NUMBERS
 from federation.runtime.settings import load_settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.watching.watches import WatchPace
+from federation.v1.access_pb2 import CreateTokenRequest
+from federation.v1.access_pb2_grpc import AccessStub
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     ConnectResponse,
@@ -111,6 +115,14 @@ class RunningControlPlane:
 
     def caller(self, token: str | None) -> Caller:
         return Caller(self.channel, token)
+
+    async def token(self, role: Role) -> str:
+        """A new token of that role."""
+        access: Any = AccessStub(self.channel)
+        answer = await self.admin.call(
+            access.CreateToken, CreateTokenRequest(name=role.value, role=ROLE_NUMBERS[role])
+        )
+        return str(answer.secret)
 
     async def enrolled(self, cluster: str, *, uid: str = "") -> Caller:
         """The agent of a cluster that joined just now."""

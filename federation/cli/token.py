@@ -27,6 +27,7 @@ ROLES = {
     "viewer": access_pb2.ROLE_VIEWER,
     "scheduler": access_pb2.ROLE_SCHEDULER,
     "operator": access_pb2.ROLE_OPERATOR,
+    "bridge": access_pb2.ROLE_BRIDGE,
     "admin": access_pb2.ROLE_ADMIN,
 }
 ROLE_NAMES = {number: name for name, number in ROLES.items()}

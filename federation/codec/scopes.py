@@ -31,7 +31,7 @@ def scope_of(
     if role is Role.ADMIN and namespaces:
         rule = "must be empty: the role admin is for everything"
         found.add(joined(path, "namespaces"), rule)
-    if role in {Role.ADMIN, Role.SCHEDULER} and clusters:
+    if role in {Role.ADMIN, Role.BRIDGE, Role.SCHEDULER} and clusters:
         rule = f"must be empty: what the role {role} schedules may get any cluster"
         found.add(joined(path, "clusters"), rule)
     return Scope(namespaces=tuple(namespaces), clusters=tuple(clusters))

@@ -20,6 +20,7 @@ class Role(StrEnum):
     VIEWER = "viewer"
     SCHEDULER = "scheduler"
     OPERATOR = "operator"
+    BRIDGE = "bridge"
     ADMIN = "admin"
 
 

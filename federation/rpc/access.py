@@ -38,6 +38,7 @@ ROLES: Final = {
     messages.ROLE_VIEWER: Role.VIEWER,
     messages.ROLE_SCHEDULER: Role.SCHEDULER,
     messages.ROLE_OPERATOR: Role.OPERATOR,
+    messages.ROLE_BRIDGE: Role.BRIDGE,
     messages.ROLE_ADMIN: Role.ADMIN,
 }
 ROLE_NUMBERS: Final = {role: number for number, role in ROLES.items()}

@@ -136,8 +136,9 @@ def _whole_fleet(_: Any, principal: Principal) -> None:
 
 
 _READ: Final = frozenset(Role)
-_SCHEDULE: Final = frozenset({Role.SCHEDULER, Role.ADMIN})
+_SCHEDULE: Final = frozenset({Role.SCHEDULER, Role.BRIDGE, Role.ADMIN})
 _OPERATE: Final = frozenset({Role.OPERATOR, Role.ADMIN})
+_KEEP_CLUSTERS: Final = frozenset({Role.OPERATOR, Role.BRIDGE, Role.ADMIN})
 _ADMIN: Final = frozenset({Role.ADMIN})
 
 _ANSWER: Final = "what is answered"
@@ -206,7 +207,7 @@ _OURS: Final[Mapping[str, Permission]] = {
     "Clusters/CreateJoinToken": Permission(
         verb="create",
         resource="join-tokens",
-        roles=_OPERATE,
+        roles=_KEEP_CLUSTERS,
         check=_new_cluster,
         within="cluster",
         changes=True,
@@ -220,14 +221,14 @@ _OURS: Final[Mapping[str, Permission]] = {
     "Clusters/UpdateCluster": Permission(
         verb="update",
         resource="clusters",
-        roles=_OPERATE,
+        roles=_KEEP_CLUSTERS,
         check=lambda request, who: _seen_cluster(request.cluster.metadata.name, who),
         within="cluster",
         changes=True,
     ),
     "Clusters/CordonCluster": _cluster("cordon", _OPERATE),
-    "Clusters/DeleteCluster": _cluster("delete", _OPERATE),
-    "Clusters/ReplaceCluster": _cluster("replace", _OPERATE),
+    "Clusters/DeleteCluster": _cluster("delete", _KEEP_CLUSTERS),
+    "Clusters/ReplaceCluster": _cluster("replace", _KEEP_CLUSTERS),
     "Clusters/RevokeCluster": _cluster("revoke", _OPERATE),
     "Estimates/EstimateReplicas": _reading("estimate", "clusters"),
     "Estimates/EstimateComponentSets": _reading("estimate", "clusters"),

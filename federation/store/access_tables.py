@@ -73,7 +73,9 @@ access_token = Table(
     Column("revoked_at", TIME),
     Column("last_used_at", TIME),
     Column("last_used_from", Text, nullable=False, server_default=""),
-    CheckConstraint("role IN ('viewer', 'scheduler', 'operator', 'admin')", name="role_known"),
+    CheckConstraint(
+        "role IN ('viewer', 'scheduler', 'operator', 'bridge', 'admin')", name="role_known"
+    ),
     CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
     CheckConstraint("expires_at > created_at", name="expires_later"),
 )

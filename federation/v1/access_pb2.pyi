@@ -35,6 +35,10 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     """Reads, and changes clusters, lets them join, and steers failover."""
     ROLE_ADMIN: _Role.ValueType  # 4
     """Everything, tokens too."""
+    ROLE_BRIDGE: _Role.ValueType  # 5
+    """What ROLE_SCHEDULER may, and lets clusters join, changes, replaces and deletes them: what brings
+    another system's clusters and bindings.
+    """
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper): ...
 
@@ -47,6 +51,10 @@ ROLE_OPERATOR: Role.ValueType  # 3
 """Reads, and changes clusters, lets them join, and steers failover."""
 ROLE_ADMIN: Role.ValueType  # 4
 """Everything, tokens too."""
+ROLE_BRIDGE: Role.ValueType  # 5
+"""What ROLE_SCHEDULER may, and lets clusters join, changes, replaces and deletes them: what brings
+another system's clusters and bindings.
+"""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final

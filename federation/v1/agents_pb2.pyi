@@ -150,6 +150,7 @@ class Hello(_message.Message):
     AGENT_TIME_FIELD_NUMBER: _builtins.int
     SIGHT_FIELD_NUMBER: _builtins.int
     TAKES_PLACE_REQUESTS_FIELD_NUMBER: _builtins.int
+    SEES_NO_NODES_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Grows with every start of the agent (Unix milliseconds at start)."""
     acknowledged_sequence: _builtins.int
@@ -160,6 +161,8 @@ class Hello(_message.Message):
     """none, extender or binder."""
     takes_place_requests: _builtins.bool
     """It takes place_requests; else every order comes by itself."""
+    sees_no_nodes: _builtins.bool
+    """It tells what others have collected: it is not asked for nodes, exact numbers or fresh reports."""
     @_builtins.property
     def api_enablements(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.ApiEnablement]: ...
     @_builtins.property
@@ -182,10 +185,11 @@ class Hello(_message.Message):
         agent_time: _timestamp_pb2.Timestamp | None = ...,
         sight: Global___Sight | None = ...,
         takes_place_requests: _builtins.bool = ...,
+        sees_no_nodes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "sight", b"sight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "agent_time", b"agent_time", "agent_version", b"agent_version", "api_enablements", b"api_enablements", "epoch", b"epoch", "kubernetes_version", b"kubernetes_version", "placer", b"placer", "sight", b"sight", "takes_place_requests", b"takes_place_requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "agent_time", b"agent_time", "agent_version", b"agent_version", "api_enablements", b"api_enablements", "epoch", b"epoch", "kubernetes_version", b"kubernetes_version", "placer", b"placer", "sees_no_nodes", b"sees_no_nodes", "sight", b"sight", "takes_place_requests", b"takes_place_requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

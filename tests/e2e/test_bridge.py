@@ -14,6 +14,7 @@ import pytest
 from bridge.karmada import APPLIED_PLACEMENT
 from bridge.patches import SCHEDULED_TEXT
 from federation.client import Target
+from federation.model.access import Role
 from federation.v1.clusters_pb2 import GetClusterRequest
 from federation.v1.scheduling_pb2 import (
     DeleteBindingRequest,
@@ -61,8 +62,8 @@ async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningContr
         yield running
 
 
-def target_of(plane: RunningControlPlane) -> Target:
-    token = plane.plane.admin_token_file.read_text(encoding="ascii").strip()
+async def target_of(plane: RunningControlPlane) -> Target:
+    token = await plane.token(Role.BRIDGE)
     return Target(endpoint=str(plane.plane.endpoint), token=token, plaintext=True)
 
 
@@ -135,7 +136,7 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         binding("gold", placement=GOLD),
     )
     karmada.server.tokens["bridge"] = User(name="bridge", rules=rules(within=BRIDGE))
-    async with bridging(karmada, target_of(plane), tmp_path, token="bridge"):
+    async with bridging(karmada, await target_of(plane), tmp_path, token="bridge"):
         await until(lambda: all(map(karmada.is_settled, names)))
         assert karmada.targets("web") == {"m1": 1, "m2": 3}
         assert karmada.targets("everywhere") == {"m1": 2, "m2": 2}
@@ -224,7 +225,7 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
     karmada.server.faults.add(
         Answer(status=400, body=b"{}"), applies=lambda asked: "sendInitialEvents" in asked.query
     )
-    async with bridging(karmada, target_of(plane), tmp_path):
+    async with bridging(karmada, await target_of(plane), tmp_path):
         await is_stored(plane, *names)
         # A server that forgot everything: its watches have expired, and its lists are empty.
         nothing = {"kind": "List", "metadata": {"resourceVersion": "900"}, "items": []}
@@ -254,7 +255,7 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
         )
         await is_stored(plane, *names, "later")
         # Another bridge stands by, and works when this one has gone.
-        standby = bridging(karmada, target_of(plane), tmp_path)
+        standby = bridging(karmada, await target_of(plane), tmp_path)
         await standby.__aenter__()
     try:
         karmada.put(binding("last"))
@@ -291,7 +292,7 @@ async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
     def reason(name: str) -> str:
         return str(karmada.condition(name).get("reason", ""))
 
-    async with bridging(karmada, target_of(plane), tmp_path):
+    async with bridging(karmada, await target_of(plane), tmp_path):
         await until(lambda: reason("dear") == "QuotaExceeded")
         await until(lambda: reason("large") == "Unschedulable")
         await until(lambda: reason("wrong") == "SchedulerError")

@@ -90,7 +90,7 @@ def test_a_role_may_call_what_its_row_says(role: Role) -> None:
 def test_a_refusal_names_the_token_and_the_roles() -> None:
     with pytest.raises(PermissionRefused, match=r"token ci .tok-1. has the role viewer") as refusal:
         permit("/federation.v1.Scheduling/Schedule", holder(Role.VIEWER))
-    assert "needs admin or scheduler" in refusal.value.message
+    assert "needs admin or bridge or scheduler" in refusal.value.message
 
 
 def test_a_method_without_a_row_is_for_the_first_admin_alone() -> None:

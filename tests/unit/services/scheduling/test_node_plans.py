@@ -31,12 +31,12 @@ async def test_an_agent_that_is_late_gone_or_wrong_costs_its_own_plan_only(
     scheduled = await apply(scheduling, replace(WEB, replicas=12))
     assert scheduled.binding is not None
     agents.silent = {"a"}
-    agents.errors = {"b": Unavailable("the agent is not connected")}
+    agents.errors = {"b": Unavailable("gone")}
     record = await scheduling.node_plans.place(scheduled.record, scheduled.binding, 0.05)
     late, gone, placed = record.node_plans
     assert (late.cluster, late.unplaced, late.nodes) == ("a", 6, ())
     assert late.message == "the agent did not answer within 0.05 s"
-    assert (gone.unplaced, gone.message) == (3, "the agent is not connected")
+    assert (gone.unplaced, gone.message) == (3, "no agent that sees its nodes is connected")
     assert (placed.unplaced, placed.nodes[0].node) == (0, "c-n1")
     agents.silent, agents.errors, agents.forgetful = set(), {}, {"c"}
     record = await scheduling.node_plans.place(scheduled.record, scheduled.binding, 5.0)
