@@ -5,6 +5,7 @@ Must not write to Karmada.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
@@ -54,6 +55,22 @@ class Answers:
         self, bindings: Sequence[KarmadaBinding], deleting: Collection[str]
     ) -> dict[str, tuple[BindingVerdict, str]]:
         """By binding its verdict and the decision's id. Raises what a call raises."""
+        # Many are much to write down, and the loop has others to serve.
+        asked, items, answers = await asyncio.to_thread(self._items, bindings)
+        results: list[ScheduleBatchResult] = []
+        for start, end in _batches(items):
+            results += await self._client.schedule_batch(items[start:end])
+        for binding, result in zip(asked, results, strict=True):
+            verdict = await self._verdict(binding, result, deleting)
+            answers[binding.key] = verdict, result.decision.id
+        return answers
+
+    def _items(
+        self, bindings: Sequence[KarmadaBinding]
+    ) -> tuple[
+        list[KarmadaBinding], list[ScheduleBatchItem], dict[str, tuple[BindingVerdict, str]]
+    ]:
+        """Those that can be asked about, as they are asked; and what is wrong with the others."""
         answers: dict[str, tuple[BindingVerdict, str]] = {}
         asked: list[KarmadaBinding] = []
         items: list[ScheduleBatchItem] = []
@@ -69,13 +86,7 @@ class Answers:
             asked.append(binding)
             # Without a key: asked again, it is decided on where it runs, which is what counts.
             items.append(ScheduleBatchItem(binding=message, adopt=True))
-        results: list[ScheduleBatchResult] = []
-        for start, end in _batches(items):
-            results += await self._client.schedule_batch(items[start:end])
-        for binding, result in zip(asked, results, strict=True):
-            verdict = await self._verdict(binding, result, deleting)
-            answers[binding.key] = verdict, result.decision.id
-        return answers
+        return asked, items, answers
 
     def _request(self, binding: KarmadaBinding) -> resource_pb2.ResourceBinding:
         return request_of(

@@ -28,7 +28,8 @@ from federation.model.waiting import SUSPENDED
 from federation.runtime.backoff import Backoff
 from federation.v1 import resource_pb2, scheduling_pb2
 
-MOST_AT_ONCE: Final = 500
+# More at once would be written no sooner: what is decided is written meanwhile.
+MOST_AT_ONCE: Final = 200
 # Batches that are being decided; what comes meanwhile is in the next.
 ASKING_AT_ONCE: Final = 2
 TOGETHER_SECONDS: Final = 0.02

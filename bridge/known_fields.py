@@ -6,6 +6,8 @@ Karmada's API server has checked them: what is new there must not stop what is o
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from federation.codec.descriptors import fields_of, inner_message
@@ -21,7 +23,7 @@ def known(document: Any, descriptor: Any, path: str, unknown: Counter[str]) -> A
         return [known(each, descriptor, f"{path}[]", unknown) for each in document]
     if not isinstance(document, dict):
         return document
-    fields = {field.json_name: field for field in fields_of(descriptor)}
+    fields = _fields_by_name(descriptor)
     kept: dict[str, Any] = {}
     for name, value in document.items():
         field = fields.get(name)
@@ -30,6 +32,10 @@ def known(document: Any, descriptor: Any, path: str, unknown: Counter[str]) -> A
                 unknown[joined(path, name)] += 1
             continue
         inner = inner_message(field)
-        here = joined(path, name)
-        kept[name] = value if inner is None else known(value, inner, here, unknown)
+        kept[name] = value if inner is None else known(value, inner, joined(path, name), unknown)
     return kept
+
+
+@cache
+def _fields_by_name(descriptor: Any) -> Mapping[str, Any]:
+    return {field.json_name: field for field in fields_of(descriptor)}

@@ -159,7 +159,7 @@ class WorkingCopy:
             taken = promise(rooms, self.snapshot.names, f"{binding.key} waits", asks, ())
             if not isinstance(taken, Refused):
                 rooms = taken
-        made = self.anew()
+        made = WorkingCopy(self.snapshot, self._known, allow_unproven=self._allow_unproven)
         made.rooms, made._ledgers = rooms, self._ledgers
         return made
 
