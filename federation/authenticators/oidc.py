@@ -121,12 +121,12 @@ class OidcAuthenticator:
         granted = self._rules.grants(Voucher.OIDC, texts_of(claims))
         if granted is None:
             raise PermissionRefused(f"no rule gives the subject {subject} a role")
-        role, scope = granted
         return Principal(
             kind=PrincipalKind.SUBJECT,
             credential_id=subject_id(Voucher.OIDC, f"{self._issuer} {subject}"),
-            role=role,
-            scope=scope,
+            role=granted.role,
+            scope=granted.scope,
+            limits=granted.limits,
             name=subject,
         )
 

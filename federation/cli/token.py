@@ -30,12 +30,14 @@ ROLES = {
     "bridge": access_pb2.ROLE_BRIDGE,
     "admin": access_pb2.ROLE_ADMIN,
 }
+CALLS = click.IntRange(0, 1_000_000)
 ROLE_NAMES = {number: name for name, number in ROLES.items()}
 CREATE_EPILOG = """Examples:
 
 \b
 fedctl token create dashboard --role viewer
 fedctl token create shop-ci --role scheduler -n 'shop-*' --from 10.0.0.0/8 --ttl 30d
+fedctl token create batch --role scheduler --calls-per-second 50 --calls-at-once 10
 fedctl token create europe --role operator --cluster 'eu-*' --token-only > europe.token
 """
 
@@ -51,6 +53,8 @@ def token() -> None:
 @click.option("-n", "--namespace", "namespaces", multiple=True, help="Only these; * is any.")
 @click.option("--cluster", "clusters", multiple=True, help="Only these; * is any.")
 @click.option("--from", "networks", multiple=True, help="Only from this network: 10.0.0.0/8.")
+@click.option("--calls-per-second", type=CALLS, default=0, help="Of a control plane; 0: any.")
+@click.option("--calls-at-once", type=CALLS, default=0, help="Watches included; 0: any.")
 @click.option("--ttl", default="90d", show_default=True, help="How long it is valid: 12h, 30d.")
 @click.option("--token-only", is_flag=True, help="Print the token and nothing else.")
 @output_option
@@ -60,6 +64,8 @@ def create_token(
     namespaces: Sequence[str],
     clusters: Sequence[str],
     networks: Sequence[str],
+    calls_per_second: int,
+    calls_at_once: int,
     ttl: str,
     output: Format,
     *,
@@ -72,6 +78,8 @@ def create_token(
         namespaces=namespaces,
         clusters=clusters,
         networks=networks,
+        calls_per_second=calls_per_second,
+        calls_at_once=calls_at_once,
         ttl_seconds=seconds_of(ttl, "--ttl"),
     )
     answer = connection().call(lambda api: api.create_token(request))
@@ -96,9 +104,9 @@ def list_tokens(output: Format) -> None:
         return
     now = time.time()
     show.print_table(
-        ["ID", "NAME", "ROLE", "SCOPE", "FROM", "ENDS", "LAST USE"],
+        ["ID", "NAME", "ROLE", "SCOPE", "LIMITS", "FROM", "ENDS", "LAST USE"],
         [_row(one, now) for one in sorted(tokens, key=lambda one: (one.name, one.id))],
-        least=["FROM", "LAST USE"],
+        least=["LIMITS", "FROM", "LAST USE"],
         prose=["SCOPE"],
         empty="No tokens. Make one: fedctl token create NAME --role viewer",
     )
@@ -118,6 +126,7 @@ def _row(token: access_pb2.Token, now: float) -> tuple[object, ...]:
         token.name,
         ROLE_NAMES.get(token.role, "?"),
         _scope(token),
+        _limits(token),
         ", ".join(token.networks) or "any",
         _end(token, now),
         _last_use(token, now),
@@ -131,6 +140,18 @@ def _scope(token: access_pb2.Token) -> str:
         if names
     ]
     return "; ".join(limits) or "all"
+
+
+def _limits(token: access_pb2.Token) -> str:
+    limits = [
+        f"{number} {unit}"
+        for number, unit in (
+            (token.calls_per_second, "calls/s"),
+            (token.calls_at_once, "at once"),
+        )
+        if number
+    ]
+    return ", ".join(limits) or "-"
 
 
 def _end(token: access_pb2.Token, now: float) -> str:

@@ -38,7 +38,7 @@
 - ``reports``: agents' reports, from messages and back, and the hash that names their content
 - ``requirements``: what one replica asks for, from messages and back
 - ``role_rules``: rules that give roles to callers whom others vouch for, out of a file, strictly
-- ``scopes``: scopes of callers: which namespaces and clusters a role may be limited to
+- ``scopes``: scopes and limits of callers: what a role may be limited to
 - ``selectors``: label, field and node selectors, tolerations and taints, from messages and back
 - ``simulations``: simulations: clusters, bindings and options from messages, decisions to
   messages

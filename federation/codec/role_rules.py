@@ -11,17 +11,20 @@ from typing import Any, Final
 
 from federation.codec.document_files import read_file
 from federation.codec.pods import fields_at, list_at
-from federation.codec.scopes import scope_of
+from federation.codec.scopes import limits_of, scope_of
 from federation.codec.violations import Violations, joined
 from federation.model.access import Role
 from federation.model.printable import is_printable
-from federation.model.role_rules import RoleRule, RoleRules, Voucher
+from federation.model.role_rules import Grant, RoleRule, RoleRules, Voucher
 
 API_VERSION: Final = "fedsched.io/v1"
 KIND: Final = "RoleRules"
 MOST_RULES: Final = 1000
 MOST_CHARACTERS: Final = 255
-FIELDS: Final = ("from", "claim", "value", "role", "namespaces", "namespacesClaim", "clusters")
+FIELDS: Final = (
+    *("from", "claim", "value", "role", "namespaces", "namespacesClaim", "clusters"),
+    *("callsPerSecond", "callsAtOnce"),
+)
 
 
 def read_role_rules(path: Path) -> RoleRules:
@@ -64,6 +67,12 @@ def _rule(fields: Mapping[str, Any], path: str, found: Violations) -> RoleRule:
         found,
         path,
     )
+    limits = limits_of(
+        _number(fields.get("callsPerSecond"), f"{path}.callsPerSecond", found),
+        _number(fields.get("callsAtOnce"), f"{path}.callsAtOnce", found),
+        found,
+        path,
+    )
     namespaces_claim = ""
     if "namespacesClaim" in fields:
         namespaces_claim = _text(fields["namespacesClaim"], f"{path}.namespacesClaim", found)
@@ -73,10 +82,16 @@ def _rule(fields: Mapping[str, Any], path: str, found: Violations) -> RoleRule:
     return RoleRule(
         claim=_text(fields.get("claim"), f"{path}.claim", found),
         value=_text(fields.get("value"), f"{path}.value", found),
-        role=Role.VIEWER if role is None else Role(role),
-        scope=scope,
+        grant=Grant(role=Role.VIEWER if role is None else Role(role), scope=scope, limits=limits),
         namespaces_claim=namespaces_claim,
     )
+
+
+def _number(value: object, path: str, found: Violations) -> int:
+    if value is None or type(value) is int:
+        return value or 0
+    found.add(path, "must be a whole number")
+    return 0
 
 
 def _texts(value: Any, path: str, found: Violations) -> list[str]:

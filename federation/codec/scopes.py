@@ -1,4 +1,4 @@
-"""Scopes of callers: which namespaces and clusters a role may be limited to.
+"""Scopes and limits of callers: what a role may be limited to.
 
 Must not know where the limits are written.
 """
@@ -9,11 +9,12 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from federation.codec.ranges import distinct
+from federation.codec.ranges import distinct, whole
 from federation.codec.violations import Violations, joined
-from federation.model.access import Role, Scope
+from federation.model.access import CallerLimits, Role, Scope
 
 MOST_NAMED: Final = 100
+MOST_CALLS: Final = 1_000_000
 # Names of namespaces and clusters, with any characters where there is a star.
 _PATTERN: Final = re.compile(r"[-a-z0-9*]{1,63}", re.ASCII)
 
@@ -35,6 +36,15 @@ def scope_of(
         rule = f"must be empty: what the role {role} schedules may get any cluster"
         found.add(joined(path, "clusters"), rule)
     return Scope(namespaces=tuple(namespaces), clusters=tuple(clusters))
+
+
+def limits_of(
+    calls_per_second: int, calls_at_once: int, found: Violations, path: str = ""
+) -> CallerLimits:
+    """How much a caller may ask; 0: as much as anybody."""
+    for name, number in (("callsPerSecond", calls_per_second), ("callsAtOnce", calls_at_once)):
+        whole(number, joined(path, name), found, least=0, most=MOST_CALLS)
+    return CallerLimits(calls_per_second=calls_per_second, calls_at_once=calls_at_once)
 
 
 def _patterns(patterns: Sequence[str], path: str, found: Violations) -> None:

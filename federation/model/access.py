@@ -38,7 +38,16 @@ class Scope:
         return not self.clusters or matches(self.clusters, name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerLimits:
+    """How much one caller may ask of one control plane; 0: as much as anybody."""
+
+    calls_per_second: int = 0
+    calls_at_once: int = 0
+
+
 EVERYTHING: Final = Scope()
+NO_LIMITS: Final = CallerLimits()
 
 
 def matches(patterns: tuple[str, ...], name: str) -> bool:

@@ -6,11 +6,11 @@ Must not know how claims are proved.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from federation.model.access import EVERYTHING, Role, Scope, matches
+from federation.model.access import EVERYTHING, NO_LIMITS, CallerLimits, Role, Scope, matches
 
 # What is said of a caller: its names, its groups. By claim, each with all its values.
 SubjectClaims: TypeAlias = Mapping[str, Sequence[str]]
@@ -23,6 +23,15 @@ class Voucher(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a caller may do and see, and how much it may ask."""
+
+    role: Role
+    scope: Scope = EVERYTHING
+    limits: CallerLimits = NO_LIMITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleRule:
     """Callers of whom a claim has this value, in which ``*`` stands for any characters.
 
@@ -31,22 +40,21 @@ class RoleRule:
 
     claim: str
     value: str
-    role: Role
-    scope: Scope = EVERYTHING
+    grant: Grant
     namespaces_claim: str = ""
 
-    def grants(self, claims: SubjectClaims) -> tuple[Role, Scope] | None:
+    def grants(self, claims: SubjectClaims) -> Grant | None:
         """None where the rule is not for callers with these claims."""
         if not any(matches((self.value,), value) for value in claims.get(self.claim, ())):
             return None
         if not self.namespaces_claim:
-            return self.role, self.scope
+            return self.grant
         # Of a star that somebody else wrote nobody has said what it opens.
         named = (name for name in claims.get(self.namespaces_claim, ()) if name and "*" not in name)
-        namespaces = tuple(filter(self.scope.sees_namespace, named))
+        namespaces = tuple(filter(self.grant.scope.sees_namespace, named))
         if not namespaces:
             return None
-        return self.role, Scope(namespaces=namespaces, clusters=self.scope.clusters)
+        return replace(self.grant, scope=replace(self.grant.scope, namespaces=namespaces))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +63,7 @@ class RoleRules:
 
     rules: Mapping[Voucher, Sequence[RoleRule]]
 
-    def grants(self, voucher: Voucher, claims: SubjectClaims) -> tuple[Role, Scope] | None:
+    def grants(self, voucher: Voucher, claims: SubjectClaims) -> Grant | None:
         """What the first rule grants that is for callers with these claims."""
         granted = (rule.grants(claims) for rule in self.rules.get(voucher, ()))
         return next((grant for grant in granted if grant is not None), None)

@@ -9,6 +9,8 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``batches``: a batch of bindings: items read one by one, decided together, answered in order
 - ``bindings``: bindings out of requests: of a size that is kept, and sound by themselves; large
   ones are read in a thread
+- ``caller_limits``: what a caller with limits of its own has asked of this control plane: lately,
+  and just now
 - ``clusters``: clusters: joining, reading, changing what people say about them
 - ``decoding``: from the bytes of a request to its message: how many there may be, and which have to
   wait

@@ -14,7 +14,7 @@ import grpc
 from federation.codec import texts
 from federation.codec.audit import head_to_message, record_to_message
 from federation.codec.ranges import optional_seconds, required, whole
-from federation.codec.scopes import MOST_NAMED, scope_of
+from federation.codec.scopes import MOST_NAMED, limits_of, scope_of
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
@@ -123,6 +123,7 @@ def _new_token(request: messages.CreateTokenRequest, created_by: str) -> NewToke
         found.add("role", f"must be one of {', '.join(Role)}")
     scope = scope_of(role, request.namespaces, request.clusters, found)
     networks = _networks(request.networks, found)
+    limits = limits_of(request.calls_per_second, request.calls_at_once, found)
     seconds = DEFAULT_SECONDS
     if request.HasField("ttl_seconds"):
         least, most = LEAST_SECONDS, MOST_SECONDS
@@ -133,6 +134,7 @@ def _new_token(request: messages.CreateTokenRequest, created_by: str) -> NewToke
         role=role or Role.VIEWER,
         scope=scope,
         networks=networks,
+        limits=limits,
         ttl_seconds=seconds,
         created_by=created_by,
     )
@@ -161,6 +163,8 @@ def _message(token: StoredToken) -> messages.Token:
         namespaces=token.scope.namespaces,
         clusters=token.scope.clusters,
         networks=token.networks,
+        calls_per_second=token.limits.calls_per_second,
+        calls_at_once=token.limits.calls_at_once,
         created_by=token.created_by,
         create_time=timestamp_from_seconds(token.created_at),
         expire_time=timestamp_from_seconds(token.expires_at),

@@ -45,6 +45,7 @@ from federation.model.errors import (
     Unavailable,
 )
 from federation.rpc.auditing import audit, call_of, refusal_of
+from federation.rpc.caller_limits import LimitedCallers
 from federation.rpc.decoding import decoded, deserializer_of
 from federation.rpc.large_requests import LargeRequests, Undecoded
 from federation.rpc.measures import CallMeasures, code_name
@@ -120,6 +121,7 @@ class Gate(grpc.aio.ServerInterceptor):
         self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         self._streams: Counter[str] = Counter()
         self._calls: Counter[str] = Counter()
+        self._limited = LimitedCallers()
         self._large = LargeRequests()
 
     async def intercept_service(
@@ -162,7 +164,7 @@ class Gate(grpc.aio.ServerInterceptor):
             lookup = nullcontext() if self._identity.is_of_others(bearer) else self._lookups
             async with self._unproven.call(peer), lookup:
                 principal = await self._admit(details, peer)
-        with self._counted(principal, peer):
+        with self._counted(principal, peer), self._limited.call(principal):
             yield partial(self._large.reading, peer)
 
     async def _admit(self, details: grpc.HandlerCallDetails, peer: str) -> Principal:

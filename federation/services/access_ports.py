@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from federation.model.access import Role, Scope
+from federation.model.access import CallerLimits, Role, Scope
 from federation.model.audit import AuditHead, AuditRecord
 
 
@@ -21,6 +21,7 @@ class NewToken:
     role: Role
     scope: Scope
     networks: tuple[str, ...]
+    limits: CallerLimits
     ttl_seconds: int
     created_by: str
 
@@ -34,6 +35,7 @@ class StoredToken:
     role: Role
     scope: Scope
     networks: tuple[str, ...]
+    limits: CallerLimits
     secret_hash: bytes = field(repr=False)
     created_by: str
     created_at: float

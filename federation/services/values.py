@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from federation.capacity.cluster_room import Room
 from federation.history.packed_inputs import KeptInputs
-from federation.model.access import EVERYTHING, Role, Scope
+from federation.model.access import EVERYTHING, NO_LIMITS, CallerLimits, Role, Scope
 from federation.model.cluster import Blindness, Cluster, ClusterState
 from federation.model.estimate import Estimates
 from federation.model.grades import ResourceModel
@@ -52,6 +52,7 @@ class Principal:
     credential_id: str = ""
     role: Role | None = None
     scope: Scope = EVERYTHING
+    limits: CallerLimits = NO_LIMITS
     name: str = ""
 
     def __str__(self) -> str:

@@ -67,6 +67,9 @@ access_token = Table(
     Column("namespaces", ARRAY(Text), nullable=False),
     Column("clusters", ARRAY(Text), nullable=False),
     Column("networks", ARRAY(Text), nullable=False),
+    # 0: no limit.
+    Column("calls_per_second", BigInteger, nullable=False, server_default="0"),
+    Column("calls_at_once", BigInteger, nullable=False, server_default="0"),
     Column("created_by", Text, nullable=False),
     created_at(),
     Column("expires_at", TIME, nullable=False),
@@ -76,6 +79,7 @@ access_token = Table(
     CheckConstraint(
         "role IN ('viewer', 'scheduler', 'operator', 'bridge', 'admin')", name="role_known"
     ),
+    CheckConstraint("calls_per_second >= 0 AND calls_at_once >= 0", name="limits_not_negative"),
     CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
     CheckConstraint("expires_at > created_at", name="expires_later"),
 )

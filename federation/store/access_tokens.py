@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.model.access import Role, Scope
+from federation.model.access import CallerLimits, Role, Scope
 from federation.services.access_ports import NewToken, StoredToken, TokenUse
 from federation.store.access_tables import access_token as table
 from federation.store.tables import unix_seconds
@@ -68,6 +68,8 @@ class AccessTokenStatements:
                 namespaces=list(token.scope.namespaces),
                 clusters=list(token.scope.clusters),
                 networks=list(token.networks),
+                calls_per_second=token.limits.calls_per_second,
+                calls_at_once=token.limits.calls_at_once,
                 created_by=token.created_by,
                 expires_at=func.now() + lifetime,
             )
@@ -129,6 +131,7 @@ def _token(row: Row[Any]) -> StoredToken:
         role=Role(row.role),
         scope=Scope(namespaces=tuple(row.namespaces), clusters=tuple(row.clusters)),
         networks=tuple(row.networks),
+        limits=CallerLimits(calls_per_second=row.calls_per_second, calls_at_once=row.calls_at_once),
         secret_hash=bytes(row.secret_hash),
         created_by=row.created_by,
         created_at=row.created_at.timestamp(),

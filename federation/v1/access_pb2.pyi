@@ -75,6 +75,8 @@ class Token(_message.Message):
     REVOKE_TIME_FIELD_NUMBER: _builtins.int
     LAST_USE_TIME_FIELD_NUMBER: _builtins.int
     LAST_USE_ADDRESS_FIELD_NUMBER: _builtins.int
+    CALLS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    CALLS_AT_ONCE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The part of the token that is no secret."""
     name: _builtins.str
@@ -83,6 +85,9 @@ class Token(_message.Message):
     created_by: _builtins.str
     """Who made it."""
     last_use_address: _builtins.str
+    calls_per_second: _builtins.int
+    """How many calls a second a control plane takes with it, and at once; 0: as many as of anybody."""
+    calls_at_once: _builtins.int
     @_builtins.property
     def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Namespaces that it may see; * stands for any characters; none: all."""
@@ -122,10 +127,12 @@ class Token(_message.Message):
         revoke_time: _timestamp_pb2.Timestamp | None = ...,
         last_use_time: _timestamp_pb2.Timestamp | None = ...,
         last_use_address: _builtins.str = ...,
+        calls_per_second: _builtins.int = ...,
+        calls_at_once: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "revoke_time", b"revoke_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "create_time", b"create_time", "created_by", b"created_by", "expire_time", b"expire_time", "id", b"id", "last_use_address", b"last_use_address", "last_use_time", b"last_use_time", "name", b"name", "namespaces", b"namespaces", "networks", b"networks", "revoke_time", b"revoke_time", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "clusters", b"clusters", "create_time", b"create_time", "created_by", b"created_by", "expire_time", b"expire_time", "id", b"id", "last_use_address", b"last_use_address", "last_use_time", b"last_use_time", "name", b"name", "namespaces", b"namespaces", "networks", b"networks", "revoke_time", b"revoke_time", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -141,11 +148,16 @@ class CreateTokenRequest(_message.Message):
     CLUSTERS_FIELD_NUMBER: _builtins.int
     NETWORKS_FIELD_NUMBER: _builtins.int
     TTL_SECONDS_FIELD_NUMBER: _builtins.int
+    CALLS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    CALLS_AT_ONCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Whose it is, or what for; 1 to 63 characters."""
     role: Global___Role.ValueType
     ttl_seconds: _builtins.int
     """How long it is valid; 60 to 315360000 (ten years), absent: 7776000 (90 days)."""
+    calls_per_second: _builtins.int
+    """At most 1000000 each; 0: as many as of anybody. Watches count among those at once."""
+    calls_at_once: _builtins.int
     @_builtins.property
     def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At most 100 namespaces; not with ROLE_ADMIN."""
@@ -169,10 +181,12 @@ class CreateTokenRequest(_message.Message):
         clusters: _abc.Iterable[_builtins.str] | None = ...,
         networks: _abc.Iterable[_builtins.str] | None = ...,
         ttl_seconds: _builtins.int | None = ...,
+        calls_per_second: _builtins.int = ...,
+        calls_at_once: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds", "clusters", b"clusters", "name", b"name", "namespaces", b"namespaces", "networks", b"networks", "role", b"role", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds", "calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "clusters", b"clusters", "name", b"name", "namespaces", b"namespaces", "networks", b"networks", "role", b"role", "ttl_seconds", b"ttl_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ttl_seconds: _TypeAlias = _typing.Literal["ttl_seconds"]  # noqa: Y015
     _WhichOneofArgType__ttl_seconds: _TypeAlias = _typing.Literal["_ttl_seconds", b"_ttl_seconds"]  # noqa: Y015

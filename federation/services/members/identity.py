@@ -126,6 +126,7 @@ class Identity:
             credential_id=token.id,
             role=token.role,
             scope=token.scope,
+            limits=token.limits,
             name=token.name,
         )
 

@@ -44,7 +44,14 @@ async def test_every_command_of_the_page_does_what_it_says(
     assert tokens["shop-ci"]["networks"] == ["10.0.0.0/8", "127.0.0.0/8"]
     assert "revokeTime" in tokens["europe"]
     shown = await run(running, "token", "list")
-    for text in ("namespaces shop-*", "clusters eu-*", "revoked", "in 90d", "never"):
+    for text in (
+        "namespaces shop-*",
+        "clusters eu-*",
+        "revoked",
+        "in 90d",
+        "never",
+        "50 calls/s, 10 at once",
+    ):
         assert text in " ".join(shown.stdout.split())
 
     file = tmp_path / "token"

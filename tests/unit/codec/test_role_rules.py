@@ -10,7 +10,7 @@ import pytest
 from federation.codec.role_rules import read_role_rules, role_rules_from_document
 from federation.model.access import Role, Scope
 from federation.model.errors import InvalidRequest
-from federation.model.role_rules import Voucher
+from federation.model.role_rules import Grant, Voucher
 
 HEAD = {"apiVersion": "fedsched.io/v1", "kind": "RoleRules"}
 RULE = {"from": "oidc", "claim": "groups", "value": "a*", "role": "scheduler"}
@@ -28,8 +28,10 @@ def test_the_first_rule_that_fits_decides() -> None:
         }
     )
     shop = Scope(namespaces=("shop",))
-    assert rules.grants(Voucher.OIDC, {"groups": ["b", "ab"]}) == (Role.SCHEDULER, shop)
-    assert rules.grants(Voucher.OIDC, {"groups": ["b"]}) == (Role.ADMIN, Scope())
+    assert rules.grants(Voucher.OIDC, {"groups": ["b", "ab"]}) == Grant(
+        role=Role.SCHEDULER, scope=shop
+    )
+    assert rules.grants(Voucher.OIDC, {"groups": ["b"]}) == Grant(role=Role.ADMIN)
     assert rules.grants(Voucher.OIDC, {"sub": ["ab"]}) is None
 
 
@@ -37,7 +39,7 @@ def test_namespaces_of_a_claim_stay_within_the_rule_and_are_no_patterns() -> Non
     rules = role_rules_from_document(document(namespaces=["shop-*"], namespacesClaim="teams"))
     claims = {"groups": ["a"], "teams": ["shop-a", "bank", "shop-*", ""]}
     granted = rules.grants(Voucher.OIDC, claims)
-    assert granted == (Role.SCHEDULER, Scope(namespaces=("shop-a",)))
+    assert granted == Grant(role=Role.SCHEDULER, scope=Scope(namespaces=("shop-a",)))
     assert rules.grants(Voucher.OIDC, {"groups": ["a"], "teams": ["bank"]}) is None
     assert rules.grants(Voucher.OIDC, {"groups": ["a"]}) is None
 
@@ -53,6 +55,8 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "no claim": (document(claim=None), "rules[0].claim"),
     "no value": (document(value=""), "rules[0].value"),
     "number": (document(value=7), "rules[0].value"),
+    "limit": (document(callsAtOnce=-1), "rules[0].callsAtOnce"),
+    "no number": (document(callsPerSecond="5"), "rules[0].callsPerSecond"),
     "escape codes": (document(value="\x1b[2J"), "rules[0].value"),
     "namespace": (document(namespaces=["Shop"]), "rules[0].namespaces[0]"),
     "clusters": (document(clusters=["eu-1"]), "rules[0].clusters"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.control_planes import (
     SECONDS,
     Caller,
     RunningControlPlane,
+    refusal_of,
     refused,
     report,
     running_control_plane,
@@ -32,6 +34,7 @@ from tests.unit.rpc.test_scheduling import binding
 
 DENIED, NOT_FOUND = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND
 UNAUTHENTICATED, INVALID = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 VIEWER, SCHEDULER = access_pb2.ROLE_VIEWER, access_pb2.ROLE_SCHEDULER
 OPERATOR, ADMIN = access_pb2.ROLE_OPERATOR, access_pb2.ROLE_ADMIN
 
@@ -260,3 +263,33 @@ async def test_a_revoked_token_ends_with_its_watches_on_every_control_plane(
             refusal = await refused(there.call(there.clusters.ListClusters, request))
             assert refusal.code is UNAUTHENTICATED
             assert f"{token_id} was revoked" in refusal.message
+
+
+async def test_a_token_with_limits_is_told_which_one_it_has_reached(
+    fleet: RunningControlPlane,
+) -> None:
+    caller, token_id = await made(fleet, VIEWER, calls_at_once=1)
+    asked = clusters_pb2.ListClustersRequest()
+    watch = caller.clusters.WatchClusters(
+        clusters_pb2.WatchClustersRequest(), metadata=caller.metadata
+    )
+    await watch.read()
+    refusal = await refused(caller.call(caller.clusters.ListClusters, asked))
+    assert (refusal.code, refusal.reason) == (EXHAUSTED, "CALLS_AT_ONCE")
+    said = f"the token test ({token_id}) may have 1 calls at once; try again when one has ended"
+    assert refusal.message == said
+    watch.cancel()
+    async with asyncio.timeout(SECONDS):
+        while True:
+            with suppress(grpc.aio.AioRpcError):
+                await caller.call(caller.clusters.ListClusters, asked)
+                break
+
+    paced, token_id = await made(fleet, VIEWER, calls_per_second=1)
+    calls = [paced.call(paced.clusters.ListClusters, asked) for _ in range(50)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    refusals = [refusal_of(each) for each in answers if isinstance(each, grpc.aio.AioRpcError)]
+    assert {(each.code, each.reason) for each in refusals} == {(EXHAUSTED, "CALLS_PER_SECOND")}
+    assert f"the token test ({token_id}) may make 1 calls a second" in refusals[0].message
+    wrong = await refused(made(fleet, VIEWER, calls_per_second=-1, calls_at_once=1_000_001))
+    assert wrong.violations.keys() == {"callsPerSecond", "callsAtOnce"}
