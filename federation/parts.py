@@ -145,6 +145,7 @@ class Parts:
             preemption_limits=PreemptionLimits(
                 replicas=self._settings.preempted_replicas,
                 in_namespace=self._settings.preempted_replicas_of_namespace,
+                seconds=self._settings.eviction_seconds,
             ),
             report_requests=refreshing,
         )

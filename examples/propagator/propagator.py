@@ -37,6 +37,8 @@ NAME = "fedsched-propagator"
 OURS = {"app.kubernetes.io/managed-by": NAME}
 # Agents count the pods of a binding by this label.
 BINDING_LABEL = "fedsched.io/binding"
+# What an eviction task of these modes names is not kept until a replacement runs.
+AT_ONCE = frozenset({"Directly", "Immediately"})
 TOKEN_FILE = Path.home() / ".local/state/fedsched/admin.token"
 ROUND_SECONDS = 30.0
 CALL_SECONDS = 10.0
@@ -79,10 +81,13 @@ def read_manifests(paths: Iterable[Path]) -> list[list[Document]]:
 
 
 def shares_of(binding: ResourceBinding) -> dict[str, int]:
-    """Replicas by cluster. What leaves a cluster gracefully stays until its replacement runs."""
+    """Replicas by cluster. What leaves a cluster gracefully stays until its replacement runs; what
+    others preempted does not.
+    """
     shares = {target.name: target.replicas for target in binding.spec.clusters}
     for task in binding.spec.graceful_eviction_tasks:
-        shares.setdefault(task.from_cluster, task.replicas)
+        if task.purge_mode not in AT_ONCE:
+            shares.setdefault(task.from_cluster, task.replicas)
     return shares
 
 

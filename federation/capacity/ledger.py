@@ -250,6 +250,11 @@ class ClusterLedger:
             return None
         return held.echoes[held.reservations.index(reservation)]
 
+    def seen_of(self, binding: str) -> int:
+        """How many pods of a binding the newest report counts, of whatever shape."""
+        held = self._held.get(binding)
+        return sum(each.bound + each.unbound for each in held.echoes if each) if held else 0
+
     @property
     def is_open(self) -> bool:
         """Whether anything is outstanding."""

@@ -115,6 +115,10 @@ def wait_facts(wait: scheduling_pb2.Wait) -> list[tuple[str, object]]:
         facts.append(("Overtaken", f"since {since}, first by {wait.overtaken_by}"))
     if wait.HasField("earmarked_since"):
         facts.append(("Room is kept", f"since {wait.earmarked_since.ToJsonString()}"))
+    if wait.HasField("nominated"):
+        kept = ", ".join(f"{each.replicas} in {each.name}" for each in wait.nominated.shares)
+        until = wait.nominated.until.ToJsonString()
+        facts.append(("Room is left", f"for {kept}, kept until {until}"))
     return facts
 
 
@@ -132,8 +136,10 @@ def _row(
     if wait.HasField("overtaken_since"):
         overtaken = show.age(now - (seconds_from_timestamp(wait.overtaken_since) or now))
     earmarked = ""
-    if wait.HasField("earmarked_since"):
-        earmarked = show.age(now - (seconds_from_timestamp(wait.earmarked_since) or now))
+    if wait.HasField("earmarked_since") or wait.HasField("nominated"):
+        is_earmarked = wait.HasField("earmarked_since")
+        kept_since = wait.earmarked_since if is_earmarked else wait.nominated.since
+        earmarked = show.age(now - (seconds_from_timestamp(kept_since) or now))
     return (
         wait.position or "-",
         queued.namespace,

@@ -28,6 +28,7 @@ from federation.model.placement import (
     OnClusterReturn,
     Placement,
     PreemptionPolicy,
+    PurgeMode,
 )
 from federation.model.workload import ObjectReference, TargetCluster
 from federation.v1 import resource_pb2
@@ -95,6 +96,7 @@ def eviction_message(task: EvictionTask) -> resource_pb2.GracefulEvictionTask:
         producer=task.producer,
         creation_timestamp=None if created_at is None else timestamp_from_seconds(created_at),
         clusters_before_failover=[each.name for each in task.clusters_before],
+        purge_mode=task.purge_mode or "",
     )
 
 
@@ -284,6 +286,7 @@ def _eviction_task(
         created_at=ranges.optional_seconds(
             message, "creation_timestamp", f"{path}.creationTimestamp", found
         ),
+        purge_mode=ranges.optional_word(message.purge_mode, PurgeMode, f"{path}.purgeMode", found),
     )
 
 

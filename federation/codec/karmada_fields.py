@@ -27,7 +27,7 @@ BindingSnapshot: namespace name clusters=TargetCluster
 AggregatedStatusItem: clusterName status applied appliedMessage health
 WorkloadAffinityGroups: affinityGroup antiAffinityGroup
 SchedulePriority: priorityClassSource priorityClassName
-GracefulEvictionTask: purgeMode gracePeriodSeconds suppressDeletion preservedLabelState
+GracefulEvictionTask: gracePeriodSeconds suppressDeletion preservedLabelState
 PropagationSpec: association propagateDeps preemption dependentOverrides conflictResolution \
 failover=FailoverBehavior activationPreference preserveResourcesOnDeletion \
 schedulePriority=SchedulePriority

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from federation.codec.bindings import put_targets
 from federation.codec.timestamps import timestamp_from_seconds
-from federation.model.waiting import Wait, WaitState
+from federation.model.waiting import Nomination, Wait, WaitState
 from federation.v1 import scheduling_pb2
 
 _STATES: Final = {
@@ -58,8 +59,25 @@ def wait_to_message(wait: Wait, position: int = 0) -> scheduling_pb2.Wait:
         message.overtaken_since.CopyFrom(timestamp_from_seconds(wait.overtaken_since))
     if wait.earmarked_since is not None:
         message.earmarked_since.CopyFrom(timestamp_from_seconds(wait.earmarked_since))
+    if wait.nominated is not None:
+        message.nominated.CopyFrom(_nomination(wait.nominated))
     if wait.times_out is not None:
         message.times_out.CopyFrom(timestamp_from_seconds(wait.times_out))
+    return message
+
+
+def _nomination(nominated: Nomination) -> scheduling_pb2.Nomination:
+    message = scheduling_pb2.Nomination(
+        since=timestamp_from_seconds(nominated.since),
+        until=timestamp_from_seconds(nominated.until),
+        leaving=[
+            scheduling_pb2.LeavingReplicas(
+                binding=each.binding, cluster=each.cluster, replicas=each.replicas
+            )
+            for each in nominated.leaving
+        ],
+    )
+    put_targets(nominated.shares, message.shares.add)
     return message
 
 

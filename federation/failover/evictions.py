@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from federation.failover.moves import PLANNED_MOVE
+from federation.failover.moves import PLANNED_MOVE, PREEMPTED
 from federation.model.placement import Binding, EvictionTask, OnClusterReturn, SchedulingType
 from federation.model.workload import TargetCluster
 
@@ -21,15 +21,17 @@ class Ending(StrEnum):
     DEADLINE = "its time is over"
     CLUSTER_GONE = "its cluster is gone"
     TAKEN_BACK = "its cluster is back"
+    LEFT = "its pods are gone"
 
 
 class Progress(NamedTuple):
     """Of what a binding has now: promised and on no node yet, and pods seen beyond what it had
-    there before the eviction.
+    there before the eviction; and its pods that are still seen where they were to leave.
     """
 
     outstanding: int
     started: int
+    staying: int = 0
 
 
 def ending_of(
@@ -53,6 +55,10 @@ def ending_of(
     if task.reason == PLANNED_MOVE:
         # Its cluster is well: the share stays for as long as it takes, unless the plan gives up.
         return None if progress.outstanding else Ending.REPLACED
+    is_over = now >= (task.created_at or 0.0) + most_seconds
+    if task.reason == PREEMPTED:
+        # Nothing replaces it: it waits, or has its place elsewhere.
+        return Ending.LEFT if not progress.staying else Ending.DEADLINE if is_over else None
     keeps_original = binding.on_cluster_return is OnClusterReturn.KEEP_ORIGINAL
     is_missed = not has_replacement(binding, task)
     may_return = is_back and (keeps_original or is_missed or not progress.started)
@@ -62,9 +68,7 @@ def ending_of(
         return None
     if not progress.outstanding:
         return Ending.REPLACED
-    if now >= (task.created_at or 0.0) + most_seconds:
-        return Ending.DEADLINE
-    return None
+    return Ending.DEADLINE if is_over else None
 
 
 def has_replacement(binding: Binding, task: EvictionTask) -> bool:

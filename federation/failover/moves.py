@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from math import inf
 
 from federation.model.cluster import Cluster
-from federation.model.placement import EVICTION_PRODUCER, Binding, EvictionTask
+from federation.model.placement import EVICTION_PRODUCER, Binding, EvictionTask, PurgeMode
 from federation.model.tolerations import Tolerations
 from federation.model.workload import TargetCluster
 from federation.scheduler.triggers import no_execute_taints
 
 TAINT_UNTOLERATED = "TaintUntolerated"
 PLANNED_MOVE = "PlannedMove"
+PREEMPTED = "Preempted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,7 @@ def with_evictions(
             message=why[each.name],
             producer=EVICTION_PRODUCER,
             created_at=now,
+            purge_mode=PurgeMode.DIRECTLY if reason == PREEMPTED else None,
             clusters_before=binding.clusters,
         )
         for each in left

@@ -66,6 +66,16 @@ class PreemptionPolicy(StrEnum):
     PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 
 
+class PurgeMode(StrEnum):
+    """When what an eviction task names is taken away: at once, or when its replacement runs."""
+
+    GRACEFULLY = "Gracefully"
+    GRACIOUSLY = "Graciously"
+    DIRECTLY = "Directly"
+    IMMEDIATELY = "Immediately"
+    NEVER = "Never"
+
+
 class OnClusterLoss(StrEnum):
     """What becomes of a binding's replicas in a cluster that is lost."""
 
@@ -173,6 +183,7 @@ class EvictionTask:
     message: str = ""
     producer: str = ""
     created_at: float | None = None
+    purge_mode: PurgeMode | None = None
     clusters_before: tuple[TargetCluster, ...] = ()
 
     @property

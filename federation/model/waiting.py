@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
+
+from federation.model.workload import TargetCluster
 
 # What a binding waits for that people have suspended.
 SUSPENDED: Final = "suspended"
@@ -24,13 +26,38 @@ class WaitState(StrEnum):
     GATED = "gated"
 
 
+class Leaving(NamedTuple):
+    """``replicas`` of a binding, by its key, that have to leave a cluster by that ``decision``."""
+
+    binding: str
+    cluster: str
+    replicas: int
+    decision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nomination:
+    """Room that is kept ``until`` then for a binding that waits for others to leave: as much as
+    ``shares`` take, counted in replicas. Times are in Unix seconds.
+
+    In the clusters that it ``avoids`` others that were to leave have not, in time.
+    """
+
+    since: float
+    until: float
+    shares: tuple[TargetCluster, ...]
+    leaving: tuple[Leaving, ...]
+    avoids: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
     """How a binding waits for the ``remainder`` of its replicas. Times are in Unix seconds.
 
     ``next_try`` is for BACKOFF; ``gate`` says what a GATED one waits for; ``short_of`` is for
     people. ``overtaken_by`` is the key of the first binding that came later and was placed where
-    this one might have gone, at ``overtaken_since``; since ``earmarked_since`` room is kept for it.
+    this one might have gone, at ``overtaken_since``; since ``earmarked_since`` room is kept for it,
+    and so is what it is ``nominated`` for.
     Of a ``gang`` that waits together ``entry`` is the member that stands for all, and ``priority``
     the highest of all. ``ordered_at`` stands in place of ``since`` in the order, where it is not
     None; ``has_timed_out`` is true from ``times_out`` on.
@@ -46,6 +73,7 @@ class Wait:
     overtaken_since: float | None = None
     overtaken_by: str = ""
     earmarked_since: float | None = None
+    nominated: Nomination | None = None
     gang: str = ""
     entry: str = ""
     priority: int = 0

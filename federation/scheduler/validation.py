@@ -19,7 +19,6 @@ from federation.model.placement import (
     ClusterAffinity,
     ClusterLimit,
     Placement,
-    PreemptionPolicy,
     ReplicaScheduling,
     SchedulingType,
     SpreadConstraint,
@@ -74,9 +73,6 @@ def _binding(binding: Binding) -> Violations:
         yield Violation(field="leaseSeconds", rule="must be at least 1")
     if binding.min_available is not None:
         yield from _under("minAvailable", _min_available(binding, binding.min_available))
-    if binding.gang and binding.preemption_policy is not PreemptionPolicy.NEVER:
-        rule = "cannot be used with preemptionPolicy: nobody makes room for a whole gang"
-        yield Violation(field="gang", rule=rule)
 
 
 def _min_available(binding: Binding, least: int) -> Violations:

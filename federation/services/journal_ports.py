@@ -43,10 +43,13 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionLimits:
-    """How many replicas may be preempted within any minute: in all, and of one namespace."""
+    """How many replicas may be preempted within any minute: in all, and of one namespace; and for
+    how many ``seconds`` the room of those that have to leave is kept.
+    """
 
     replicas: int
     in_namespace: int
+    seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

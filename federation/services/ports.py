@@ -244,7 +244,9 @@ class Bindings(Protocol):
         ...
 
     async def earmarked(self, limit: int) -> Sequence[StoredBinding]:
-        """Those that room is kept for, and that may be tried; who came first is first."""
+        """Those that room is, or was, kept for, and that may be tried: who was overtaken first,
+        then for whom it is kept longest.
+        """
         ...
 
     async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from federation.model.waiting import Wait, WaitState
+from federation.model.waiting import Nomination, Wait, WaitState
 
 # Nobody writes to it.
 NOT_ORDERED: Final[Mapping[int, float | None]] = {}
@@ -19,7 +19,8 @@ NOT_ORDERED: Final[Mapping[int, float | None]] = {}
 class NewWait:
     """A binding that is to wait from now on, or goes on waiting after it was tried once more.
 
-    One that ``is_changed`` asks for something else than it was overtaken for.
+    One that ``is_changed`` asks for something else than it was overtaken or ``nominated`` for; else
+    None leaves that as it was.
     """
 
     binding_id: int
@@ -30,6 +31,7 @@ class NewWait:
     short_of: str
     state: WaitState = WaitState.UNSCHEDULABLE
     gate: str = ""
+    nominated: Nomination | None = None
     is_changed: bool = False
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import (
     BigInteger,
+    Double,
     Row,
     Select,
     Text,
@@ -89,6 +90,9 @@ OF_GANG = (
     .where(table.c.namespace == bindparam("namespace"), bindparam("gang", type_=Text) == GANG)
     .order_by(table.c.name)
 )
+# As the index has it.
+KEPT = text("(waiting.earmarked_since IS NOT NULL OR waiting.nominated IS NOT NULL)")
+KEPT_UNTIL = cast(waiting.c.nominated["until"].astext, Double)
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
 
@@ -173,8 +177,8 @@ class BindingStatements:
 
     async def earmarked(self, limit: int) -> Sequence[StoredBinding]:
         statement = (
-            WAITING.where(waiting.c.earmarked_since.is_not(None), IS_TRIED)
-            .order_by(*WAITING_ORDER)
+            WAITING.where(KEPT, IS_TRIED)
+            .order_by(waiting.c.earmarked_since.is_(None), KEPT_UNTIL.desc(), *WAITING_ORDER)
             .limit(limit)
         )
         return [binding_of(row) for row in await self._connection.execute(statement)]

@@ -149,7 +149,6 @@ binding = Table(
     Column("generation", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("spec", JSONB, nullable=False),
-    # Where it runs now.
     Column("clusters", JSONB, nullable=False),
     Column("decision_id", Uuid, ForeignKey("decision.id")),
     # The affinity group of the cluster affinities that the newest placement came from.
@@ -201,7 +200,6 @@ waiting = Table(
     Column("name", NAME, nullable=False),
     Column("priority", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
-    # What a gated one waits for.
     Column("gate", Text, nullable=False, server_default=""),
     Column("since", TIME, nullable=False, server_default=func.now()),
     Column("attempts", BigInteger, nullable=False),
@@ -211,29 +209,32 @@ waiting = Table(
     Column("overtaken_since", TIME),
     # The binding that did so first.
     Column("overtaken_by", Text, nullable=False, server_default=""),
-    # Since when room is kept for it.
+    # Since when room is kept for it; and what others are to leave for it.
     Column("earmarked_since", TIME),
+    Column("nominated", JSONB),
     # The gang that it waits with for its first place, and the first member: all have its position.
     Column("gang", Text, nullable=False, server_default=""),
     Column("entry", NAME, nullable=False, server_default=""),
-    # In place of since in the order, where a plugin says so.
+    # In place of since in the order, where a plugin says so; and when the gang's time is over.
     Column("ordered_at", TIME),
-    # When the gang's time is over.
     Column("times_out", TIME),
     CheckConstraint("state IN ('active', 'backoff', 'unschedulable', 'gated')", name="state_known"),
     CheckConstraint("(state = 'backoff') = (next_try IS NOT NULL)", name="backoff_has_time"),
     CheckConstraint("(state = 'gated') = (gate <> '')", name="gated_by"),
     CheckConstraint("attempts >= 0 AND remainder >= 0", name="counters_not_negative"),
-    Index(None, "earmarked_since", postgresql_where=text("earmarked_since IS NOT NULL")),
+    Index(
+        "ix_waiting_kept",
+        "binding_id",
+        postgresql_where=text("earmarked_since IS NOT NULL OR nominated IS NOT NULL"),
+    ),
 )
 
-# For the limits within any minute; rows are deleted after an hour.
+# For the limits within any minute, by namespace of who lost; rows are deleted after an hour.
 preemption = Table(
     "preemption",
     metadata,
     Column("id", BigInteger, Identity(always=True), primary_key=True),
     Column("at", TIME, nullable=False, server_default=text("clock_timestamp()")),
-    # Of those that lost replicas.
     Column("namespace", NAME, nullable=False),
     Column("replicas", BigInteger, nullable=False),
     CheckConstraint("replicas >= 1", name="replicas_positive"),
@@ -332,7 +333,6 @@ reservation = Table(
     Column("namespace", NAME, primary_key=True),
     Column("name", NAME, primary_key=True),
     Column("uid", Text, nullable=False),
-    # Where it holds something.
     Column("clusters", ARRAY(Text), nullable=False),
     # MessagePack: the owner and every reservation.
     Column("body", LargeBinary, nullable=False),

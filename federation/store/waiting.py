@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Double,
@@ -27,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.model.waiting import Wait, WaitState
+from federation.model.waiting import Nomination, Wait, WaitState
 from federation.services.waiting_ports import (
     NOT_ORDERED,
     GangWait,
@@ -42,10 +43,12 @@ from federation.store.tables import waiting as table
 # In the order of their keys, so that two transactions never wait for each other.
 PUT = text("""
     INSERT INTO waiting AS stored
-        (binding_id, namespace, name, priority, state, gate, attempts, remainder, short_of)
-    SELECT id, namespace, name, priority, state, gate, 1, remainder, short_of
-    FROM unnest(:ids, :namespaces, :names, :priorities, :states, :gates, :remainders, :shortages)
-        AS given (id, namespace, name, priority, state, gate, remainder, short_of)
+        (binding_id, namespace, name, priority, state, gate, attempts, remainder, short_of,
+        nominated)
+    SELECT id, namespace, name, priority, state, gate, 1, remainder, short_of, nominated::jsonb
+    FROM unnest(:ids, :namespaces, :names, :priorities, :states, :gates, :remainders, :shortages,
+        :nominations)
+        AS given (id, namespace, name, priority, state, gate, remainder, short_of, nominated)
     ORDER BY id
     ON CONFLICT (binding_id) DO UPDATE
     SET priority = excluded.priority, state = excluded.state, gate = excluded.gate,
@@ -57,7 +60,9 @@ PUT = text("""
         overtaken_by = CASE WHEN stored.binding_id = ANY(:changed) THEN ''
             ELSE stored.overtaken_by END,
         earmarked_since = CASE WHEN stored.binding_id = ANY(:changed) THEN NULL
-            ELSE stored.earmarked_since END
+            ELSE stored.earmarked_since END,
+        nominated = CASE WHEN stored.binding_id = ANY(:changed) THEN excluded.nominated
+            ELSE coalesce(excluded.nominated, stored.nominated) END
 """).bindparams(
     *(
         bindparam(name, type_=ARRAY(BigInteger))
@@ -65,7 +70,7 @@ PUT = text("""
     ),
     *(
         bindparam(name, type_=ARRAY(Text))
-        for name in ("namespaces", "names", "states", "gates", "shortages")
+        for name in ("namespaces", "names", "states", "gates", "shortages", "nominations")
     ),
 )
 GATE = text("""
@@ -170,6 +175,7 @@ class WaitingStatements:
                 "gates": [each.gate for each in waits],
                 "remainders": [each.remainder for each in waits],
                 "shortages": [each.short_of for each in waits],
+                "nominations": [_nomination_text(each.nominated) for each in waits],
                 "changed": [each.binding_id for each in waits if each.is_changed],
             },
         )
@@ -306,6 +312,9 @@ def wait_of(row: Row[Any]) -> Wait | None:
         overtaken_since=unix_seconds(row.wait_overtaken_since),
         overtaken_by=row.wait_overtaken_by,
         earmarked_since=unix_seconds(row.wait_earmarked_since),
+        nominated=None
+        if row.wait_nominated is None
+        else msgspec.convert(row.wait_nominated, Nomination),
         gang=row.wait_gang,
         entry=row.wait_entry,
         priority=row.wait_priority if row.wait_gang else 0,
@@ -313,6 +322,11 @@ def wait_of(row: Row[Any]) -> Wait | None:
         times_out=unix_seconds(row.wait_times_out),
         has_timed_out=bool(row.wait_has_timed_out),
     )
+
+
+def _nomination_text(nominated: Nomination | None) -> str | None:
+    """For an array of JSON documents, which travel as texts."""
+    return None if nominated is None else msgspec.json.encode(nominated).decode()
 
 
 def _queued(row: Row[Any]) -> QueuedBinding:

@@ -1033,7 +1033,7 @@ class ResourceBindingSpec(_message.Message):
     """Absent: the reservation lives as long as the binding."""
     preemption_policy: _builtins.str
     """Never (when empty) or PreemptLowerPriority: where nothing has room, replicas of lower priority
-    that are on no node yet make some.
+    make some.
     """
     min_available: _builtins.int
     """With placement.partial: of so many replicas on, over all clusters, PARTIAL is acceptable. Absent:
@@ -1407,12 +1407,17 @@ class GracefulEvictionTask(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     CREATION_TIMESTAMP_FIELD_NUMBER: _builtins.int
     CLUSTERS_BEFORE_FAILOVER_FIELD_NUMBER: _builtins.int
+    PURGE_MODE_FIELD_NUMBER: _builtins.int
     from_cluster: _builtins.str
     replicas: _builtins.int
     reason: _builtins.str
     message: _builtins.str
     producer: _builtins.str
     """fedsched for those that it makes, and ends: of a request they count for a new binding only."""
+    purge_mode: _builtins.str
+    """Directly or Immediately: what runs there is to be taken away at once. Gracefully, Graciously or
+    empty: it is to be kept until its replacement runs, when the task is gone. Or Never.
+    """
     @_builtins.property
     def creation_timestamp(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1429,10 +1434,11 @@ class GracefulEvictionTask(_message.Message):
         producer: _builtins.str = ...,
         creation_timestamp: _timestamp_pb2.Timestamp | None = ...,
         clusters_before_failover: _abc.Iterable[_builtins.str] | None = ...,
+        purge_mode: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["creation_timestamp", b"creation_timestamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters_before_failover", b"clusters_before_failover", "creation_timestamp", b"creation_timestamp", "from_cluster", b"from_cluster", "message", b"message", "producer", b"producer", "reason", b"reason", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters_before_failover", b"clusters_before_failover", "creation_timestamp", b"creation_timestamp", "from_cluster", b"from_cluster", "message", b"message", "producer", b"producer", "purge_mode", b"purge_mode", "reason", b"reason", "replicas", b"replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

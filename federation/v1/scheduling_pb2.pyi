@@ -767,6 +767,7 @@ class Wait(_message.Message):
     GANG_FIELD_NUMBER: _builtins.int
     TIMES_OUT_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
+    NOMINATED_FIELD_NUMBER: _builtins.int
     state: Global___WaitState.ValueType
     attempts: _builtins.int
     """How often it was tried."""
@@ -806,6 +807,10 @@ class Wait(_message.Message):
     def times_out(self) -> _timestamp_pb2.Timestamp:
         """When the time of the gang is over; absent: never."""
 
+    @_builtins.property
+    def nominated(self) -> Global___Nomination:
+        """Room that is kept for it while others leave, whom it preempts; absent: none is."""
+
     def __init__(
         self,
         *,
@@ -823,14 +828,83 @@ class Wait(_message.Message):
         gang: _builtins.str = ...,
         times_out: _timestamp_pb2.Timestamp | None = ...,
         timed_out: _builtins.bool = ...,
+        nominated: Global___Nomination | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["earmarked_since", b"earmarked_since", "next_try", b"next_try", "overtaken_since", b"overtaken_since", "since", b"since", "times_out", b"times_out"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["earmarked_since", b"earmarked_since", "next_try", b"next_try", "nominated", b"nominated", "overtaken_since", b"overtaken_since", "since", b"since", "times_out", b"times_out"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "earmarked_since", b"earmarked_since", "gang", b"gang", "gate", b"gate", "next_try", b"next_try", "overtaken_by", b"overtaken_by", "overtaken_since", b"overtaken_since", "position", b"position", "remainder", b"remainder", "short_of", b"short_of", "since", b"since", "state", b"state", "timed_out", b"timed_out", "times_out", b"times_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "earmarked_since", b"earmarked_since", "gang", b"gang", "gate", b"gate", "next_try", b"next_try", "nominated", b"nominated", "overtaken_by", b"overtaken_by", "overtaken_since", b"overtaken_since", "position", b"position", "remainder", b"remainder", "short_of", b"short_of", "since", b"since", "state", b"state", "timed_out", b"timed_out", "times_out", b"times_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Wait: _TypeAlias = Wait  # noqa: Y015
+
+@_typing.final
+class Nomination(_message.Message):
+    """Room that is kept for a binding that waits for others to leave."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """Given up then."""
+
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.TargetCluster]:
+        """How many of its replicas room is kept for."""
+
+    @_builtins.property
+    def leaving(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeavingReplicas]:
+        """Who was to leave, as it was decided."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        shares: _abc.Iterable[_resource_pb2.TargetCluster] | None = ...,
+        leaving: _abc.Iterable[Global___LeavingReplicas] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leaving", b"leaving", "shares", b"shares", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Nomination: _TypeAlias = Nomination  # noqa: Y015
+
+@_typing.final
+class LeavingReplicas(_message.Message):
+    """Replicas that have to leave a cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BINDING_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    binding: _builtins.str
+    """namespace/name."""
+    cluster: _builtins.str
+    replicas: _builtins.int
+    def __init__(
+        self,
+        *,
+        binding: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        replicas: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "cluster", b"cluster", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeavingReplicas: _TypeAlias = LeavingReplicas  # noqa: Y015
 
 @_typing.final
 class Reservation(_message.Message):

@@ -176,7 +176,14 @@ def progress_of(fleet: FleetOwner, binding: Binding, task: EvictionTask) -> Prog
         echoes = [echo for each in newest if (echo := ledger.echo_of(each)) is not None]
         seen = sum(echo.bound + echo.unbound for echo in echoes)
         started += max(0, seen - before.get(target.name, 0))
-    return Progress(outstanding=outstanding, started=started)
+    return Progress(outstanding, started, _staying(fleet, binding, task))
+
+
+def _staying(fleet: FleetOwner, binding: Binding, task: EvictionTask) -> int:
+    """Pods that are seen in the cluster that it leaves, beyond what it has there by now."""
+    name = task.from_cluster
+    kept = sum(each.replicas for each in binding.clusters if each.name == name)
+    return max(0, fleet.ledger(name).seen_of(binding.key) - kept) if fleet.has(name) else 0
 
 
 def _tell(endings: Counter[Ending]) -> None:

@@ -20,7 +20,9 @@ Beside it:
 - ``hooks``: plugins that keep something for a decision, and hear of it once it is committed
 - ``planned``: a move that is being planned, or was: what is decided of it, and what must come of
   that
-- ``preempting``: who loses replicas so that a binding of higher priority has room
+- ``preempting``: who loses replicas so that bindings of higher priority have room
+- ``victims``: who may lose replicas to bindings of higher priority, and what that leaves them
+- ``nominating``: places for bindings in room that others have not left yet
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
   downgrades
 - ``seeing``: what there is for a binding: the clusters that let it in, and the room that they have

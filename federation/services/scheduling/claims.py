@@ -7,14 +7,16 @@ Plain functions of their arguments. Must not read or write the store.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
 
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate
+from federation.model.waiting import Leaving, Nomination
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.state import Surroundings
 from federation.scheduler.waiting.queue import Seen
@@ -23,8 +25,12 @@ from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.seeing import seen_by
 from federation.services.scheduling.working_copy import WorkingCopy
 
-# However many were overtaken: each keeps others from some of the room there is.
+# However many were overtaken, or wait for others to leave: each keeps others from some of the room
+# there is.
 MOST_EARMARKS = 10
+MOST_NOMINATED = 20
+# Of those that have to leave so many are named.
+MOST_NAMED = 3
 
 
 def beside_claims(
@@ -36,7 +42,11 @@ def beside_claims(
     """What of that is available which is kept for nobody that comes before the attempt, and for
     whom the rest is kept, "" where all is available.
     """
-    earmarked = [each for each in attempt.claims.earmarked if _is_before(each[0], attempt)]
+    earmarked = [
+        each
+        for each in attempt.claims.earmarked
+        if _is_before(each[0], attempt) and _keeps_room(each[0], now)
+    ]
     first = [
         (stored, profile)
         for stored, profile in attempt.claims.first
@@ -54,6 +64,49 @@ def beside_claims(
     kept_for = ", ".join(stored.binding.key for stored, _ in (*earmarked, *first))
     left = replace(available, replicas_c=np.minimum(available.replicas_c, left_c))
     return left, f"room is kept for {kept_for}, which waited before"
+
+
+def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> str:
+    """Who has to leave first, of those that it preempted; "" where it waits for nobody."""
+    nominated = stored.wait.nominated if stored and stored.wait else None
+    if nominated is None or now >= nominated.until:
+        return ""
+    return waits_for(nominated, [still_there(working, each) for each in nominated.leaving])
+
+
+def waits_for(nominated: Nomination, left: Sequence[int]) -> str:
+    """The same in words, where so many of each are there still."""
+    staying = [
+        f"{n} {'replica' if n == 1 else 'replicas'} of {each.binding} to leave {each.cluster}"
+        for each, n in zip(nominated.leaving, left, strict=True)
+        if n
+    ]
+    if not staying:
+        return ""
+    more = f" and {len(staying) - MOST_NAMED} more" if len(staying) > MOST_NAMED else ""
+    since = datetime.fromtimestamp(nominated.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"waits for {', '.join(staying[:MOST_NAMED])}{more}, since {since}"
+
+
+def still_there(working: WorkingCopy, leaving: Leaving) -> int:
+    """How many of the pods are seen that are to leave; all of them, as long as nothing has told
+    here of the decision by which they are.
+    """
+    position = working.snapshot.positions.get(leaving.cluster)
+    ledger = None if position is None else working.ledger(position)
+    held = ledger.of_binding(leaving.binding) if ledger else ()
+    if ledger is None or not held:
+        return 0
+    if not any(leaving.decision in each.decisions for each in held):
+        return leaving.replicas
+    kept = sum(each.replicas for each in ledger.newest(leaving.binding))
+    return min(leaving.replicas, max(0, ledger.seen_of(leaving.binding) - kept))
+
+
+def nominated_now(attempt: Attempt, now: float) -> int:
+    """For how many others room is kept that is being left."""
+    waits = [stored.wait for stored, _ in attempt.claims.earmarked]
+    return sum(bool(wait and wait.nominated and now < wait.nominated.until) for wait in waits)
 
 
 def _is_before(stored: StoredBinding, attempt: Attempt) -> bool:
@@ -90,12 +143,28 @@ def _beside(
     kept = []
     for stored, profile in earmarked:
         remainder = stored.wait.remainder if stored.wait else 0
-        room = _seen(working, stored, profile, now).room
+        room = _within(stored, _seen(working, stored, profile, now).room)
         positions = working.snapshot.positions
         units = {positions[name]: min(count, remainder) for name, count in room.items()}
         kept.append((stored.binding, units))
     shadow = working.beside(kept) if kept else working
     return shadow.availability(attempt.candidate, asked).replicas_c.copy()
+
+
+def _keeps_room(stored: StoredBinding, now: float) -> bool:
+    wait = stored.wait
+    if wait is None or wait.earmarked_since is not None:
+        return wait is not None
+    return wait.nominated is not None and now < wait.nominated.until
+
+
+def _within(stored: StoredBinding, room: Mapping[str, int]) -> Mapping[str, int]:
+    """What of the room is kept for it: all that it may have, or what others were to leave."""
+    wait = stored.wait
+    if wait is None or wait.nominated is None or wait.earmarked_since is not None:
+        return room
+    shares = {each.name: each.replicas for each in wait.nominated.shares}
+    return {name: min(count, shares[name]) for name, count in room.items() if name in shares}
 
 
 def _seen(working: WorkingCopy, stored: StoredBinding, profile: Profile, now: float) -> Seen:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from federation.history.packed_inputs import Packed
 from federation.model.errors import Conflict
 from federation.model.placement import Binding, binding_key, is_grouped
-from federation.scheduler.scarcity import short_of
 from federation.services.audited_calls import AuditedCall
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -116,9 +115,9 @@ class Committer:
                 await lock_clusters(tx, self._fleet, self._following, self._fleet.snapshot.names)
                 working, now = self._working(), self._clock.now()
                 await UNDER_LOCKS.run(decide_all, working, attempts, now)
-                if attempts and wants_preemption(attempts[0]):
+                if wants_preemption(attempts):
                     working, attempts = await self._preemption.plan(
-                        tx, working, attempts[0], UNDER_LOCKS, now
+                        tx, working, attempts, UNDER_LOCKS, now
                     )
                 to_write = [attempt for attempt in attempts if attempt.is_to_write]
                 if not to_write:
@@ -263,8 +262,10 @@ def _is_as_read(known: StoredBinding | None, current: StoredBinding | None) -> b
 def _reserve_again(
     working: WorkingCopy, attempts: Sequence[Attempt]
 ) -> tuple[list[Attempt], list[Packed]]:
-    """Those whose shares find room on a newer fleet, and their packed traces."""
-    kept = [attempt for attempt in attempts if reserve(working, attempt) is None]
+    """Those whose shares find room on a newer fleet, and their packed traces. Who others leave room
+    for may find some there without.
+    """
+    kept = [each for each in attempts if not each.nominated and reserve(working, each) is None]
     # Kept there for the event loop, which must not be held up by the ledgers of all clusters.
     _ = working.after
     return kept, packed_traces([attempt.verdict for attempt in kept])
@@ -331,7 +332,8 @@ def _new_wait(attempt: Attempt, binding_id: int) -> NewWait:
         name=candidate.name,
         priority=candidate.priority,
         remainder=decision.remainder,
-        short_of=short_of(decision),
+        short_of=attempt.short_of,
+        nominated=attempt.nominated,
         is_changed=candidate.generation != before,
     )
 

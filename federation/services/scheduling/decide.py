@@ -12,7 +12,7 @@ from functools import partial
 
 from federation.capacity.reserve import Refused
 from federation.failover.evictions import taken_back
-from federation.failover.moves import PLANNED_MOVE, eviction_tasks
+from federation.failover.moves import PLANNED_MOVE, PREEMPTED, eviction_tasks
 from federation.model.errors import NotFound, PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, Certificate, EvictionTask, binding_key
@@ -24,7 +24,7 @@ from federation.scheduler.triggers import evicting_taints, leaving, triggers_of
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.ports import Peers, StoredBinding
 from federation.services.scheduling.answer import decision_record
-from federation.services.scheduling.claims import beside_claims
+from federation.services.scheduling.claims import awaited, beside_claims
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.queue import Attempt
@@ -150,6 +150,7 @@ def request_room(working: WorkingCopy, attempt: Attempt, asked: Certificate | No
 def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers) -> None:
     """Decide, and take room where there is some. Raises FederationError."""
     asked = attempt.candidate.certificate or attempt.profile.certificate
+    attempt.awaits = awaited(working, attempt.known, now)
     available = working.availability(attempt.candidate, asked)
     available, kept_for = beside_claims(working, attempt, available, now)
     if attempt.planned is not None:
@@ -159,8 +160,8 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
         attempt.planned.check(attempt.verdict.decision)
     if not attempt.is_placed:
         _tell_scarcity(working, attempt, asked, ())
-        if kept_for:
-            tell(attempt, kept_for)
+        for why in filter(None, (kept_for, attempt.awaits)):
+            tell(attempt, why)
         _look_back(working, attempt, now)
         return
     request_room(working, attempt, asked)
@@ -285,9 +286,11 @@ def standing_of(attempt: Attempt) -> DecisionRecord | None:
 
 
 def _watched(attempt: Attempt) -> set[str]:
-    """The clusters that plans move it away from, where its pods may be still."""
+    """The clusters that plans move it away from, or where it was preempted: its pods may be there
+    still.
+    """
     tasks = attempt.decided.eviction_tasks
-    return {task.from_cluster for task in tasks if task.reason == PLANNED_MOVE}
+    return {task.from_cluster for task in tasks if task.reason in (PLANNED_MOVE, PREEMPTED)}
 
 
 def _reservation_end(attempt: Attempt, positions: Mapping[str, int]) -> str:

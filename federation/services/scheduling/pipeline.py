@@ -35,7 +35,7 @@ from federation.services.ports import (
     Transaction,
 )
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
-from federation.services.scheduling.claims import MOST_EARMARKS
+from federation.services.scheduling.claims import MOST_EARMARKS, MOST_NOMINATED
 from federation.services.scheduling.commit import Committer
 from federation.services.scheduling.decide import asked_binding, candidate_of, moved_candidate
 from federation.services.scheduling.fresh_reports import FreshReports
@@ -254,7 +254,7 @@ class DecisionPipeline:
         if batch[0].is_joining:
             return await self._join(batch[0], before)
         if batch[0].is_preempting and not batch[0].is_hindered:
-            return await self._preempt(batch[0], before)
+            return await self._preempt(batch, before)
         try:
             attempts = self._without_joining(await self._read_batch(batch))
             batch = [attempt for attempt in batch if not attempt.is_joining]
@@ -283,8 +283,11 @@ class DecisionPipeline:
         return _Commit(batch=batch, working=working, task=task)
 
     def _without_preempting(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Those that are decided; who found no room and may make some goes alone, next."""
-        preempting = [attempt for attempt in attempts if wants_preemption(attempt)]
+        """Those that are decided; who found no room and may make some goes alone, next, or with
+        those that it is placed with.
+        """
+        units = [attempts] if is_atomic(attempts) else [[attempt] for attempt in attempts]
+        preempting = [attempt for unit in units if wants_preemption(unit) for attempt in unit]
         for attempt in preempting:
             attempt.is_preempting = True
         self._queue.put_first(preempting)
@@ -313,7 +316,8 @@ class DecisionPipeline:
             await self._decide(working, attempts)
             if not self._reports.without_hopeful(attempts[:1]):
                 return None
-            to_write = [each for each in attempts if each.is_to_write]
+            working, decided = await self._with_victims(working, attempts)
+            to_write = [each for each in decided if each.is_to_write]
             if not to_write:
                 await self._answer_unwritten(attempts[:1])
         except Exception as error:  # noqa: BLE001 - the caller gets it
@@ -322,7 +326,7 @@ class DecisionPipeline:
         if not to_write:
             return None
         task = asyncio.create_task(self._commit([attempt], to_write, working))
-        return _Commit(batch=attempts, working=working, task=task)
+        return _Commit(batch=decided, working=working, task=task)
 
     async def _read_companions(self, attempt: Attempt) -> Sequence[Attempt]:
         async with self._store.reading() as read:
@@ -331,29 +335,38 @@ class DecisionPipeline:
                 await self._read(read, companions)
         return joined_by(attempt, companions)
 
-    async def _preempt(self, attempt: Attempt, before: _Commit | None) -> _Commit | None:
+    async def _preempt(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
         """Decide once more, with room made where there is none, and let it be committed with what
         others lose.
         """
         try:
             await _ended(before)
-            attempts = await self._read_batch([attempt])
+            read = await self._read_batch(batch)
             working = self.working()
-            await self._decide(working, attempts)
-            if attempts and wants_preemption(attempt):
-                async with self._store.reading() as read:
-                    working, attempts = await self._preemption.plan(
-                        read, working, attempt, self._thread, self._clock.now()
-                    )
-            await self._answer_unwritten([each for each in attempts if each is attempt])
-        except Exception as error:  # noqa: BLE001 - the caller gets it
-            await self._failed([attempt], error)
+            await self._decide(working, read)
+            working, attempts = await self._with_victims(working, read)
+            to_write = [each for each in attempts if each.is_to_write]
+            # What stands of an atomic batch is answered once the others are committed.
+            if not (to_write and is_atomic(read)):
+                await self._answer_unwritten(read)
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            await self._failed(batch, error)
             return None
-        to_write = [each for each in attempts if each.is_to_write]
         if not to_write:
             return None
-        task = asyncio.create_task(self._commit([attempt], to_write, working))
+        task = asyncio.create_task(self._commit(batch, to_write, working))
         return _Commit(batch=attempts, working=working, task=task)
+
+    async def _with_victims(
+        self, working: WorkingCopy, attempts: Sequence[Attempt]
+    ) -> tuple[WorkingCopy, Sequence[Attempt]]:
+        """With those that lose something, where these are to have room for that."""
+        if not wants_preemption(attempts):
+            return working, attempts
+        async with self._store.reading() as read:
+            return await self._preemption.plan(
+                read, working, attempts, self._thread, self._clock.now()
+            )
 
     async def _working_after(self, before: _Commit | None) -> WorkingCopy:
         """What to decide on while another batch is committed: on what that will have made."""
@@ -442,7 +455,7 @@ class DecisionPipeline:
 
     async def _claims(self, read: Transaction) -> RoomClaims:
         """What is kept for bindings that wait."""
-        earmarked = await read.bindings.earmarked(MOST_EARMARKS)
+        earmarked = await read.bindings.earmarked(MOST_EARMARKS + MOST_NOMINATED)
         first = await read.bindings.first_waiting(self._strict) if self._strict else ()
         return RoomClaims(
             earmarked=self._with_profiles(earmarked), first=self._with_profiles(first)

@@ -1,72 +1,81 @@
-"""Preemption: who loses replicas so that a binding of higher priority has room.
+"""Preemption: who loses replicas so that bindings of higher priority have room.
 
-Only promises are taken whose pods are on no node yet: their room is free at once. Must not commit:
-the losses and what they make room for are written together, or not at all.
+Promises whose pods are on no node yet are taken at once. Who needs the room of pods that run waits
+until they have left, and the room is kept for it. Must not commit: the losses and what they make
+room for are written together, or not at all.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Final
 
-from federation.model.errors import InvalidRequest
-from federation.model.placement import (
-    Binding,
-    BindingName,
-    PreemptionPolicy,
-    SchedulingType,
-    is_grouped,
-)
-from federation.model.workload import TargetCluster
-from federation.scheduler.decision import Decision, Outcome
+from federation.model.errors import InvalidRequest, NotPlacedTogether
+from federation.model.placement import PreemptionPolicy, is_grouped
+from federation.model.waiting import Leaving, Nomination
+from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import Profiles
-from federation.scheduler.preemption import Candidate, Losses, least_loss
-from federation.scheduler.trace import undivided_trace
+from federation.scheduler.preemption import Losses, least_loss
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Peers, StoredBinding, Transaction
-from federation.services.scheduling.decide import request_room, reserve, tell
+from federation.services.scheduling.claims import (
+    MOST_NOMINATED,
+    nominated_now,
+    still_there,
+    waits_for,
+)
+from federation.services.scheduling.decide import tell
+from federation.services.scheduling.nominating import ComingPlace, placed_beside
 from federation.services.scheduling.queue import Attempt
-from federation.services.scheduling.together import decide_all, is_placeable
+from federation.services.scheduling.together import decide_all, is_together
+from federation.services.scheduling.victims import PossibleVictims, candidates_of, losable_shares
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import Threads
-from federation.services.values import Scheduled, Verdict
+from federation.services.values import Scheduled
 
 DEFAULT_LIMITS: Final = PreemptionLimits(replicas=1000, in_namespace=100)
 # Of the least urgent ones.
-MOST_BINDINGS, MOST_CANDIDATES = 100, 128
-NOTHING_HELPS: Final = "nothing of lower priority makes room that is on no node yet"
+MOST_BINDINGS: Final = 100
+NOTHING_HELPS: Final = "nothing of lower priority makes room"
 SPENT: Final = "no more replicas may be preempted within this minute"
-
-# How many replicas that are on no node yet bindings have in clusters.
-_Open: TypeAlias = Mapping[BindingName, Mapping[str, int]]
+CROWDED: Final = f"{MOST_NOMINATED} others wait for room that they preempted"
 
 
-def wants_preemption(attempt: Attempt) -> bool:
-    """Whether others are to make room for it, now that it finds none."""
-    return (
+def wants_preemption(attempts: Sequence[Attempt]) -> bool:
+    """Whether others are to make room for these, now that they find none: for one, or for all that
+    are placed together.
+    """
+    first = attempts[0] if attempts else None
+    if first is None or first.gate:
+        return False
+    group = attempts if is_together(first) else attempts[:1]
+    lacking = [attempt for attempt in group if attempt.error is None and not attempt.is_placed]
+    return bool(lacking) and all(
         attempt.candidate.preemption_policy is PreemptionPolicy.PREEMPT_LOWER_PRIORITY
-        and not attempt.atomic
-        and attempt.error is None
-        and attempt.verdict.decision.outcome is Outcome.UNSCHEDULABLE
+        and not attempt.awaits
+        and (attempt.error is None or isinstance(attempt.error, NotPlacedTogether))
+        and (attempt.is_placed or attempt.verdict.decision.outcome is Outcome.UNSCHEDULABLE)
+        for attempt in group
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Urgency:
-    """What is known when victims are chosen for an attempt; ``spent`` are the replicas that were
-    preempted within the last minute, by namespace.
+class _Choice:
+    """What is known when victims are chosen; ``spent`` are the replicas that were preempted within
+    the last minute, by namespace.
     """
 
-    attempt: Attempt
-    victims: Mapping[str, Attempt]
-    candidates: Sequence[Candidate]
+    possible: PossibleVictims
     limits: PreemptionLimits
     spent: Mapping[str, int]
-    now: float
+    is_crowded: bool
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        return self.possible.attempts
 
     def is_within_limits(self, losses: Losses) -> bool:
         by_namespace = self.by_namespace(losses)
@@ -79,8 +88,8 @@ class _Urgency:
 
     def by_namespace(self, losses: Losses) -> Counter[str]:
         counted = Counter[str]()
-        for candidate, loss in zip(self.candidates, losses, strict=True):
-            counted[self.victims[candidate.binding].binding.namespace] += loss
+        for candidate, loss in zip(self.possible.candidates, losses, strict=True):
+            counted[self.possible.victims[candidate.binding].binding.namespace] += loss
         return +counted
 
 
@@ -95,19 +104,22 @@ class Preemption:
         self,
         read: Transaction,
         working: WorkingCopy,
-        attempt: Attempt,
+        attempts: Sequence[Attempt],
         threads: Threads,
         now: float,
-    ) -> tuple[WorkingCopy, list[Attempt]]:
-        """Its victims and the attempt, which has room then; or the attempt alone, told why not.
+    ) -> tuple[WorkingCopy, Sequence[Attempt]]:
+        """The victims and the attempts, which have room then, or once the victims have left; or the
+        attempts alone, told why not.
 
         The working copy is the one that they were decided on.
         """
-        open_there = await threads.run(_open, working, attempt)
-        spent = await read.preemptions.spent()
-        known = await read.bindings.preemptible(
-            open_there.keys(), attempt.candidate.priority, MOST_BINDINGS
-        )
+        # Who does not wait for room does not wait for others to leave.
+        may_wait = all(attempt.wait and not attempt.atomic for attempt in attempts)
+        is_crowded = may_wait and nominated_now(attempts[0], now) >= MOST_NOMINATED
+        avoided = _avoided(working, attempts) if may_wait and not is_crowded else None
+        shares = await threads.run(losable_shares, working, attempts, avoided)
+        below = min(attempt.candidate.priority for attempt in attempts)
+        known = await read.bindings.preemptible(shares.keys(), below, MOST_BINDINGS)
         holdings = await read.reservations.holdings(known.keys())
         peers = {
             key: await read.bindings.peers(stored.binding)
@@ -119,15 +131,20 @@ class Preemption:
             for key, stored in known.items()
             if (victim := self._victim(stored, holdings.get(key), peers.get(key)))
         }
-        urgency = _Urgency(
-            attempt=attempt,
+        possible = PossibleVictims(
+            attempts=attempts,
             victims=victims,
-            candidates=_candidates(attempt, victims, open_there),
-            limits=self._limits,
-            spent=spent,
+            shares=shares,
+            candidates=candidates_of(attempts, victims, shares),
             now=now,
         )
-        return await threads.run(_planned, working, urgency)
+        choice = _Choice(
+            possible=possible,
+            limits=self._limits,
+            spent=await read.preemptions.spent(),
+            is_crowded=is_crowded,
+        )
+        return await threads.run(_planned, working, choice)
 
     def _victim(
         self, stored: StoredBinding, holding: Holding | None, peers: Peers | None
@@ -145,166 +162,84 @@ class Preemption:
         return victim
 
 
-def _open(working: WorkingCopy, attempt: Attempt) -> _Open:
-    """In the clusters that the attempt may go to."""
-    filtering = attempt.verdict.decision.trace.filtering
-    open_there: dict[BindingName, Counter[str]] = {}
-    for position, refusal in enumerate(filtering.refusal_c.tolist()):
-        if refusal >= 0 and filtering.refusals[refusal].filter != "Capacity":
-            continue
-        cluster = working.snapshot.names[position]
-        for each in working.ledger(position).outstanding():
-            namespace, _, name = each.binding.rpartition("/")
-            if each.to_pack:
-                open_there.setdefault((namespace, name), Counter())[cluster] += each.to_pack
-    open_there.pop(attempt.key, None)
-    return open_there
+def _avoided(working: WorkingCopy, attempts: Sequence[Attempt]) -> frozenset[str]:
+    """Clusters where those that were to leave for one of the attempts have not, in time."""
+    found: set[str] = set()
+    for attempt in attempts:
+        wait = attempt.known.wait if attempt.known else None
+        if wait is not None and wait.nominated is not None:
+            found.update(wait.nominated.avoids)
+            leaving = wait.nominated.leaving
+            found.update(each.cluster for each in leaving if still_there(working, each))
+    return frozenset(found)
 
 
-def _candidates(
-    attempt: Attempt, victims: Mapping[str, Attempt], open_there: _Open
-) -> list[Candidate]:
-    """The least urgent ones, in the tie order."""
-    found = [
-        candidate
-        for victim in victims.values()
-        for target in victim.binding.clusters
-        if (candidate := _candidate(victim, target, open_there[victim.key][target.name]))
-    ]
-    found.sort(key=lambda each: each.priority)
-    uid = attempt.candidate.resource.uid
-
-    def tie_order(candidate: Candidate) -> tuple[bytes, str, str]:
-        text = f"{uid}\0{candidate.cluster}\0{candidate.binding}".encode()
-        hashed = blake2b(text, digest_size=8).digest() if uid else b""
-        return hashed, candidate.cluster, candidate.binding
-
-    return sorted(found[:MOST_CANDIDATES], key=tie_order)
-
-
-def _candidate(victim: Attempt, target: TargetCluster, open_replicas: int) -> Candidate | None:
-    """What a binding may lose in a cluster: of a share that may shrink what is on no node yet, else
-    all of it where nothing is.
-    """
-    binding = victim.binding
-    total = sum(each.replicas for each in binding.clusters)
-    may_shrink = (
-        binding.placement.partial
-        and not binding.components
-        and binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
-    )
-    spare = min(open_replicas, target.replicas, total - (binding.min_available or 0))
-    if may_shrink and spare > 0:
-        replicas = spare
-    elif 0 < target.replicas <= open_replicas and _may_lose(binding, target.replicas):
-        replicas, may_shrink = target.replicas, False
-    else:
-        return None
-    return Candidate(
-        binding=binding.key,
-        cluster=target.name,
-        priority=binding.priority,
-        replicas=replicas,
-        divisible=may_shrink,
-        placed_at=binding.last_scheduled_time or 0.0,
-    )
-
-
-def _may_lose(binding: Binding, replicas: int) -> bool:
-    """Whether as many as it asks for are left, or none."""
-    left = sum(each.replicas for each in binding.clusters) - replicas
-    return not left or left >= (binding.min_available or 0)
-
-
-def _planned(working: WorkingCopy, urgency: _Urgency) -> tuple[WorkingCopy, list[Attempt]]:
+def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequence[Attempt]]:
     """Raises nothing: who finds no victims is told so."""
-    attempt, candidates = urgency.attempt, urgency.candidates
+    possible, attempts = choice.possible, choice.attempts
 
-    def fits(losses: Losses) -> bool:
+    def places(losses: Losses) -> Sequence[ComingPlace] | None:
         trial = working.anew()
-        return _shrunk(trial, urgency, losses) is not None and is_placeable(
-            trial, attempt, urgency.now
-        )
+        if possible.shrunk(trial, losses) is None:
+            return None
+        return placed_beside(trial, attempts, possible.coming(losses), possible.now)
 
-    losses = least_loss(candidates, fits)
-    if losses is None or not urgency.is_within_limits(losses):
-        tell(attempt, NOTHING_HELPS if losses is None else SPENT)
-        return working, [attempt]
+    losses = least_loss(possible.candidates, lambda each: places(each) is not None)
+    found = None if losses is None else places(losses)
+    if losses is None or found is None or not choice.is_within_limits(losses):
+        why = SPENT if found else CROWDED if choice.is_crowded else NOTHING_HELPS
+        for attempt in attempts:
+            if attempt.error is None and not attempt.is_placed:
+                tell(attempt, why)
+        return working, attempts
     made = working.anew()
-    victims = _shrunk(made, urgency, losses) or []
-    decide_all(made, [attempt], urgency.now)
-    if attempt.error or not attempt.is_placed:
-        return working, [attempt]
-    _note(urgency, losses)
-    return made, [*victims, attempt]
+    victims = possible.shrunk(made, losses) or []
+    if any(place.has_to_wait for place in found):
+        _nominate(working, choice, losses, found)
+    else:
+        decide_all(made, attempts, possible.now)
+        if any(attempt.error or not attempt.is_placed for attempt in attempts):
+            return working, attempts
+    _note(choice, losses)
+    return made, [*victims, *attempts]
 
 
-def _note(urgency: _Urgency, losses: Losses) -> None:
+def _nominate(
+    working: WorkingCopy, choice: _Choice, losses: Losses, places: Sequence[ComingPlace]
+) -> None:
+    """They wait, and room is kept for them, until those that run have left."""
+    possible = choice.possible
+    leaving = tuple(
+        Leaving(candidate.binding, candidate.cluster, count, possible.victims[candidate.binding].id)
+        for candidate, loss in zip(possible.candidates, losses, strict=True)
+        if (count := possible.running(candidate, loss))
+    )
+    avoids = tuple(sorted(_avoided(working, choice.attempts)))
+    for place in places:
+        attempt = place.attempt
+        attempt.nominated = Nomination(
+            since=possible.now,
+            until=possible.now + choice.limits.seconds,
+            shares=place.shares,
+            leaving=leaving,
+            avoids=avoids,
+        )
+        attempt.awaits = waits_for(attempt.nominated, [each.replicas for each in leaving])
+        tell(attempt, attempt.awaits)
+        # That others lose is news, even where it was refused before in the same words.
+        attempt.standing = None
+
+
+def _note(choice: _Choice, losses: Losses) -> None:
     """What its decision says of them, and what counts against the limits."""
-    attempt = urgency.attempt
     told = tuple(
         f"{candidate.binding}: {loss} in {candidate.cluster}, priority {candidate.priority}"
-        for candidate, loss in zip(urgency.candidates, losses, strict=True)
+        for candidate, loss in zip(choice.possible.candidates, losses, strict=True)
         if loss
     )
-    decision = attempt.verdict.decision
-    decision = replace(decision, trace=replace(decision.trace, preempted=told))
-    attempt.verdict = replace(attempt.verdict, decision=decision)
-    attempt.losses, attempt.limits = urgency.by_namespace(losses), urgency.limits
-
-
-def _shrunk(working: WorkingCopy, urgency: _Urgency, losses: Losses) -> list[Attempt] | None:
-    """The victims, with so much less on the working copy; None where that cannot be."""
-    lost: dict[str, dict[str, int]] = {}
-    for candidate, loss in zip(urgency.candidates, losses, strict=True):
-        if loss:
-            lost.setdefault(candidate.binding, {})[candidate.cluster] = loss
-    shrunk = []
-    for key, by_cluster in lost.items():
-        victim = urgency.victims[key]
-        if not _may_lose(victim.binding, sum(by_cluster.values())):
-            return None
-        _decide_loss(working, victim, by_cluster, urgency)
-        request_room(working, victim, victim.binding.certificate or victim.profile.certificate)
-        if reserve(working, victim) is not None:
-            return None
-        shrunk.append(victim)
-    return shrunk
-
-
-def _decide_loss(
-    working: WorkingCopy, victim: Attempt, lost: Mapping[str, int], urgency: _Urgency
-) -> None:
-    binding, snapshot = victim.binding, working.snapshot
-    left = tuple(_left(binding, lost))
-    victim.candidate = replace(binding, clusters=left)
-    by = f"preempted by {urgency.attempt.binding.key}"
-    where = ", ".join(f"{count} in {name}" for name, count in sorted(lost.items()))
-    is_divided = binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
-    missing = binding.replicas - sum(each.replicas for each in left)
-    victim.verdict = Verdict(
-        decision=Decision(
-            outcome=Outcome.PARTIAL if left else Outcome.UNSCHEDULABLE,
-            clusters=left,
-            remainder=max(missing, 0) if is_divided else sum(lost.values()),
-            reason=f"{by}: {where}",
-            trace=undivided_trace(
-                snapshot.names,
-                urgency.now,
-                {
-                    snapshot.positions[each.name]: each.replicas
-                    for each in left
-                    if each.name in snapshot.positions
-                },
-                by,
-            ),
-        ),
-        evidence=snapshot.evidence_at(urgency.now),
-    )
-
-
-def _left(binding: Binding, lost: Mapping[str, int]) -> Iterator[TargetCluster]:
-    for target in binding.clusters:
-        replicas = target.replicas - lost.get(target.name, 0)
-        if replicas or target.name not in lost:
-            yield TargetCluster(name=target.name, replicas=replicas)
+    for attempt in choice.attempts:
+        decision = attempt.verdict.decision
+        decision = replace(decision, trace=replace(decision.trace, preempted=told))
+        attempt.verdict = replace(attempt.verdict, decision=decision)
+    first = choice.attempts[0]
+    first.losses, first.limits = choice.by_namespace(losses), choice.limits

@@ -17,8 +17,10 @@ from uuid import uuid4
 from federation.model.arrays import IntArray
 from federation.model.errors import Conflict, FederationError, LimitExceeded
 from federation.model.placement import Binding, BindingName, EvictionTask
+from federation.model.waiting import Nomination
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Reserve
+from federation.scheduler.scarcity import short_of
 from federation.scheduler.state import CycleState
 from federation.scheduler.waiting.gangs import GangMember
 from federation.scheduler.waiting.queue import NOTHING, Seen
@@ -131,9 +133,12 @@ class Attempt:
     unseen_in: tuple[str, ...] = ()
     # Of one that was tried again and refused: what there was for it.
     seen: Seen = NOTHING
-    # Replicas that it takes from others, by their namespaces, and how many may be taken.
+    # Replicas that it takes from others, by their namespaces, and how many may be taken; room that
+    # is kept for it until they have left; and who has not left yet, where that was so before.
     losses: Mapping[str, int] = field(default_factory=dict)
     limits: PreemptionLimits | None = None
+    nominated: Nomination | None = None
+    awaits: str = ""
     # What plugins were shown of the decision, and those that keep something for it.
     shown: tuple[CycleState, IntArray] | None = None
     kept: list[Reserve] = field(default_factory=list)
@@ -194,6 +199,11 @@ class Attempt:
         is_whole = self.takes_back is not None or self.planned is not None
         is_all_or_nothing = bool(self.atomic) or is_whole
         return self.is_placed or (not is_all_or_nothing and bool(self.known or self.wait))
+
+    @property
+    def short_of(self) -> str:
+        """What there is too little of for what has no place, or who has to leave first."""
+        return self.awaits or short_of(self.verdict.decision)
 
     @property
     def leaves_waiting(self) -> bool:

@@ -48,11 +48,11 @@ def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) ->
     """
     for position, attempt in enumerate(attempts):
         attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
-        attempt.losses, attempt.unseen_in = {}, ()
+        attempt.losses, attempt.unseen_in, attempt.nominated = {}, (), None
         let_go([attempt])
         try:
             before = attempts[:position] if is_together(attempt) else ()
-            decide_one(working, attempt, now, _peers(attempt, before))
+            decide_one(working, attempt, now, peers_of(attempt, before))
         except FederationError as error:
             attempt.error = error
     missed = [each for each in attempts if each.error or not each.is_placed]
@@ -112,11 +112,6 @@ def not_placed_together(place: int, key: str, more: int) -> NotPlacedTogether:
     )
 
 
-def is_placeable(working: WorkingCopy, attempt: Attempt, now: float) -> bool:
-    """Whether it would be placed and finds room; only the working copy is changed."""
-    return _tried(working, attempt, now, ()) is not None
-
-
 def seen_together(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> Seen:
     """What there is for a gang: room for it as a whole, which is 1, or none; and the clusters that
     let some of it in. Only the working copy is changed. Raises PluginFailed.
@@ -140,7 +135,7 @@ def _tried(
     trial = copy(attempt)
     asked = trial.candidate.certificate or trial.profile.certificate
     available = working.availability(trial.candidate, asked)
-    trial.verdict = verdict_of(trial, working.snapshot, available, now, _peers(trial, before))
+    trial.verdict = verdict_of(trial, working.snapshot, available, now, peers_of(trial, before))
     if not trial.is_placed:
         return None
     request_room(working, trial, asked)
@@ -179,7 +174,7 @@ def _leave_waiting(
         working.forget()
 
 
-def _peers(attempt: Attempt, before: Sequence[Attempt]) -> Peers:
+def peers_of(attempt: Attempt, before: Sequence[Attempt]) -> Peers:
     """Its peers as they were read, and those that were placed before it and go with it."""
     group, anti_group = groups_of(attempt.candidate)
     if not (before and (group or anti_group)):

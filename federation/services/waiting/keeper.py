@@ -20,7 +20,6 @@ from federation.model.errors import LimitExceeded, NotFound
 from federation.model.placement import BindingName, PreemptionPolicy, binding_key
 from federation.model.waiting import Wait
 from federation.scheduler.plugins.profile import Profiles
-from federation.scheduler.scarcity import short_of
 from federation.scheduler.waiting.queue import TryOrder, Waiter, WaitingQueue
 from federation.services.duties import URGENT_LEASE_SECONDS, Begin
 from federation.services.fleet.registry import FleetOwner
@@ -108,6 +107,8 @@ class QueueKeeper:
         # When room is to be kept for who was overtaken, and for whom it is.
         self._starving: dict[BindingName, float] = {}
         self._earmarked: set[BindingName] = set()
+        # Until when room is kept for who waits for others to leave.
+        self._nominated: dict[BindingName, float] = {}
 
     def __len__(self) -> int:
         """How many wait and may be tried, by what is known here."""
@@ -174,6 +175,8 @@ class QueueKeeper:
         self._mark_overtaken()
         if self._clock.now() >= self._sweep_at:
             self._sweep()
+        for key in [key for key, until in self._nominated.items() if until <= self._clock.now()]:
+            self._give_up_room(key)
         earmarked = self._newly_earmarked()
         wants = self._to_look_for()
         rest = REST * (time.thread_time() - started)
@@ -184,7 +187,7 @@ class QueueKeeper:
 
     async def _wait(self) -> None:
         times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
-        times.append(self._ordering.again_at)
+        times += [self._ordering.again_at, min(self._nominated.values(), default=None)]
         due_at = min(each for each in times if each is not None)
         left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
         try:
@@ -302,6 +305,11 @@ class QueueKeeper:
             self._earmarked.add(waiter.key)
         elif waiter.key in self._earmarked:
             self._give_up_room(waiter.key)
+        nominated = wait.nominated if wait else None
+        if nominated is not None and nominated.until > self._clock.now():
+            self._nominated[waiter.key] = nominated.until
+        elif waiter.key in self._nominated:
+            self._give_up_room(waiter.key)
         if overtaken_since is None or is_earmarked:
             self._starving.pop(waiter.key, None)
         elif waiter.key not in self._starving:
@@ -342,9 +350,10 @@ class QueueKeeper:
         self._starving.pop(key, None)
 
     def _give_up_room(self, key: BindingName) -> None:
-        is_earmarked = key in self._earmarked
+        is_kept = key in self._earmarked or key in self._nominated
         self._earmarked.discard(key)
-        if is_earmarked or self._profiles.strict_names:
+        self._nominated.pop(key, None)
+        if is_kept or self._profiles.strict_names:
             self._queue.wake(self._queue.wants)
 
     def _to_look_for(self) -> list[Hashable]:
@@ -439,7 +448,7 @@ class QueueKeeper:
             self._queue.wake([waiter.want])
         for each in (attempt, *attempt.companions):
             if each.standing is not None and each.known is not None:
-                self._refused[each.known.id] = short_of(each.verdict.decision)
+                self._refused[each.known.id] = each.short_of
 
     def _note_placed(self, waiter: Waiter, scheduled: Scheduled) -> None:
         self._give_up_room(waiter.key)

@@ -170,20 +170,20 @@ def test_fields_that_fedsched_drops_are_named_once() -> None:
             "spec": {"failover": {"cluster": {}}, "conflictResolution": "Abort", "placement": {}},
         },
         {"kind": "PropagationPolicy", "spec": {"conflictResolution": "Overwrite"}},
-        {"kind": "ResourceBinding", "spec": {"gracefulEvictionTasks": [{"purgeMode": "Never"}]}},
+        {"kind": "ResourceBinding", "spec": {"gracefulEvictionTasks": [{"gracePeriodSeconds": 9}]}},
         {"kind": "Cluster", "spec": {"syncMode": "Pull", "region": "eu"}},
         {"kind": "Deployment", "spec": {"failover": {}}},
     ]
     assert dropped_from_documents(documents) == [
         "spec.failover",
         "spec.conflictResolution",
-        "spec.gracefulEvictionTasks[].purgeMode",
+        "spec.gracefulEvictionTasks[].gracePeriodSeconds",
         "spec.syncMode",
     ]
     told = warning_of(dropped_from_documents(documents))
     assert told.endswith(
         "reads spec.failover, spec.conflictResolution, "
-        "spec.gracefulEvictionTasks[].purgeMode, spec.syncMode"
+        "spec.gracefulEvictionTasks[].gracePeriodSeconds, spec.syncMode"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from federation.model.errors import InvalidRequest
-from federation.model.placement import Binding, Gang, PreemptionPolicy
+from federation.model.placement import Binding, Gang
 from federation.model.waiting import WaitState
 from federation.scheduler.decision import GANG, Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles
@@ -180,8 +180,6 @@ async def test_what_does_not_go_together_is_refused_and_nothing_is_written(
     assert await refusal(scheduling, other_size) == (
         "spec.gang.size: is 2, and 3 in binding a of the same gang"
     )
-    greedy = member("b", preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY)
-    assert (await refusal(scheduling, greedy)).startswith("spec.gang: cannot be used with preempt")
     with pytest.raises(InvalidRequest, match=r"wait: must be true with spec\.gang"):
         await scheduling.schedule(member("b"), adopt=False, wait=False)
     (answer,) = await schedule_batch(scheduling, [BatchItem(binding=member("b"))], atomic=True)

@@ -1,0 +1,158 @@
+"""Places for bindings in room that others have not left yet.
+
+Plain functions of their arguments, for one thread of their own. Must not promise such room: it is
+kept, and promised once reports show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+from federation.capacity.cluster_room import Room
+from federation.model.estimate import MAX_REPLICAS, Estimates, Source
+from federation.model.placement import Binding
+from federation.model.pools.bounds import per_replica
+from federation.model.resources import PODS
+from federation.model.workload import ReplicaRequirements, TargetCluster
+from federation.services.scheduling.claims import beside_claims
+from federation.services.scheduling.decide import request_room, reserve, verdict_of
+from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.together import peers_of
+from federation.services.scheduling.working_copy import WorkingCopy
+
+
+class LeavingPods(NamedTuple):
+    """LeavingPods that have to leave a cluster, and what each asked for."""
+
+    requirements: ReplicaRequirements
+    replicas: int
+
+
+# The room of pods that leave, by cluster.
+Coming: TypeAlias = Mapping[str, Sequence[LeavingPods]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComingPlace:
+    """Where an attempt gets more; not all of that is free where it ``has_to_wait``."""
+
+    attempt: Attempt
+    shares: tuple[TargetCluster, ...]
+    has_to_wait: bool
+
+
+def holds(leaving: ReplicaRequirements, wanted: Binding, spare_slots: int = 0) -> int:
+    """How many replicas surely fit where a pod was, on whichever node that is: reports do not say
+    which pods share a node. Every node has so many pod slots to spare.
+    """
+    asked = wanted.requirements
+    if wanted.components or leaving.node_claim != asked.node_claim:
+        return 0
+    fitting = [
+        leaving.request.get(name, 0) // amount
+        for name, amount in per_replica(asked.request).items()
+        if name != PODS
+    ]
+    return min(*fitting, 1 + spare_slots) if fitting else 1 + spare_slots
+
+
+def placed_beside(
+    working: WorkingCopy, attempts: Sequence[Attempt], coming: Coming, now: float
+) -> list[ComingPlace] | None:
+    """Where each of the attempts goes, all together, in what is free and what is coming; None where
+    one finds no place. Only the working copy is changed.
+    """
+    left = {working.snapshot.positions[name]: [*pods] for name, pods in coming.items()}
+    spare = {position: _spare_slots(working.room(position)) for position in left}
+    placed: list[Attempt] = []
+    places: list[ComingPlace] = []
+    for attempt in attempts:
+        trial = copy(attempt)
+        asked = trial.candidate.certificate or trial.profile.certificate
+        available = working.availability(trial.candidate, asked)
+        available, _ = beside_claims(working, trial, available, now)
+        boosted = _with_coming(available, trial.candidate, left, spare)
+        verdict = verdict_of(trial, working.snapshot, boosted, now, peers_of(trial, placed))
+        trial.verdict = verdict
+        if not trial.is_placed:
+            return None
+        more = _more(trial)
+        late = {} if trial.candidate.components else _late(working, available, more)
+        for name, count in late.items():
+            position = working.snapshot.positions[name]
+            pods = left.get(position, [])
+            if not _take(pods, trial.candidate, count, spare.get(position, 0)):
+                return None
+        now_placed = tuple(_less(verdict.decision.clusters, late))
+        decision = replace(verdict.decision, clusters=now_placed)
+        trial.verdict = replace(verdict, decision=decision)
+        request_room(working, trial, asked)
+        if reserve(working, trial) is not None:
+            return None
+        trial.verdict = verdict
+        placed.append(trial)
+        shares = tuple(TargetCluster(name=name, replicas=more[name]) for name in sorted(more))
+        places.append(ComingPlace(attempt=attempt, shares=shares, has_to_wait=bool(late)))
+    return places
+
+
+def _spare_slots(room: Room | None) -> int:
+    """How many pod slots every node of a cluster has, whatever is promised lands on it."""
+    cells = room.pools.cells if room else None
+    if room is None or cells is None or PODS not in cells.resources or not len(cells):
+        return 0
+    least = int(cells.min_rk[cells.resources.index(PODS)].min())
+    return max(0, least - sum(each.to_pack for each in room.outstanding))
+
+
+def _with_coming(
+    available: Estimates,
+    wanted: Binding,
+    left: Mapping[int, Sequence[LeavingPods]],
+    spare: Mapping[int, int],
+) -> Estimates:
+    replicas_c = available.replicas_c.copy()
+    for position, pods in left.items():
+        if available.source_c[position] != Source.NONE:
+            more = sum(
+                each.replicas * holds(each.requirements, wanted, spare[position]) for each in pods
+            )
+            replicas_c[position] = min(int(replicas_c[position]) + more, MAX_REPLICAS)
+    return replace(available, replicas_c=replicas_c)
+
+
+def _more(attempt: Attempt) -> dict[str, int]:
+    """What it gets by cluster beyond what it has there."""
+    had = {each.name: each.replicas for each in attempt.candidate.clusters}
+    clusters = attempt.verdict.decision.clusters
+    more = {each.name: each.replicas - had.get(each.name, 0) for each in clusters}
+    return {name: count for name, count in more.items() if count > 0}
+
+
+def _late(working: WorkingCopy, available: Estimates, more: Mapping[str, int]) -> dict[str, int]:
+    """What of that is not free yet."""
+    free = {name: int(available.replicas_c[working.snapshot.positions[name]]) for name in more}
+    return {name: count - free[name] for name, count in more.items() if count > free[name]}
+
+
+def _take(pods: list[LeavingPods], wanted: Binding, replicas: int, spare_slots: int) -> bool:
+    """Whether so many fit where these pods were; the smallest that do are used first."""
+    fitting = sorted(
+        (holds(each.requirements, wanted, spare_slots), place) for place, each in enumerate(pods)
+    )
+    for each_holds, place in fitting:
+        if each_holds and replicas > 0:
+            used = min(pods[place].replicas, -(-replicas // each_holds))
+            pods[place] = pods[place]._replace(replicas=pods[place].replicas - used)
+            replicas -= used * each_holds
+    return replicas <= 0
+
+
+def _less(clusters: Sequence[TargetCluster], late: Mapping[str, int]) -> Iterator[TargetCluster]:
+    for target in clusters:
+        replicas = target.replicas - late.get(target.name, 0)
+        if replicas > 0:
+            yield TargetCluster(name=target.name, replicas=replicas)
