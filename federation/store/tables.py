@@ -149,6 +149,7 @@ binding = Table(
     Column("generation", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("spec", JSONB, nullable=False),
+    # Where it runs now.
     Column("clusters", JSONB, nullable=False),
     Column("decision_id", Uuid, ForeignKey("decision.id")),
     # The affinity group of the cluster affinities that the newest placement came from.
@@ -200,6 +201,7 @@ waiting = Table(
     Column("name", NAME, nullable=False),
     Column("priority", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
+    # What a gated one waits for.
     Column("gate", Text, nullable=False, server_default=""),
     Column("since", TIME, nullable=False, server_default=func.now()),
     Column("attempts", BigInteger, nullable=False),
@@ -229,12 +231,13 @@ waiting = Table(
     ),
 )
 
-# For the limits within any minute, by namespace of who lost; rows are deleted after an hour.
+# For the limits within any minute; rows are deleted after an hour.
 preemption = Table(
     "preemption",
     metadata,
     Column("id", BigInteger, Identity(always=True), primary_key=True),
     Column("at", TIME, nullable=False, server_default=text("clock_timestamp()")),
+    # Of those that lost replicas.
     Column("namespace", NAME, nullable=False),
     Column("replicas", BigInteger, nullable=False),
     CheckConstraint("replicas >= 1", name="replicas_positive"),
@@ -333,6 +336,7 @@ reservation = Table(
     Column("namespace", NAME, primary_key=True),
     Column("name", NAME, primary_key=True),
     Column("uid", Text, nullable=False),
+    # Where it holds something.
     Column("clusters", ARRAY(Text), nullable=False),
     # MessagePack: the owner and every reservation.
     Column("body", LargeBinary, nullable=False),
