@@ -43,11 +43,7 @@ from federation.services.scheduling.gangs import companions_of, joined_by, joins
 from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.measures import DecisionMeasures, timed
 from federation.services.scheduling.planned import PlannedMove
-from federation.services.scheduling.preempting import (
-    DEFAULT_LIMITS,
-    Preemption,
-    wants_preemption,
-)
+from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
 from federation.services.scheduling.queue import Attempt, DecisionQueue, RoomClaims, marks_of
 from federation.services.scheduling.together import (
     decide_again,
@@ -283,11 +279,8 @@ class DecisionPipeline:
         return _Commit(batch=batch, working=working, task=task)
 
     def _without_preempting(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Those that are decided; who found no room and may make some goes alone, next, or with
-        those that it is placed with.
-        """
-        units = [attempts] if is_atomic(attempts) else [[attempt] for attempt in attempts]
-        preempting = [attempt for unit in units if wants_preemption(unit) for attempt in unit]
+        """Those that are decided; who found no room and may make some goes alone, next."""
+        preempting = preempting_of(attempts)
         for attempt in preempting:
             attempt.is_preempting = True
         self._queue.put_first(preempting)
@@ -316,7 +309,9 @@ class DecisionPipeline:
             await self._decide(working, attempts)
             if not self._reports.without_hopeful(attempts[:1]):
                 return None
-            working, decided = await self._with_victims(working, attempts)
+            working, decided = await self._preemption.with_victims(
+                self._store, working, attempts, self._thread, self._clock.now()
+            )
             to_write = [each for each in decided if each.is_to_write]
             if not to_write:
                 await self._answer_unwritten(attempts[:1])
@@ -344,7 +339,9 @@ class DecisionPipeline:
             read = await self._read_batch(batch)
             working = self.working()
             await self._decide(working, read)
-            working, attempts = await self._with_victims(working, read)
+            working, attempts = await self._preemption.with_victims(
+                self._store, working, read, self._thread, self._clock.now()
+            )
             to_write = [each for each in attempts if each.is_to_write]
             # What stands of an atomic batch is answered once the others are committed.
             if not (to_write and is_atomic(read)):
@@ -356,17 +353,6 @@ class DecisionPipeline:
             return None
         task = asyncio.create_task(self._commit(batch, to_write, working))
         return _Commit(batch=attempts, working=working, task=task)
-
-    async def _with_victims(
-        self, working: WorkingCopy, attempts: Sequence[Attempt]
-    ) -> tuple[WorkingCopy, Sequence[Attempt]]:
-        """With those that lose something, where these are to have room for that."""
-        if not wants_preemption(attempts):
-            return working, attempts
-        async with self._store.reading() as read:
-            return await self._preemption.plan(
-                read, working, attempts, self._thread, self._clock.now()
-            )
 
     async def _working_after(self, before: _Commit | None) -> WorkingCopy:
         """What to decide on while another batch is committed: on what that will have made."""

@@ -20,7 +20,7 @@ from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import Profiles
 from federation.scheduler.preemption import Losses, least_loss
 from federation.services.journal_ports import Holding, PreemptionLimits
-from federation.services.ports import Peers, StoredBinding, Transaction
+from federation.services.ports import Peers, Store, StoredBinding, Transaction
 from federation.services.scheduling.claims import (
     MOST_NOMINATED,
     nominated_now,
@@ -30,7 +30,7 @@ from federation.services.scheduling.claims import (
 from federation.services.scheduling.decide import tell
 from federation.services.scheduling.nominating import ComingPlace, placed_beside
 from federation.services.scheduling.queue import Attempt
-from federation.services.scheduling.together import decide_all, is_together
+from federation.services.scheduling.together import decide_all, is_atomic, is_together
 from federation.services.scheduling.victims import PossibleVictims, candidates_of, losable_shares
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import Threads
@@ -60,6 +60,12 @@ def wants_preemption(attempts: Sequence[Attempt]) -> bool:
         and (attempt.is_placed or attempt.verdict.decision.outcome is Outcome.UNSCHEDULABLE)
         for attempt in group
     )
+
+
+def preempting_of(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Those of a batch that others are to make room for, with all that they are placed with."""
+    units = [attempts] if is_atomic(attempts) else [[attempt] for attempt in attempts]
+    return [attempt for unit in units if wants_preemption(unit) for attempt in unit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +105,20 @@ class Preemption:
     def __init__(self, profiles: Profiles, limits: PreemptionLimits) -> None:
         self._profiles = profiles
         self._limits = limits
+
+    async def with_victims(
+        self,
+        store: Store,
+        working: WorkingCopy,
+        attempts: Sequence[Attempt],
+        threads: Threads,
+        now: float,
+    ) -> tuple[WorkingCopy, Sequence[Attempt]]:
+        """``plan``, where others are to make room for the attempts; else as they are."""
+        if not wants_preemption(attempts):
+            return working, attempts
+        async with store.reading() as read:
+            return await self.plan(read, working, attempts, threads, now)
 
     async def plan(
         self,
