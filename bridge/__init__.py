@@ -11,6 +11,7 @@ anything runs: the control plane does.
 - ``clusters``: Karmada's Cluster as the control plane's, and its status as a report
 - ``counts``: what the bridge did since it began, for its log
 - ``fleet``: keeps the control plane's clusters in step with Karmada's
+- ``health``: whether the bridge lives and is ready, and its metrics, over plain HTTP
 - ``karmada``: Karmada's objects as structs with only the fields that are needed
 - ``known_fields``: documents of newer Karmada versions without the fields that are not known yet
 - ``member``: one cluster that has no agent: its status told to the control plane, as an agent would

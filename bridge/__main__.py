@@ -86,6 +86,12 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
     "--lease-name", default="fedsched-bridge", show_default=True, help="Of several, one works."
 )
 @click.option("--lease-namespace", default="karmada-system", show_default=True)
+@click.option(
+    "--health-listen",
+    metavar="HOST:PORT",
+    envvar="BRIDGE_HEALTH_LISTEN",
+    help="Serve /livez, /readyz and /metrics, in plain HTTP. [env: BRIDGE_HEALTH_LISTEN]",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"

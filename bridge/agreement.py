@@ -5,18 +5,17 @@ Pure. Must not call a difference explained that was not shown to have that cause
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bridge.karmada import KarmadaBinding
 from federation.v1 import estimates_pb2, scheduling_pb2, simulation_pb2
 
-TIES: Final = "ties are broken in another order: --as-karmada breaks them alike"
-ESTIMATES: Final = "free room is estimated otherwise: --as-karmada estimates as Karmada does"
-UNEXPLAINED: Final = "other shares: the clusters' status may have changed between the two"
-
+# Of what differs so much is told; all of it is counted.
+MOST_KEPT: Final = 10_000
 _PLACED: Final = (scheduling_pb2.OUTCOME_SCHEDULED, scheduling_pb2.OUTCOME_PARTIAL)
 
 
@@ -29,19 +28,52 @@ class Occasion(StrEnum):
     DECIDED = "decided"
 
 
+class Cause(StrEnum):
+    """Why two decisions are not the same; SAME: they are."""
+
+    SAME = "same"
+    TIES = "ties"
+    ESTIMATES = "estimates"
+    INVALID = "invalid"
+    NOT_PLACED = "not_placed"
+    UNKNOWN_CLUSTER = "unknown_cluster"
+    FILTERED = "filtered"
+    ROOM = "room"
+    UNEXPLAINED = "unexplained"
+
+
+class Disagreement(NamedTuple):
+    """Its kind, which is counted, and what to tell people."""
+
+    cause: Cause
+    why: str
+
+
+NONE: Final = Disagreement(Cause.SAME, "")
+TIES: Final = Disagreement(
+    Cause.TIES, "ties are broken in another order: --as-karmada breaks them alike"
+)
+ESTIMATES: Final = Disagreement(
+    Cause.ESTIMATES, "free room is estimated otherwise: --as-karmada estimates as Karmada does"
+)
+UNEXPLAINED: Final = Disagreement(
+    Cause.UNEXPLAINED, "other shares: the clusters' status may have changed between the two"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One decision of both; ``why`` is empty where they agree."""
+    """One decision of both."""
 
     binding: str
     occasion: Occasion
     karmada: Mapping[str, int]
     fedsched: Mapping[str, int] | None
-    why: str = ""
+    difference: Disagreement = NONE
 
     @property
     def agrees(self) -> bool:
-        return not self.why
+        return self.difference.cause is Cause.SAME
 
 
 def usual_options() -> simulation_pb2.SimulationOptions:
@@ -79,41 +111,60 @@ def is_same(binding: KarmadaBinding, ours: Mapping[str, int] | None) -> bool:
     return placed == {name: count for name, count in ours.items() if count}
 
 
-def why_not(binding: KarmadaBinding, decision: scheduling_pb2.Decision) -> str:
+def difference_of(binding: KarmadaBinding, decision: scheduling_pb2.Decision) -> Disagreement:
     """What our decision says of the clusters that karmada-scheduler chose."""
     ours = targets_of(decision)
     if ours is None:
-        return decision.reason
+        return Disagreement(Cause.NOT_PLACED, decision.reason)
     traced = {each.name: each for each in decision.trace.clusters}
     lacking = [name for name in sorted(binding.targets) if name not in ours]
     for name in lacking:
         trace = traced.get(name)
         if trace is None:
-            return f"{name} is not among Karmada's clusters"
+            return Disagreement(Cause.UNKNOWN_CLUSTER, f"{name} is not among Karmada's clusters")
         if trace.filter:
-            return f"{name}: {trace.reason}"
+            return Disagreement(Cause.FILTERED, f"{name}: {trace.reason}")
         if not trace.availability_unknown and trace.available_replicas < binding.targets[name]:
-            return f"{name} has room for {trace.available_replicas} more by its status"
+            why = f"{name} has room for {trace.available_replicas} more by its status"
+            return Disagreement(Cause.ROOM, why)
     return UNEXPLAINED
 
 
-def summary_lines(compared: Iterable[Comparison]) -> list[str]:
+class Agreement:
+    """All that was compared: counted, with the newest differences."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[tuple[Occasion, Cause]]()
+        self.differences = deque[Comparison](maxlen=MOST_KEPT)
+
+    def add(self, compared: Iterable[Comparison]) -> None:
+        for each in compared:
+            self.counts[each.occasion, each.difference.cause] += 1
+            if not each.agrees:
+                self.differences.append(each)
+
+    @property
+    def agreed(self) -> int:
+        return sum(self.counts[each, Cause.SAME] for each in Occasion)
+
+
+def summary_lines(agreement: Agreement) -> list[str]:
     """How many agree, for people."""
-    by_occasion: dict[Occasion, list[Comparison]] = {each: [] for each in Occasion}
-    for each in compared:
-        by_occasion[each.occasion].append(each)
     words = {
         Occasion.STANDING: "placed bindings would stay as they are",
         Occasion.DECIDED: "new decisions are the same",
     }
+    compared = Counter[Occasion]()
+    for (occasion, _), count in agreement.counts.items():
+        compared[occasion] += count
     return [
-        f"{sum(each.agrees for each in found)} of {len(found)} {words[occasion]}"
-        for occasion, found in by_occasion.items()
-        if found
+        f"{agreement.counts[occasion, Cause.SAME]} of {compared[occasion]} {words[occasion]}"
+        for occasion in Occasion
+        if compared[occasion]
     ] or ["There is nothing to compare: no binding is placed."]
 
 
-def rows_of(compared: Iterable[Comparison]) -> list[tuple[str, str, str, str, str]]:
+def rows_of(agreement: Agreement) -> list[tuple[str, str, str, str, str]]:
     """The differences, as cells of a table."""
     return [
         (
@@ -121,28 +172,31 @@ def rows_of(compared: Iterable[Comparison]) -> list[tuple[str, str, str, str, st
             each.occasion.value,
             _shown(each.karmada),
             "-" if each.fedsched is None else _shown(each.fedsched),
-            each.why,
+            each.difference.why,
         )
-        for each in compared
-        if not each.agrees
+        for each in agreement.differences
     ]
 
 
-def document_of(compared: Sequence[Comparison]) -> dict[str, Any]:
+def document_of(agreement: Agreement) -> dict[str, Any]:
     """Everything, for programs."""
+    causes = Counter[Cause]()
+    for (_, cause), count in agreement.counts.items():
+        causes[cause] += count
     return {
-        "compared": len(compared),
-        "agreed": sum(each.agrees for each in compared),
+        "compared": causes.total(),
+        "agreed": agreement.agreed,
+        "causes": {cause.value: causes[cause] for cause in Cause if causes[cause]},
         "differences": [
             {
                 "binding": each.binding,
                 "occasion": each.occasion.value,
                 "karmada": dict(each.karmada),
                 "fedsched": None if each.fedsched is None else dict(each.fedsched),
-                "why": each.why,
+                "cause": each.difference.cause.value,
+                "why": each.difference.why,
             }
-            for each in compared
-            if not each.agrees
+            for each in agreement.differences
         ],
     }
 

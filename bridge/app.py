@@ -10,18 +10,19 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Final
 
 import grpc.aio
 
-from bridge.agreement import Comparison
+from bridge.agreement import Agreement
 from bridge.asking import Answers
 from bridge.bindings import BridgedBindings
 from bridge.counts import Counts
 from bridge.fleet import AGENT_VERSION, BridgedFleet, Changes
+from bridge.health import BridgeState, told
 from bridge.member import Line
 from bridge.settings import BridgeSettings
 from bridge.shadow import Shadow
@@ -61,14 +62,15 @@ async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
         clock=time.time,
         monotonic=time.monotonic,
     )
-    held = asyncio.Event()
+    held, state = asyncio.Event(), BridgeState()
     standing = asyncio.create_task(candidate.stand(held.set))
     try:
-        await _together(stopping.wait(), held.wait(), beside=standing)
-        if not stopping.is_set():
-            logger.info("holding the lease %s", settings.lease_name)
-            bridging = _bridge(settings, (calls, telling), election)
-            await _together(stopping.wait(), bridging, beside=standing)
+        async with told(settings.health, state):
+            await _together(stopping.wait(), held.wait(), beside=standing)
+            if not stopping.is_set():
+                logger.info("holding the lease %s", settings.lease_name)
+                bridging = _bridge(settings, (calls, telling), election, state)
+                await _together(stopping.wait(), bridging, beside=standing)
     finally:
         standing.cancel()
         await asyncio.gather(standing, return_exceptions=True)
@@ -77,9 +79,7 @@ async def run(settings: BridgeSettings, stopping: asyncio.Event) -> None:
             each.close()
 
 
-async def compare(
-    settings: BridgeSettings, stopping: asyncio.Event, seconds: float
-) -> Sequence[Comparison]:
+async def compare(settings: BridgeSettings, stopping: asyncio.Event, seconds: float) -> Agreement:
     """What is placed now, and for so long what karmada-scheduler places anew. Writes nothing.
 
     Raises PreconditionFailed where there is no usable kubeconfig, and what a call raises.
@@ -107,13 +107,20 @@ async def compare(
                     async with asyncio.timeout(seconds):
                         await shadow.compare_decided()
 
+        state = BridgeState(
+            agreement=shadow.agreement,
+            is_working=True,
+            alive=watches.are_alive,
+            ready=lambda: shadow.listed.is_set() and watches.are_current,
+        )
         following = asyncio.create_task(watches.follow())
         try:
-            await _together(stopping.wait(), work(), beside=following)
+            async with told(settings.health, state):
+                await _together(stopping.wait(), work(), beside=following)
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-        return shadow.compared
+        return shadow.agreement
 
 
 def _shadowed(shadow: Shadow, kind: str) -> WatchTarget:
@@ -125,11 +132,14 @@ def _shadowed(shadow: Shadow, kind: str) -> WatchTarget:
 
 
 async def _bridge(
-    settings: BridgeSettings, calls: tuple[KubeCalls, KubeCalls], election: Election
+    settings: BridgeSettings,
+    calls: tuple[KubeCalls, KubeCalls],
+    election: Election,
+    state: BridgeState,
 ) -> None:
     async with Client(settings.target) as client:
         channel = channel_to(settings.target)
-        counts = Counts()
+        counts = state.counts
         answers = Answers(
             client,
             scheduler=settings.scheduler_name,
@@ -157,16 +167,13 @@ async def _bridge(
             cluster_bindings=_told(bindings, namespaced=False),
             clock=time.monotonic,
         )
+        state.is_working, state.alive = True, watches.are_alive
+        state.ready = lambda: fleet.is_ready and bindings.is_known and watches.are_current
 
         async def decide() -> None:
             await fleet.ready()
             logger.info("bridging the bindings of scheduler %s", settings.scheduler_name)
             await bindings.keep()
-
-        async def look() -> None:
-            while election.is_leader(time.monotonic()):  # noqa: ASYNC110 - a lease runs out by itself
-                await asyncio.sleep(LOOK_SECONDS)
-            raise Unavailable(f"the lease {settings.lease_name} was lost")
 
         try:
             await _together(
@@ -175,11 +182,18 @@ async def _bridge(
                 fleet.keep(),
                 bindings.follow(),
                 decide(),
-                look(),
+                _hold(election, settings.lease_name),
                 _tell(counts),
             )
         finally:
             await channel.close()
+
+
+async def _hold(election: Election, lease: str) -> None:
+    """Raises Unavailable once the lease is lost."""
+    while election.is_leader(time.monotonic()):  # noqa: ASYNC110 - a lease runs out by itself
+        await asyncio.sleep(LOOK_SECONDS)
+    raise Unavailable(f"the lease {lease} was lost")
 
 
 def _line(client: Client, channel: grpc.aio.Channel) -> Line:

@@ -157,13 +157,14 @@ class BridgedBindings:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
-                while self._dirty and self._is_known:
+                while self._dirty and self.is_known:
                     await self._round()
         finally:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
-    def _is_known(self) -> bool:
+    def is_known(self) -> bool:
+        """Whether both sides have said what there is."""
         return not self._unlisted and self._is_stored_known and self._fleet is not None
 
     def _see(self, event: scheduling_pb2.BindingEvent) -> None:

@@ -73,6 +73,7 @@ class BridgedFleet:
         self._looked = asyncio.Event()
         self._is_listed = self._is_stored_known = False
         self.deleting: set[str] = set()
+        self.is_ready = False
 
     @property
     def known(self) -> frozenset[str]:
@@ -171,6 +172,7 @@ class BridgedFleet:
         while not (self._is_listed and self._is_stored_known and not self._awaited):
             self._looked.clear()
             await self._looked.wait()
+        self.is_ready = True
         waits = [each.member.reported.wait() for each in self._speaking.values()]
         try:
             async with asyncio.timeout(FIRST_REPORTS_SECONDS):

@@ -5,23 +5,22 @@ Must not compare anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from bridge.agreement import Comparison, document_of, rows_of, summary_lines
+from bridge.agreement import Agreement, document_of, rows_of, summary_lines
 from federation.runtime.terminal import json_text, say, say_lines
 
 HEADINGS: Final = ("BINDING", "OCCASION", "KARMADA", "FEDSCHED", "WHY")
 
 
-def say_agreement(compared: Sequence[Comparison], output: str) -> None:
+def say_agreement(agreement: Agreement, output: str) -> None:
     """``output``: table or json."""
     if output == "json":
-        say_lines(json_text(document_of(compared), indent=2))
+        say_lines(json_text(document_of(agreement), indent=2))
         return
-    for line in summary_lines(compared):
+    for line in summary_lines(agreement):
         say(line)
-    rows = [HEADINGS, *rows_of(compared)]
+    rows = [HEADINGS, *rows_of(agreement)]
     if len(rows) == 1:
         return
     say("")

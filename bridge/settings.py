@@ -11,6 +11,7 @@ from typing import Any
 
 from federation.client import Target
 from federation.model.errors import InvalidRequest
+from federation.runtime.addresses import Address, parse_endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class BridgeSettings:
     as_karmada: bool
     lease_name: str = ""
     lease_namespace: str = ""
+    health: Address | None = None
 
 
 def settings_of(
@@ -35,6 +37,7 @@ def settings_of(
     token_file: Path,
     ca: Path | None,
     insecure: bool,
+    health_listen: str | None = None,
     **others: Any,
 ) -> BridgeSettings:
     """Raises InvalidRequest, naming the option."""
@@ -44,7 +47,15 @@ def settings_of(
         ca_pem=None if ca is None else _read(ca, "--ca"),
         plaintext=insecure,
     )
-    return BridgeSettings(target=target, kubeconfig=karmada_kubeconfig, **others)
+    health = None if health_listen is None else _address(health_listen)
+    return BridgeSettings(target=target, kubeconfig=karmada_kubeconfig, health=health, **others)
+
+
+def _address(text: str) -> Address:
+    try:
+        return parse_endpoint(text)
+    except ValueError as error:
+        raise InvalidRequest.of("--health-listen", str(error)) from error
 
 
 def _read(path: Path, option: str) -> bytes:

@@ -14,16 +14,20 @@ from typing import Final, NamedTuple
 
 from bridge.agreement import (
     ESTIMATES,
+    NONE,
     TIES,
+    Agreement,
+    Cause,
     Comparison,
+    Disagreement,
     Occasion,
     as_karmada_options,
+    difference_of,
     is_same,
     same_ties,
     summary_lines,
     targets_of,
     usual_options,
-    why_not,
 )
 from bridge.clusters import cluster_message
 from bridge.karmada import KarmadaBinding, KarmadaCluster
@@ -52,7 +56,7 @@ class Shadow:
     """Follows one scheduler's bindings. Belongs to one event loop."""
 
     def __init__(self, client: Client, *, scheduler: str, as_karmada: bool) -> None:
-        self.compared: list[Comparison] = []
+        self.agreement = Agreement()
         self.unknown_fields: Counter[str] = Counter()
         self.listed = asyncio.Event()
         self._client = client
@@ -122,8 +126,8 @@ class Shadow:
         clusters = list(self._messages.values())
         for start in range(0, len(placed), TOGETHER):
             bindings = placed[start : start + TOGETHER]
-            self.compared += await self._compare(bindings, bindings, clusters, Occasion.STANDING)
-        for line in summary_lines(self.compared):
+            self.agreement.add(await self._compare(bindings, bindings, clusters, Occasion.STANDING))
+        for line in summary_lines(self.agreement):
             logger.info("%s", line)
 
     async def compare_decided(self) -> None:
@@ -135,10 +139,10 @@ class Shadow:
             except FederationError as error:
                 logger.warning("binding %s is not compared: %s", asked.key, error.message)
                 continue
-            self.compared += found
+            self.agreement.add(found)
             for each in found:
                 if not each.agrees:
-                    logger.info("%s: %s", each.binding, each.why)
+                    logger.info("%s: %s", each.binding, each.difference.why)
 
     async def _compare(
         self,
@@ -155,15 +159,16 @@ class Shadow:
             try:
                 sound.append((before, after, self._request(before)))
             except InvalidRequest as error:
-                compared.append(_comparison(after, occasion, None, error.message))
+                wrong = Disagreement(Cause.INVALID, error.message)
+                compared.append(_comparison(after, occasion, None, wrong))
         messages = [message for _, _, message in sound]
         decisions = await self._simulated(clusters, messages, options)
         for (_, after, message), decision in zip(sound, decisions, strict=True):
             ours = targets_of(decision)
-            why = ""
+            difference = NONE
             if not is_same(after, ours):
-                why = await self._why(after, message, clusters, decision)
-            compared.append(_comparison(after, occasion, ours, why))
+                difference = await self._difference(after, message, clusters, decision)
+            compared.append(_comparison(after, occasion, ours, difference))
         return compared
 
     async def _simulated(
@@ -176,20 +181,20 @@ class Shadow:
             return []
         return await self._client.simulate(clusters, bindings, options=options)
 
-    async def _why(
+    async def _difference(
         self,
         decided: KarmadaBinding,
         message: resource_pb2.ResourceBinding,
         clusters: Sequence[resource_pb2.Cluster],
         decision: scheduling_pb2.Decision,
-    ) -> str:
+    ) -> Disagreement:
         """The first of Karmada's ways under which it would have been the same, else our reason."""
         if not self._as_karmada:
             for options, cause in ((same_ties(), TIES), (as_karmada_options(), ESTIMATES)):
                 (other,) = await self._simulated(clusters, [message], options)
                 if is_same(decided, targets_of(other)):
                     return cause
-        return why_not(decided, decision)
+        return difference_of(decided, decision)
 
     def _request(self, binding: KarmadaBinding) -> resource_pb2.ResourceBinding:
         return request_of(
@@ -212,8 +217,15 @@ def _running(binding: KarmadaBinding, prior: dict[str, int]) -> KarmadaBinding:
 
 
 def _comparison(
-    decided: KarmadaBinding, occasion: Occasion, ours: dict[str, int] | None, why: str
+    decided: KarmadaBinding,
+    occasion: Occasion,
+    ours: dict[str, int] | None,
+    difference: Disagreement,
 ) -> Comparison:
     return Comparison(
-        binding=decided.key, occasion=occasion, karmada=decided.targets, fedsched=ours, why=why
+        binding=decided.key,
+        occasion=occasion,
+        karmada=decided.targets,
+        fedsched=ours,
+        difference=difference,
     )

@@ -60,6 +60,7 @@ class KarmadaWatches:
         self._clock = clock
         self._patience = patience
         self._lost: dict[str, Loss] = {}
+        self._threads: WatcherThreads | None = None
         self._told: dict[str, tuple[WatchTarget, type[RawStored], Callable[[Any], Any]]] = {
             CLUSTERS: (clusters, RawCluster, cluster_from_raw),
             BINDINGS: (bindings, RawBinding, binding_from_raw),
@@ -74,7 +75,13 @@ class KarmadaWatches:
         """Keep in step until cancelled."""
         loop = asyncio.get_running_loop()
         watchers = [self._watcher(path, loop) for path in self._told]
-        await WatcherThreads(watchers, uniform).run()
+        self._threads = WatcherThreads(watchers, uniform)
+        await self._threads.run()
+
+    def are_alive(self) -> bool:
+        """Whether no watcher ends again and again: another process may do better."""
+        threads = self._threads
+        return threads is None or not threads.are_failing_at(asyncio.get_running_loop().time())
 
     def _watcher(
         self, path: str, loop: asyncio.AbstractEventLoop

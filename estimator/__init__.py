@@ -17,7 +17,7 @@ Must stay empty of imports.
   report says
 - ``extender``: kube-scheduler's HTTP extender: filter, prioritize, preempt and bind by this
   agent's picture
-- ``health``: liveness and readiness of an agent over plain HTTP, for the kubelet
+- ``health``: liveness and readiness over plain HTTP, for the kubelet
 - ``joining``: being let in: the stored credential or a new one for the join token, and whom to
   trust
 - ``karmada``: Karmada's estimator protocol, answered from this agent's picture

@@ -1,6 +1,6 @@
-"""Liveness and readiness of an agent over plain HTTP, for the kubelet.
+"""Liveness and readiness over plain HTTP, for the kubelet, and metrics where there are some.
 
-Must not tell anything else: whoever reaches the port may ask.
+Must not tell anything that not everybody may know: whoever reaches the port may ask.
 """
 
 from __future__ import annotations
@@ -17,11 +17,19 @@ MAX_CONNECTIONS: Final = 64
 
 
 class HealthServer:
-    """Answers /livez while the loop runs, by ``is_alive``, and /readyz by ``is_ready``."""
+    """Answers /livez while the loop runs, by ``is_alive``, /readyz by ``is_ready``, and /metrics
+    with the page that ``metrics`` makes, and its type.
+    """
 
-    def __init__(self, is_alive: Callable[[], bool], is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        is_alive: Callable[[], bool],
+        is_ready: Callable[[], bool],
+        metrics: Callable[[], tuple[bytes, str]] | None = None,
+    ) -> None:
         self._is_alive = is_alive
         self._is_ready = is_ready
+        self._metrics = metrics
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, None] = {}
 
@@ -63,13 +71,19 @@ class HealthServer:
                 status = _status(is_well=self._is_alive())
             case [b"GET", b"/readyz"]:
                 status = _status(is_well=self._is_ready())
+            case [b"GET", b"/metrics"] if self._metrics is not None:
+                return _reply(HTTPStatus.OK, *self._metrics())
             case _:
                 status = HTTPStatus.NOT_FOUND
-        body = status.phrase.lower() + "\n"
-        return (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: text/plain\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
-        ).encode("ascii")
+        return _reply(status, f"{status.phrase.lower()}\n".encode("ascii"), "text/plain")
+
+
+def _reply(status: HTTPStatus, body: bytes, content_type: str) -> bytes:
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body
 
 
 def _status(*, is_well: bool) -> HTTPStatus:

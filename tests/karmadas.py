@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from typing import Any
 from bridge.app import run
 from bridge.settings import BridgeSettings
 from federation.client import Target
+from federation.runtime.addresses import Address
 from tests.kubeapi.resources import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
@@ -167,6 +169,20 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
+def free_address() -> Address:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return Address(host="127.0.0.1", port=probe.getsockname()[1])
+
+
+async def page(address: Address, path: str) -> str:
+    """What is served there: its status, and the body."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+    return answer
+
+
 def new_karmada_server() -> KubeApiServer:
     return KubeApiServer(Cluster())
 
@@ -179,6 +195,7 @@ async def bridging(
     *,
     as_karmada: bool = False,
     token: str = ADMIN_TOKEN,
+    health: Address | None = None,
 ) -> AsyncIterator[None]:
     """A bridge in this process, until the end of the block."""
     settings = BridgeSettings(
@@ -188,6 +205,7 @@ async def bridging(
         as_karmada=as_karmada,
         lease_name="fedsched-bridge",
         lease_namespace="fedsched",
+        health=health,
     )
     stopping = asyncio.Event()
     running = asyncio.create_task(run(settings, stopping))

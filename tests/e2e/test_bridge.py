@@ -30,8 +30,10 @@ from tests.karmadas import (
     Karmada,
     binding,
     bridging,
+    free_address,
     member,
     new_karmada_server,
+    page,
     until,
 )
 from tests.kubeapi.access import User
@@ -136,7 +138,8 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         binding("gold", placement=GOLD),
     )
     karmada.server.tokens["bridge"] = User(name="bridge", rules=rules(within=BRIDGE))
-    async with bridging(karmada, await target_of(plane), tmp_path, token="bridge"):
+    target, health = await target_of(plane), free_address()
+    async with bridging(karmada, target, tmp_path, token="bridge", health=health):
         await until(lambda: all(map(karmada.is_settled, names)))
         assert karmada.targets("web") == {"m1": 1, "m2": 3}
         assert karmada.targets("everywhere") == {"m1": 2, "m2": 2}
@@ -147,6 +150,10 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         assert web["status"]["lastScheduledTime"]
         assert all(len(karmada.writes(name)) == 2 for name in names)
         assert not karmada.writes("theirs")
+        assert "200 OK" in await page(health, "/readyz")
+        metrics = await page(health, "/metrics")
+        assert "\nfedsched_bridge_working 1.0\n" in metrics
+        assert '\nfedsched_bridge_decisions_total{result="placed"} 4.0\n' in metrics
         await is_stored(plane, *names, "gold")
 
         # A change of what is no spec asks for nothing; a new binding comes behind it.

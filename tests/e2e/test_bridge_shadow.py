@@ -14,9 +14,19 @@ from typing import Any
 import pytest
 
 from bridge.agreement import TIES
+from federation.model.access import Role
 from tests.control_planes import RunningControlPlane, running_control_plane
 from tests.e2e.servers import ROOT, environment, federation
-from tests.karmadas import DYNAMIC, PLACEMENT, Karmada, binding, member, new_karmada_server
+from tests.karmadas import (
+    DYNAMIC,
+    PLACEMENT,
+    Karmada,
+    binding,
+    free_address,
+    member,
+    new_karmada_server,
+    page,
+)
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -70,11 +80,13 @@ async def test_agreement_is_told_with_the_cause_of_each_difference(
         theirs("odd", replicas=3, placement=PLACEMENT),
         binding("ours", clusters=[{"name": "m1", "replicas": 1}]),
     )
-    config = karmada.server.kubeconfig(tmp_path / "karmada.config")
+    config, health = karmada.server.kubeconfig(tmp_path / "karmada.config"), free_address()
+    token = tmp_path / "viewer.token"
+    token.write_text(await plane.token(Role.VIEWER), encoding="ascii")
     arguments = [
         *("--karmada-kubeconfig", str(config), "--endpoint", str(plane.plane.endpoint)),
-        *("--token-file", str(plane.plane.admin_token_file), "--insecure"),
-        *("--shadow", "--for", "3600", "-o", "json"),
+        *("--token-file", str(token), "--insecure"),
+        *("--shadow", "--for", "3600", "-o", "json", "--health-listen", str(health)),
     ]
     with subprocess.Popen(  # noqa: ASYNC220 - it begins at once, and is read in threads
         [sys.executable, "-m", "federation", "bridge", *arguments],
@@ -92,6 +104,8 @@ async def test_agreement_is_told_with_the_cause_of_each_difference(
             karmada.edit(name, clusters=[{"name": first, "replicas": 1}])
         karmada.edit("odd", clusters=[{"name": "m7", "replicas": 3}])
         await said(process, "m7 is not among Karmada's clusters")
+        metrics = await page(health, "/metrics")
+        assert "200 OK" in await page(health, "/readyz")
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         report = json.loads(await asyncio.to_thread(process.stdout.read))
@@ -103,10 +117,22 @@ async def test_agreement_is_told_with_the_cause_of_each_difference(
     assert "cpu" in found["default/short"]["why"]
     assert found["default/odd"]["occasion"] == "decided"
     tied = [each for name, each in found.items() if "tied" in name]
-    assert {each["why"] for each in tied} == {TIES}
+    assert {each["why"] for each in tied} == {TIES.why}
     assert report["agreed"] == 7 - len(found)
+    causes = {"same": 7 - len(found), "ties": len(tied), "not_placed": 1, "unknown_cluster": 1}
+    assert report["causes"] == {cause: count for cause, count in causes.items() if count}
+    told = 'shadow_comparisons_total{occasion="decided",result="unknown_cluster"} 1.0'
+    assert told in metrics
     verbs = {each.verb for each in karmada.server.requests}
     assert verbs <= {"list", "watch", "get"}
+
+
+def test_an_address_that_is_none_is_told_with_its_option(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("some.token", encoding="ascii")
+    result = federation("bridge", "--token-file", str(token), "--health-listen", "8081")
+    assert result.returncode == 2, result.stderr
+    assert "--health-listen: must be HOST:PORT" in result.stderr
 
 
 def test_a_kubeconfig_that_is_none_ends_the_program_at_once(tmp_path: Path) -> None:

@@ -151,7 +151,10 @@ def test_the_bridge_is_given_its_secret_by_variables_that_it_reads() -> None:
     environment = {each["name"]: each["value"] for each in container["env"]}
     assert environment.keys() == said
     (mount,) = (each for each in container["volumeMounts"] if each["name"] == "bridge")
-    files = [value for name, value in environment.items() if name != "BRIDGE_ENDPOINT"]
+    addresses = {"BRIDGE_ENDPOINT", "BRIDGE_HEALTH_LISTEN"}
+    files = [value for name, value in environment.items() if name not in addresses]
     assert {str(Path(each).parent) for each in files} == {mount["mountPath"]}
+    (port,) = container["ports"]
+    assert environment["BRIDGE_HEALTH_LISTEN"] == f"0.0.0.0:{port['containerPort']}"
     assert container["command"][:2] == ["federation", "bridge"]
     assert bridge.make_context("bridge", container["command"][2:], resilient_parsing=True)

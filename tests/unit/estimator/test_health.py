@@ -54,6 +54,16 @@ async def test_what_is_no_question_is_not_found(sent: bytes) -> None:
         assert (await answer(port, sent)).startswith(b"HTTP/1.1 404 ")
 
 
+async def test_metrics_are_told_where_there_are_some() -> None:
+    page = b"# TYPE writes counter\nwrites 1.0\n"
+    server = HealthServer(lambda: True, lambda: True, lambda: (page, "text/plain; version=0.0.4"))
+    port = await server.start("127.0.0.1", 0)
+    got = await answer(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert got.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n")
+    assert got.endswith(page)
+    server.stop()
+
+
 async def test_a_head_without_end_is_dropped_and_the_next_is_answered() -> None:
     async with serving() as port:
         assert await answer(port, b"x" * (2 * REQUEST_BYTES)) == b""

@@ -1,0 +1,112 @@
+"""Whether the bridge lives and is ready, and its metrics, over plain HTTP.
+
+Must not name a binding, a cluster or a namespace: whoever reaches the port may ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from bridge.agreement import Agreement
+from bridge.counts import Counts
+from estimator.health import HealthServer
+from federation.model.errors import PreconditionFailed
+from federation.runtime.addresses import Address
+
+
+@dataclass(slots=True, kw_only=True)
+class BridgeState:
+    """What is told. ``alive`` and ``ready`` say more of who works: to stand by is to be ready."""
+
+    counts: Counts = field(default_factory=Counts)
+    agreement: Agreement = field(default_factory=Agreement)
+    is_working: bool = False
+    alive: Callable[[], bool] = lambda: True
+    ready: Callable[[], bool] = lambda: True
+
+    def is_alive(self) -> bool:
+        return self.alive()
+
+    def is_ready(self) -> bool:
+        return self.ready()
+
+
+@asynccontextmanager
+async def told(listen: Address | None, state: BridgeState) -> AsyncIterator[None]:
+    """Until the end of the block, where there is an address. Raises PreconditionFailed."""
+    if listen is None:
+        yield
+        return
+    server = HealthServer(state.is_alive, state.is_ready, lambda: metrics_page(state))
+    try:
+        await server.start(listen.host, listen.port)
+    except OSError as error:
+        raise PreconditionFailed(f"--health-listen: {listen}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+def metrics_page(state: BridgeState) -> tuple[bytes, str]:
+    """The page as Prometheus reads it, and its type."""
+    # Few look, and loading it takes a twentieth of a second.
+    from prometheus_client.core import (  # noqa: PLC0415 - see above
+        CounterMetricFamily,
+        GaugeMetricFamily,
+    )
+    from prometheus_client.exposition import (  # noqa: PLC0415 - see above
+        CONTENT_TYPE_PLAIN_0_0_4,
+        generate_latest,
+    )
+
+    counts = state.counts
+    decisions = CounterMetricFamily(
+        "fedsched_bridge_decisions",
+        "Decisions told to Karmada, by what came of it.",
+        labels=["result"],
+    )
+    decisions.add_metric(["placed"], counts.scheduled)
+    decisions.add_metric(["not_placed"], counts.failed)
+    comparisons = CounterMetricFamily(
+        "fedsched_bridge_shadow_comparisons",
+        "Decisions of karmada-scheduler: whether ours is the same, or why not.",
+        labels=["occasion", "result"],
+    )
+    for (occasion, cause), count in sorted(state.agreement.counts.items()):
+        comparisons.add_metric([occasion.value, cause.value], count)
+    families = [
+        GaugeMetricFamily(
+            "fedsched_bridge_working", "1 where it works, 0 where it stands by.", state.is_working
+        ),
+        decisions,
+        CounterMetricFamily(
+            "fedsched_bridge_writes", "Bindings that something was written to.", counts.written
+        ),
+        GaugeMetricFamily(
+            "fedsched_bridge_held_bindings",
+            "Bindings that are kept although Karmada does not list them.",
+            counts.held,
+        ),
+        CounterMetricFamily(
+            "fedsched_bridge_unknown_fields",
+            "Fields of a newer Karmada that were passed over.",
+            counts.unknown_fields.total(),
+        ),
+        comparisons,
+    ]
+    write: Any = generate_latest
+    return write(_Made(families)), CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _Made:
+    """What the library asks for."""
+
+    def __init__(self, families: list[Any]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Any]:
+        return self._families
