@@ -285,6 +285,13 @@ class LedgerInWork:
         self._interest_version = base.interest_version
         self._changed: dict[str, Stake | None] = {}
 
+    def copy(self) -> LedgerInWork:
+        """Another one that goes on from here by itself."""
+        made = LedgerInWork(self._base)
+        made.version, made._interest_version = self.version, self._interest_version
+        made._changed = self._changed.copy()
+        return made
+
     @property
     def ledger(self) -> ClusterLedger:
         """What has become of it."""

@@ -97,7 +97,12 @@ def confirm(what_ends: str, *, yes: bool) -> None:
     """Returns when it may be done. Raises click.Abort, or UsageError where nobody can be asked."""
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError("there is no terminal to ask on: say --yes to do it")
+    check_may_ask(yes=yes)
     say(what_ends, err=True)
     click.confirm("Go on?", abort=True, err=True)
+
+
+def check_may_ask(*, yes: bool) -> None:
+    """Raises UsageError where somebody is to be asked, and nobody can be."""
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise click.UsageError("there is no terminal to ask on: say --yes to do it")

@@ -6,60 +6,94 @@ Must not interpret what it shows.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import reduce
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.members import confirm, yes_option
+from federation.cli.estimate import pairs_of
+from federation.cli.members import check_may_ask, confirm, yes_option
 from federation.cli.output import Format, output_option
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message, enum_word
 from federation.model.placement import binding_key
+from federation.plans.plan import PlanKind
+from federation.plans.words import gain_words
 from federation.runtime.terminal import say
 from federation.v1 import rebalance_pb2, resource_pb2
 
 KINDS: Final = {
-    "drain": rebalance_pb2.PLAN_KIND_DRAIN,
-    "failback": rebalance_pb2.PLAN_KIND_FAILBACK,
+    str(kind): rebalance_pb2.PlanKind.Value(f"PLAN_KIND_{kind.name}") for kind in PlanKind
 }
+F = TypeVar("F", bound=Callable[..., Any])
 # Something was not moved.
 INCOMPLETE: Final = 3
+TO_THE_LAST: Final = frozenset({rebalance_pb2.PLAN_KIND_DRAIN, rebalance_pb2.PLAN_KIND_FAILBACK})
+WHOLE_PERCENT: Final = 100
 MOVED: Final = frozenset({rebalance_pb2.STEP_STATE_DONE})
 
-moves_at_once_option = click.option(
-    "--moves-at-once",
-    type=click.IntRange(1, 1000),
-    default=10,
-    show_default=True,
-    help="How many bindings may be moving at a time.",
+BUDGET: Final = (
+    click.option(
+        "--moves-at-once",
+        type=click.IntRange(1, 1000),
+        default=10,
+        show_default=True,
+        help="How many bindings may be moving at a time.",
+    ),
+    click.option(
+        "--moves-per-cluster",
+        type=click.IntRange(1, 1000),
+        help="How many of them may leave or fill one cluster at a time.  [default: as many]",
+    ),
+    click.option(
+        "--max-moves",
+        type=click.IntRange(1, 5000),
+        default=5000,
+        show_default=True,
+        help="How many bindings the plan may move.",
+    ),
+    click.option(
+        "--max-moved",
+        "max_moved_percent",
+        type=click.IntRange(1, 100),
+        default=100,
+        show_default=True,
+        metavar="PERCENT",
+        help="How many percent of its replicas a binding may be moved by.",
+    ),
+    click.option("--selector", metavar="K=V,...", help="Only bindings with these labels move."),
 )
-max_moves_option = click.option(
-    "--max-moves",
-    type=click.IntRange(1, 5000),
-    default=5000,
-    show_default=True,
-    help="How many bindings the plan may move.",
-)
+
+
+class Budget(TypedDict):
+    """What these options say."""
+
+    moves_at_once: int
+    moves_per_cluster: int | None
+    max_moves: int
+    max_moved_percent: int
+    selector: str | None
+
+
+def budget_options(function: F) -> F:
+    """Which bindings a plan may move, and how many of them."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(BUDGET), function)
+
+
 plan_argument = click.argument("plan_id", metavar="PLAN", type=click.IntRange(min=1))
 
 
 @click.command(epilog="Example: fedctl drain member1")
 @click.argument("clusters", metavar="CLUSTER...", nargs=-1, required=True)
-@moves_at_once_option
-@max_moves_option
+@budget_options
 @yes_option
 @click.pass_context
 def drain(
-    context: click.Context,
-    clusters: Sequence[str],
-    moves_at_once: int,
-    max_moves: int,
-    *,
-    yes: bool,
+    context: click.Context, clusters: Sequence[str], *, yes: bool, **options: Unpack[Budget]
 ) -> None:
     """Empty clusters: make a plan, show it, ask, and follow it to its end.
 
@@ -67,9 +101,14 @@ def drain(
     its old share stays until the new one runs. Who stops watching does not stop the plan. Exits
     with 3 when something is left there.
     """
-    plan = _created("drain", clusters, moves_at_once, max_moves)
+    check_may_ask(yes=yes)
+    plan = _created(_request("drain", clusters, options))
     _print_plan(plan)
-    confirm(f"Plan {plan.id} cordons {', '.join(plan.clusters)} and moves that.", yes=yes)
+    try:
+        confirm(f"Plan {plan.id} cordons {', '.join(plan.clusters)} and moves that.", yes=yes)
+    except click.Abort:
+        connection().call(lambda api: api.plans.stop(plan.id, "declined"))
+        raise
     connection().call(lambda api: api.plans.approve(plan.id))
     if not _followed(plan.id):
         context.exit(INCOMPLETE)
@@ -83,18 +122,45 @@ def rebalance() -> None:
 @rebalance.command("plan", epilog="Example: fedctl rebalance plan drain member1 -o json")
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.argument("clusters", metavar="CLUSTER...", nargs=-1)
-@moves_at_once_option
-@max_moves_option
+@click.option("--cluster-selector", metavar="K=V,...", help="The clusters with these labels.")
+@click.option(
+    "--headroom",
+    type=click.IntRange(0, 99),
+    metavar="PERCENT",
+    help="consolidate: how much of a cluster stays free that takes what leaves others.  "
+    "[default: 20]",
+)
+@click.option(
+    "--tolerance",
+    type=click.IntRange(0, 100),
+    metavar="PERCENT",
+    help="balance: how much fuller a cluster may be than all together.  [default: 5]",
+)
+@budget_options
 @output_option
 def make(
-    kind: str, clusters: Sequence[str], moves_at_once: int, max_moves: int, output: Format
+    kind: str,
+    clusters: Sequence[str],
+    cluster_selector: str | None,
+    headroom: int | None,
+    tolerance: int | None,
+    output: Format,
+    **options: Unpack[Budget],
 ) -> None:
     """Make a plan, and show it; nothing moves until it is approved.
 
     drain leaves nothing in the clusters. failback brings bindings back to affinity groups that they
-    prefer, of those in the clusters, or of all.
+    prefer, of those in the clusters, or of all. balance moves among the clusters, or all, what
+    makes some much fuller than others. consolidate leaves as many of them empty as can be.
     """
-    _show(_created(kind, clusters, moves_at_once, max_moves), output)
+    request = _request(kind, clusters, options)
+    if cluster_selector:
+        request.cluster_selector.update(pairs_of([cluster_selector], "--cluster-selector"))
+    if headroom is not None:
+        request.headroom_percent = headroom
+    if tolerance is not None:
+        request.tolerance_percent = tolerance
+    _show(_created(request), output)
 
 
 @rebalance.command("show", epilog="Example: fedctl rebalance show 7")
@@ -165,12 +231,22 @@ def watch(context: click.Context, plan_id: int) -> None:
         context.exit(INCOMPLETE)
 
 
-def _created(
-    kind: str, clusters: Sequence[str], moves_at_once: int, max_moves: int
-) -> rebalance_pb2.Plan:
-    request = rebalance_pb2.CreatePlanRequest(
-        kind=KINDS[kind], clusters=clusters, moves_at_once=moves_at_once, max_moves=max_moves
+def _request(
+    kind: str, clusters: Sequence[str], options: Budget
+) -> rebalance_pb2.CreatePlanRequest:
+    selector = options["selector"]
+    return rebalance_pb2.CreatePlanRequest(
+        kind=KINDS[kind],
+        clusters=clusters,
+        moves_at_once=options["moves_at_once"],
+        moves_per_cluster=options["moves_per_cluster"] or 0,
+        max_moves=options["max_moves"],
+        max_moved_percent=options["max_moved_percent"],
+        selector=pairs_of([selector], "--selector") if selector else {},
     )
+
+
+def _created(request: rebalance_pb2.CreatePlanRequest) -> rebalance_pb2.Plan:
     return connection().call(lambda api: api.plans.create(request))
 
 
@@ -183,17 +259,16 @@ def _show(plan: rebalance_pb2.Plan, output: Format) -> None:
 
 def _print_plan(plan: rebalance_pb2.Plan) -> None:
     gain = plan.gain
+    words = gain_words(PlanKind(_kind(plan)), gain.unit, gain.wanted, gain.moved, gain.bound)
     facts = [
         ("Plan", plan.id),
         ("Kind", f"{_kind(plan)} {', '.join(plan.clusters)}".strip()),
         ("State", _state(plan)),
         *([("Why", plan.reason)] if plan.reason else []),
-        ("Moves", f"{gain.moved} of {gain.wanted} replicas, in {plan.step_count} steps"),
-        (
-            "At best",
-            f"{gain.bound} replicas could move: within {gain.gap_percent:g} % of the best possible",
-        ),
-        ("At once", f"{plan.moves_at_once} steps"),
+        *_limits(plan),
+        (words.name, f"{words.does}, in {plan.step_count} steps"),
+        ("At best", f"{words.at_best}: within {gain.gap_percent:g} % of the best possible"),
+        ("At once", _at_once(plan)),
     ]
     show.print_facts(facts)
     if plan.steps:
@@ -227,6 +302,24 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
             say(f"{plan.unfixed_count} bindings in all", err=True)
 
 
+def _limits(plan: rebalance_pb2.Plan) -> Iterable[tuple[str, str]]:
+    """What the plan was told, where that is not what plans do anyway."""
+    if plan.selector:
+        yield "Selector", ",".join(f"{key}={value}" for key, value in sorted(plan.selector.items()))
+    if plan.max_moved_percent < WHOLE_PERCENT:
+        yield "Max moved", f"{plan.max_moved_percent} % of a binding"
+    if plan.HasField("headroom_percent"):
+        yield "Headroom", f"{plan.headroom_percent} % of each cluster that takes more"
+    if plan.HasField("tolerance_percent"):
+        yield "Tolerance", f"{plan.tolerance_percent} % of a cluster above all together"
+
+
+def _at_once(plan: rebalance_pb2.Plan) -> str:
+    if not plan.moves_per_cluster:
+        return f"{plan.moves_at_once} steps"
+    return f"{plan.moves_at_once} steps, {plan.moves_per_cluster} of one cluster"
+
+
 def _followed(plan_id: int) -> bool:
     """A line for each step that changes; whether all that was to move did."""
 
@@ -249,7 +342,9 @@ def _followed(plan_id: int) -> bool:
     say(f"plan/{plan_id} {_state(plan)}{why}: {moved} of {plan.step_count} steps are done")
     if plan.unfixed_count:
         say(f"{plan.unfixed_count} bindings stay where they were", err=True)
-    return moved == plan.step_count and not plan.unfixed_count
+    # Of clusters that are evened out, or emptied where that can be, most stays where it is.
+    leaves_nothing = plan.kind in TO_THE_LAST
+    return moved == plan.step_count and not (leaves_nothing and plan.unfixed_count)
 
 
 def _step_line(step: rebalance_pb2.PlanStep) -> str:

@@ -1,4 +1,4 @@
-"""How many replicas could move at best, by a linear programme.
+"""How much plans could do at best, by linear programmes.
 
 Pure: one thread and a fixed seed, so that equal questions have equal answers. Must not place
 anything: what it leaves out (whole replicas, nodes, spreading) only makes the true best smaller.
@@ -6,23 +6,24 @@ anything: what it leaves out (whole replicas, nodes, spreading) only makes the t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 
 _SEED: Final = 1
-# What the solver may be wrong by, in replicas.
+# What the solver may be wrong by, in parts and in replicas.
 _TOLERANCE: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MoveQuestion:
-    """Bindings (axis b) that are to leave, and the clusters (axis c) that have room for them.
+    """Shares of bindings (axis b) that may leave, and the clusters (axis c) with room for them.
 
-    Of binding b ``units_b`` are to leave, of which each asks for ``request_br`` and counts for
+    Of share b ``units_b`` may leave, of which each asks for ``request_br`` and counts for
     ``replicas_b`` replicas; cluster c alone has room for ``room_bc`` of them, and ``free_cr`` for
     all. Those at ``needless_b`` need no room elsewhere.
     """
@@ -37,67 +38,162 @@ class MoveQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MoveBound:
-    """No plan moves more than ``replicas``; the relaxed best moves ``units_bc`` there."""
+    """No plan does more than ``most``; the relaxed best moves ``units_bc`` there."""
 
-    replicas: int
+    most: float
     units_bc: FloatArray
+
+    @property
+    def whole(self) -> int:
+        """The same of what is whole, or is not done."""
+        return int(np.floor(self.most * (1 + _TOLERANCE) + _TOLERANCE))
 
 
 def most_moved(question: MoveQuestion) -> MoveBound:
-    """The bound, by the relaxation in which replicas may be cut."""
-    room_bc = np.minimum(question.room_bc, question.units_b[:, None])
-    room_bc[question.needless_b] = 0
+    """How many replicas could move, if they could be cut."""
     needless = question.units_b[question.needless_b] @ question.replicas_b[question.needless_b]
-    units_bc = np.zeros(room_bc.shape)
-    binding_v, cluster_v = room_bc.nonzero()
-    if not len(binding_v):
-        return MoveBound(replicas=int(needless), units_bc=units_bc)
-    units_v = _solved(question, binding_v, cluster_v, room_bc[binding_v, cluster_v])
-    units_bc[binding_v, cluster_v] = units_v
-    best = float(units_v @ question.replicas_b[binding_v])
-    # A replica is whole, or it does not move.
-    whole = int(np.floor(best * (1 + _TOLERANCE) + _TOLERANCE))
-    return MoveBound(replicas=int(needless) + whole, units_bc=units_bc)
+    moves = _Moves(question)
+    moves.programme.row(question.units_b)
+    moves.add_rooms()
+    moves.programme.add(moves.share_v, moves.columns, np.ones(len(moves.columns)))
+    cost_v = question.replicas_b[moves.share_v].astype(np.float64)
+    best, units_v = moves.programme.solved(cost_v, moves.most_v)
+    return MoveBound(most=int(needless) + best, units_bc=moves.spread(units_v))
 
 
-def _solved(
-    question: MoveQuestion, binding_v: IntArray, cluster_v: IntArray, room_v: IntArray
-) -> FloatArray:
-    """How many units each pair of binding and cluster gets.
-
-    Rows: the units of each binding, then each resource of each cluster.
+def most_levelled(
+    question: MoveQuestion, home_b: IntArray, amount_b: IntArray, over_c: FloatArray
+) -> MoveBound:
+    """How much of what clusters have above their level, ``over_c``, could leave them: a unit of
+    share b takes ``amount_b`` of that from the cluster ``home_b``.
     """
-    import highspy  # noqa: PLC0415 - takes long to load, and few programs ever make a plan
+    moves, clusters = _Moves(question), len(over_c)
+    programme, scale = moves.programme, float(max(1, over_c.max(initial=0)))
+    programme.row(question.units_b)
+    moves.add_rooms()
+    programme.add(moves.share_v, moves.columns, np.ones(len(moves.columns)))
+    # What counts is no more than what leaves, and than what is above.
+    first = programme.row(np.zeros(clusters))
+    counted = len(moves.columns) + np.arange(clusters)
+    programme.add(first + np.arange(clusters), counted, np.ones(clusters))
+    leaves_v = -amount_b[moves.share_v] / scale
+    programme.add(first + home_b[moves.share_v], moves.columns, leaves_v)
+    cost = np.concatenate([np.zeros(len(moves.columns)), np.ones(clusters)])
+    most = np.concatenate([moves.most_v, over_c / scale])
+    best, solution = programme.solved(cost, most)
+    units_bc = moves.spread(solution[: len(moves.columns)])
+    return MoveBound(most=best * scale, units_bc=units_bc)
 
-    bindings, clusters = len(question.units_b), len(question.free_cr)
-    resources = question.free_cr.shape[1]
-    # In parts of what is free, so that bytes and cores are of one size.
-    scale_cr = np.maximum(question.free_cr, 1)
-    part_vr = question.request_br[binding_v] / scale_cr[cluster_v]
-    uses_vr = part_vr > 0
-    pairs = len(binding_v)
-    row_vr = bindings + cluster_v[:, None] * resources + np.arange(resources)
-    starts_v = np.concatenate([[0], np.cumsum(1 + uses_vr.sum(axis=1))])
-    index_n = np.empty(starts_v[-1], dtype=np.int32)
-    value_n = np.empty(starts_v[-1])
-    index_n[starts_v[:-1]], value_n[starts_v[:-1]] = binding_v, 1.0
-    rest_n = np.ones(starts_v[-1], dtype=np.bool_)
-    rest_n[starts_v[:-1]] = False
-    index_n[rest_n], value_n[rest_n] = row_vr[uses_vr], part_vr[uses_vr]
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = pairs, bindings + clusters * resources
-    model.sense_ = highspy.ObjSense.kMaximize
-    model.col_cost_ = question.replicas_b[binding_v].astype(np.float64)
-    model.col_lower_, model.col_upper_ = np.zeros(pairs), room_v.astype(np.float64)
-    free_n = (question.free_cr > 0).astype(np.float64).ravel()
-    model.row_lower_ = np.full(model.num_row_, -highspy.kHighsInf)
-    model.row_upper_ = np.concatenate([question.units_b.astype(np.float64), free_n])
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_, model.a_matrix_.index_ = starts_v.astype(np.int32), index_n
-    model.a_matrix_.value_ = value_n
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call] # its stubs leave that out
-    for option, value in (("output_flag", False), ("threads", 1), ("random_seed", _SEED)):
-        solver.setOptionValue(option, value)
-    solver.passModel(model)
-    solver.run()
-    return np.asarray(solver.getSolution().col_value)
+
+def most_emptied(
+    question: MoveQuestion, home_b: IntArray, worth_c: FloatArray
+) -> tuple[MoveBound, FloatArray]:
+    """How much worth clusters could be emptied of all their shares, and how much of each would be;
+    one that is emptied takes nothing. Those that are worth 0 stay.
+    """
+    moves, clusters = _Moves(question), len(worth_c)
+    programme, shares = moves.programme, np.arange(len(home_b))
+    # A share leaves by as much as its cluster is emptied.
+    programme.row(np.zeros(len(home_b)))
+    programme.add(moves.share_v, moves.columns, -np.ones(len(moves.columns)))
+    emptied = len(moves.columns) + np.arange(clusters)
+    programme.add(shares, emptied[home_b], question.units_b.astype(np.float64))
+    first = moves.add_rooms()
+    cell_n, resource_n = (question.free_cr > 0).nonzero()
+    rows = first + cell_n * question.free_cr.shape[1] + resource_n
+    programme.add(rows, emptied[cell_n], np.ones(len(rows)))
+    cost = np.concatenate([np.zeros(len(moves.columns)), worth_c])
+    most = np.concatenate([moves.most_v, (worth_c > 0).astype(np.float64)])
+    best, solution = programme.solved(cost, most)
+    units_bc = moves.spread(solution[: len(moves.columns)])
+    return MoveBound(most=best, units_bc=units_bc), solution[len(moves.columns) :]
+
+
+class _Moves:
+    """The columns of a question: one for each pair of a share and a cluster with room for it."""
+
+    def __init__(self, question: MoveQuestion) -> None:
+        room_bc = np.minimum(question.room_bc, question.units_b[:, None])
+        room_bc[question.needless_b] = 0
+        self.programme = _Programme()
+        self.share_v, self.cluster_v = room_bc.nonzero()
+        self.most_v = room_bc[self.share_v, self.cluster_v].astype(np.float64)
+        self.columns = np.arange(len(self.share_v))
+        # In parts of what is free, so that bytes and cores are of one size.
+        self.scale_cr = np.maximum(question.free_cr, 1)
+        self._question = question
+
+    def add_rooms(self) -> int:
+        """Rows for each resource of each cluster: what comes takes no more than is free. The first
+        of them.
+        """
+        free_cr = self._question.free_cr
+        resources = free_cr.shape[1]
+        first = self.programme.row((free_cr > 0).ravel())
+        parts_vr = self._question.request_br[self.share_v] / self.scale_cr[self.cluster_v]
+        rows_vr = first + self.cluster_v[:, None] * resources + np.arange(resources)
+        columns_vr = np.broadcast_to(self.columns[:, None], parts_vr.shape)
+        self.programme.add(rows_vr, columns_vr, parts_vr)
+        return first
+
+    def spread(self, units_v: FloatArray) -> FloatArray:
+        units_bc = np.zeros(self._question.room_bc.shape)
+        units_bc[self.share_v, self.cluster_v] = units_v
+        return units_bc
+
+
+@dataclass(slots=True)
+class _Programme:
+    """Rows of which each sums columns up to no more than a number."""
+
+    _most: list[FloatArray] = field(default_factory=list)
+    _rows: list[npt.NDArray[Any]] = field(default_factory=list)
+    _columns: list[npt.NDArray[Any]] = field(default_factory=list)
+    _values: list[FloatArray] = field(default_factory=list)
+    _count: int = 0
+
+    def row(self, most_n: npt.NDArray[Any]) -> int:
+        """More rows; the position of the first of them."""
+        first = self._count
+        self._most.append(most_n.astype(np.float64))
+        self._count += len(most_n)
+        return first
+
+    def add(
+        self, rows: npt.NDArray[Any], columns: npt.NDArray[Any], values: npt.NDArray[Any]
+    ) -> None:
+        """In these rows so much of these columns; at most once each."""
+        counts = values != 0
+        self._rows.append(rows[counts])
+        self._columns.append(columns[counts])
+        self._values.append(values[counts].astype(np.float64))
+
+    def solved(
+        self, cost_v: npt.NDArray[Any], most_v: npt.NDArray[Any]
+    ) -> tuple[float, FloatArray]:
+        """The most of ``cost_v`` that the columns come to, each from 0 to ``most_v``."""
+        if not len(cost_v):
+            return 0.0, np.zeros(0)
+        import highspy  # noqa: PLC0415 - takes long to load, and few programs ever make a plan
+
+        rows, columns = np.concatenate(self._rows), np.concatenate(self._columns)
+        order = np.lexsort((rows, columns))
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = len(cost_v), self._count
+        model.sense_ = highspy.ObjSense.kMaximize
+        model.col_cost_ = cost_v.astype(np.float64)
+        model.col_lower_, model.col_upper_ = np.zeros(len(cost_v)), most_v.astype(np.float64)
+        model.row_lower_ = np.full(self._count, -highspy.kHighsInf)
+        model.row_upper_ = np.concatenate(self._most)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        starts = np.searchsorted(columns[order], np.arange(len(cost_v) + 1))
+        model.a_matrix_.start_ = starts.astype(np.int32)
+        model.a_matrix_.index_ = rows[order].astype(np.int32)
+        model.a_matrix_.value_ = np.concatenate(self._values)[order]
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call] # its stubs leave that out
+        for option, value in (("output_flag", False), ("threads", 1), ("random_seed", _SEED)):
+            solver.setOptionValue(option, value)
+        solver.passModel(model)
+        solver.run()
+        solution = np.asarray(solver.getSolution().col_value)
+        return float(solution @ cost_v), solution

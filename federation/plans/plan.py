@@ -5,7 +5,9 @@ Must not move anything: it says what may follow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -17,13 +19,21 @@ from federation.model.workload import TargetCluster
 DO_NOT_MOVE: Final = "fedsched.io/do-not-move"
 
 
+# What a gain is of.
+REPLICAS: Final = "replicas"
+CLUSTERS: Final = "clusters"
+
+
 class PlanKind(StrEnum):
     """DRAIN: nothing is left in some clusters. FAILBACK: bindings go back to affinity groups that
-    they prefer.
+    they prefer. BALANCE: no cluster is much fuller than the others. CONSOLIDATE: as many clusters
+    as can be are empty.
     """
 
     DRAIN = "drain"
     FAILBACK = "failback"
+    BALANCE = "balance"
+    CONSOLIDATE = "consolidate"
 
 
 class PlanState(StrEnum):
@@ -85,6 +95,13 @@ class PlanStep:
         return tuple(target for target in self.before if target.name not in stays)
 
     @property
+    def touches(self) -> frozenset[str]:
+        """The clusters that it leaves, and those that get more by it."""
+        before = {target.name: target.replicas for target in self.before}
+        gets = {each.name for each in self.after if each.replicas > before.get(each.name, 0)}
+        return frozenset(gets.union(target.name for target in self.leaves))
+
+    @property
     def replicas(self) -> int:
         """How many it takes away from clusters."""
         return sum(target.replicas for target in self.leaves)
@@ -102,16 +119,43 @@ class Unfixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Of ``wanted`` replicas so many move by the plan; more than ``bound`` could not by any."""
+    """Of what is ``wanted`` the plan does ``moved``; more than ``bound`` could not be by any.
+
+    ``unit`` says of what: replicas, clusters, or the resource that is evened out, in base units.
+    """
 
     wanted: int
     moved: int
     bound: int
+    unit: str = REPLICAS
 
     @property
     def gap_percent(self) -> float:
         """How far it may be from the best possible plan, in percent of that."""
         return (self.bound - self.moved) * 100 / self.bound if self.bound else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanLimits:
+    """What a plan may do: how many steps it may have, how many of them may be moving at once, in
+    all and out of or into one cluster (0: as many), and how many percent of a binding's replicas
+    it may move.
+
+    Of bindings only those with the labels of ``selector`` move. ``headroom_percent`` of each
+    cluster stays free where others are emptied into it; ``tolerance_percent`` of a cluster it may
+    be fuller than all are together.
+    """
+
+    moves_at_once: int = 10
+    moves_per_cluster: int = 0
+    most_moves: int = 5000
+    moved_percent: int = 100
+    selector: Mapping[str, str] = field(default_factory=dict)
+    headroom_percent: int = 20
+    tolerance_percent: int = 5
+
+    def selects(self, binding: Binding) -> bool:
+        return self.selector.items() <= binding.labels.items()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +169,7 @@ class Plan:
     id: int
     kind: PlanKind
     clusters: tuple[str, ...]
-    moves_at_once: int
+    limits: PlanLimits
     step_count: int
     gain: Gain
     unfixed: tuple[Unfixed, ...] = ()
@@ -170,6 +214,29 @@ class Plan:
         return replace(
             self, state=state, ended_at=now, ended_by=by, reason=reason, version=self.version + 1
         )
+
+
+def cordoned_by(plan: Plan, steps: Iterable[PlanStep]) -> Sequence[str]:
+    """The clusters that get nothing more once the plan is approved: those that it empties."""
+    if plan.kind is PlanKind.CONSOLIDATE:
+        return sorted({target.name for step in steps for target in step.leaves})
+    return plan.clusters if plan.kind is PlanKind.DRAIN else ()
+
+
+def steps_to_begin(
+    limits: PlanLimits, moving: Sequence[PlanStep], pending: Iterable[PlanStep]
+) -> list[PlanStep]:
+    """The first of those that are pending, as many as may be moving beside those that are."""
+    busy = Counter(name for step in moving for name in step.touches)
+    most = limits.moves_per_cluster or limits.moves_at_once
+    begun: list[PlanStep] = []
+    for step in pending:
+        if len(moving) + len(begun) >= limits.moves_at_once:
+            break
+        if all(busy[name] < most for name in step.touches):
+            begun.append(step)
+            busy.update(step.touches)
+    return begun
 
 
 def is_pinned(binding: Binding) -> bool:

@@ -10,19 +10,20 @@ from collections.abc import AsyncGenerator
 from google.protobuf.message import Message
 
 from federation.codec import texts
-from federation.codec.plans import plan_clusters, plan_kind, plan_to_message
+from federation.codec.plans import (
+    plan_clusters,
+    plan_kind,
+    plan_limits,
+    plan_selector,
+    plan_to_message,
+)
 from federation.codec.ranges import MAX_INT64, whole
 from federation.codec.strict import refuse_nul
 from federation.codec.violations import Violations
 from federation.rpc.interceptors import Context, caller
 from federation.rpc.pages import fitting, number_of, page_size_of, page_token
-from federation.services.plans.control import (
-    DEFAULT_MOVES_AT_ONCE,
-    MOST_MOVES,
-    MOST_MOVES_AT_ONCE,
-    PlanControl,
-    PlanWish,
-)
+from federation.services.plans.control import PlanControl
+from federation.services.plans.drafting import PlanWish
 from federation.services.threads import ENCODING
 from federation.v1 import rebalance_pb2 as messages
 from federation.v1.rebalance_pb2_grpc import RebalanceServicer as Servicer
@@ -96,14 +97,13 @@ def _wish(request: messages.CreatePlanRequest) -> PlanWish:
     """Raises InvalidRequest."""
     found = Violations()
     refuse_nul(request, "", found)
-    whole(request.moves_at_once, "movesAtOnce", found, least=0, most=MOST_MOVES_AT_ONCE)
-    whole(request.max_moves, "maxMoves", found, least=0, most=MOST_MOVES)
     kind = plan_kind(request.kind, "kind", found)
+    selector = plan_selector(request.cluster_selector, "clusterSelector", found)
     wish = PlanWish(
         kind=kind,
-        clusters=plan_clusters(request.clusters, kind, "clusters", found),
-        moves_at_once=request.moves_at_once or DEFAULT_MOVES_AT_ONCE,
-        most_moves=request.max_moves or MOST_MOVES,
+        clusters=plan_clusters(request.clusters, selector, kind, "clusters", found),
+        cluster_selector=selector,
+        limits=plan_limits(request, kind, found),
     )
     found.check()
     return wish

@@ -32,6 +32,10 @@ class _PlanKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanKind.Val
     """Nothing is left in some clusters."""
     PLAN_KIND_FAILBACK: _PlanKind.ValueType  # 2
     """Bindings go back to affinity groups that they prefer to the one that they are in."""
+    PLAN_KIND_BALANCE: _PlanKind.ValueType  # 3
+    """No cluster is much fuller than all together are, of the resource that is scarcest."""
+    PLAN_KIND_CONSOLIDATE: _PlanKind.ValueType  # 4
+    """As many clusters as can be are empty, with headroom in those that stay."""
 
 class PlanKind(_PlanKind, metaclass=_PlanKindEnumTypeWrapper): ...
 
@@ -40,6 +44,10 @@ PLAN_KIND_DRAIN: PlanKind.ValueType  # 1
 """Nothing is left in some clusters."""
 PLAN_KIND_FAILBACK: PlanKind.ValueType  # 2
 """Bindings go back to affinity groups that they prefer to the one that they are in."""
+PLAN_KIND_BALANCE: PlanKind.ValueType  # 3
+"""No cluster is much fuller than all together are, of the resource that is scarcest."""
+PLAN_KIND_CONSOLIDATE: PlanKind.ValueType  # 4
+"""As many clusters as can be are empty, with headroom in those that stay."""
 Global___PlanKind: _TypeAlias = PlanKind  # noqa: Y015
 
 class _PlanState:
@@ -98,20 +106,88 @@ Global___StepState: _TypeAlias = StepState  # noqa: Y015
 class CreatePlanRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SelectorEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ClusterSelectorEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     KIND_FIELD_NUMBER: _builtins.int
     CLUSTERS_FIELD_NUMBER: _builtins.int
     MOVES_AT_ONCE_FIELD_NUMBER: _builtins.int
     MAX_MOVES_FIELD_NUMBER: _builtins.int
+    SELECTOR_FIELD_NUMBER: _builtins.int
+    CLUSTER_SELECTOR_FIELD_NUMBER: _builtins.int
+    MOVES_PER_CLUSTER_FIELD_NUMBER: _builtins.int
+    MAX_MOVED_PERCENT_FIELD_NUMBER: _builtins.int
+    HEADROOM_PERCENT_FIELD_NUMBER: _builtins.int
+    TOLERANCE_PERCENT_FIELD_NUMBER: _builtins.int
     kind: Global___PlanKind.ValueType
     moves_at_once: _builtins.int
     """How many steps may be moving at a time, 1 to 1000; 0: 10."""
     max_moves: _builtins.int
     """How many steps the plan may have, 1 to 5000; 0: 5000."""
+    moves_per_cluster: _builtins.int
+    """How many steps that leave a cluster, or fill it, may be moving at a time, 0 to 1000; 0: as many
+    as moves_at_once.
+    """
+    max_moved_percent: _builtins.int
+    """How many percent of its replicas a binding may be moved by, 1 to 100; 0: 100."""
+    headroom_percent: _builtins.int
+    """Of consolidate: how many percent of a cluster stay free where it takes what leaves others, 0 to
+    99; absent: 20.
+    """
+    tolerance_percent: _builtins.int
+    """Of balance: by how many percent of itself a cluster may be fuller than all together, 0 to 100;
+    absent: 5.
+    """
     @_builtins.property
     def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Of a drain: what is to be emptied, at least one. Of a failback: only bindings that are in one of
-        these; none: all.
+        these; none: all. Otherwise: what the plan moves among; none: all clusters.
         """
+
+    @_builtins.property
+    def selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only bindings with all of these labels move."""
+
+    @_builtins.property
+    def cluster_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """In place of clusters: those that have all of these labels."""
 
     def __init__(
         self,
@@ -120,12 +196,25 @@ class CreatePlanRequest(_message.Message):
         clusters: _abc.Iterable[_builtins.str] | None = ...,
         moves_at_once: _builtins.int = ...,
         max_moves: _builtins.int = ...,
+        selector: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        cluster_selector: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        moves_per_cluster: _builtins.int = ...,
+        max_moved_percent: _builtins.int = ...,
+        headroom_percent: _builtins.int | None = ...,
+        tolerance_percent: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom_percent", b"_headroom_percent", "_tolerance_percent", b"_tolerance_percent", "headroom_percent", b"headroom_percent", "tolerance_percent", b"tolerance_percent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "kind", b"kind", "max_moves", b"max_moves", "moves_at_once", b"moves_at_once"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_percent", b"_headroom_percent", "_tolerance_percent", b"_tolerance_percent", "cluster_selector", b"cluster_selector", "clusters", b"clusters", "headroom_percent", b"headroom_percent", "kind", b"kind", "max_moved_percent", b"max_moved_percent", "max_moves", b"max_moves", "moves_at_once", b"moves_at_once", "moves_per_cluster", b"moves_per_cluster", "selector", b"selector", "tolerance_percent", b"tolerance_percent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__headroom_percent: _TypeAlias = _typing.Literal["headroom_percent"]  # noqa: Y015
+    _WhichOneofArgType__headroom_percent: _TypeAlias = _typing.Literal["_headroom_percent", b"_headroom_percent"]  # noqa: Y015
+    _WhichOneofReturnType__tolerance_percent: _TypeAlias = _typing.Literal["tolerance_percent"]  # noqa: Y015
+    _WhichOneofArgType__tolerance_percent: _TypeAlias = _typing.Literal["_tolerance_percent", b"_tolerance_percent"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__headroom_percent) -> _WhichOneofReturnType__headroom_percent | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerance_percent) -> _WhichOneofReturnType__tolerance_percent | None: ...
 
 Global___CreatePlanRequest: _TypeAlias = CreatePlanRequest  # noqa: Y015
 
@@ -365,6 +454,26 @@ Global___WatchPlanResponse: _TypeAlias = WatchPlanResponse  # noqa: Y015
 class Plan(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SelectorEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -382,6 +491,11 @@ class Plan(_message.Message):
     ENDED_AT_FIELD_NUMBER: _builtins.int
     ENDED_BY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    MOVES_PER_CLUSTER_FIELD_NUMBER: _builtins.int
+    MAX_MOVED_PERCENT_FIELD_NUMBER: _builtins.int
+    SELECTOR_FIELD_NUMBER: _builtins.int
+    HEADROOM_PERCENT_FIELD_NUMBER: _builtins.int
+    TOLERANCE_PERCENT_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """The newest plan has the highest."""
     kind: Global___PlanKind.ValueType
@@ -393,6 +507,12 @@ class Plan(_message.Message):
     approved_by: _builtins.str
     ended_by: _builtins.str
     reason: _builtins.str
+    moves_per_cluster: _builtins.int
+    """As in CreatePlanRequest."""
+    max_moved_percent: _builtins.int
+    headroom_percent: _builtins.int
+    """Of consolidate, and of balance, alone."""
+    tolerance_percent: _builtins.int
     @_builtins.property
     def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -411,6 +531,8 @@ class Plan(_message.Message):
     def ended_at(self) -> _timestamp_pb2.Timestamp:
         """When it was done or stopped, by whom, and why it was stopped."""
 
+    @_builtins.property
+    def selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -431,12 +553,24 @@ class Plan(_message.Message):
         ended_at: _timestamp_pb2.Timestamp | None = ...,
         ended_by: _builtins.str = ...,
         reason: _builtins.str = ...,
+        moves_per_cluster: _builtins.int = ...,
+        max_moved_percent: _builtins.int = ...,
+        selector: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        headroom_percent: _builtins.int | None = ...,
+        tolerance_percent: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approved_at", b"approved_at", "created_at", b"created_at", "ended_at", b"ended_at", "gain", b"gain"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_headroom_percent", b"_headroom_percent", "_tolerance_percent", b"_tolerance_percent", "approved_at", b"approved_at", "created_at", b"created_at", "ended_at", b"ended_at", "gain", b"gain", "headroom_percent", b"headroom_percent", "tolerance_percent", b"tolerance_percent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approved_at", b"approved_at", "approved_by", b"approved_by", "clusters", b"clusters", "created_at", b"created_at", "created_by", b"created_by", "ended_at", b"ended_at", "ended_by", b"ended_by", "gain", b"gain", "id", b"id", "kind", b"kind", "moves_at_once", b"moves_at_once", "reason", b"reason", "state", b"state", "step_count", b"step_count", "steps", b"steps", "unfixed", b"unfixed", "unfixed_count", b"unfixed_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_headroom_percent", b"_headroom_percent", "_tolerance_percent", b"_tolerance_percent", "approved_at", b"approved_at", "approved_by", b"approved_by", "clusters", b"clusters", "created_at", b"created_at", "created_by", b"created_by", "ended_at", b"ended_at", "ended_by", b"ended_by", "gain", b"gain", "headroom_percent", b"headroom_percent", "id", b"id", "kind", b"kind", "max_moved_percent", b"max_moved_percent", "moves_at_once", b"moves_at_once", "moves_per_cluster", b"moves_per_cluster", "reason", b"reason", "selector", b"selector", "state", b"state", "step_count", b"step_count", "steps", b"steps", "tolerance_percent", b"tolerance_percent", "unfixed", b"unfixed", "unfixed_count", b"unfixed_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__headroom_percent: _TypeAlias = _typing.Literal["headroom_percent"]  # noqa: Y015
+    _WhichOneofArgType__headroom_percent: _TypeAlias = _typing.Literal["_headroom_percent", b"_headroom_percent"]  # noqa: Y015
+    _WhichOneofReturnType__tolerance_percent: _TypeAlias = _typing.Literal["tolerance_percent"]  # noqa: Y015
+    _WhichOneofArgType__tolerance_percent: _TypeAlias = _typing.Literal["_tolerance_percent", b"_tolerance_percent"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__headroom_percent) -> _WhichOneofReturnType__headroom_percent | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerance_percent) -> _WhichOneofReturnType__tolerance_percent | None: ...
 
 Global___Plan: _TypeAlias = Plan  # noqa: Y015
 
@@ -448,14 +582,19 @@ class PlanGain(_message.Message):
     MOVED_FIELD_NUMBER: _builtins.int
     BOUND_FIELD_NUMBER: _builtins.int
     GAP_PERCENT_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
     wanted: _builtins.int
-    """How many replicas are where the plan wants none."""
+    """How many replicas are where the plan wants none. Of consolidate: how many clusters are used; of
+    balance: how much of the resource clusters have in use above the level.
+    """
     moved: _builtins.int
-    """How many of those move."""
+    """How many of those move, are emptied, or how much of that leaves."""
     bound: _builtins.int
-    """No plan moves more, by what every cluster reported and what is promised there."""
+    """No plan of its kind does more, by what every cluster reported and what is promised there."""
     gap_percent: _builtins.float
     """How far moved is from bound, in percent of it."""
+    unit: _builtins.str
+    """replicas, clusters, or the resource that is evened out, in base units: cpu in thousandths."""
     def __init__(
         self,
         *,
@@ -463,10 +602,11 @@ class PlanGain(_message.Message):
         moved: _builtins.int = ...,
         bound: _builtins.int = ...,
         gap_percent: _builtins.float = ...,
+        unit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "gap_percent", b"gap_percent", "moved", b"moved", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "gap_percent", b"gap_percent", "moved", b"moved", "unit", b"unit", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

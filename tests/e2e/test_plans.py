@@ -52,6 +52,12 @@ PAGE = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fedctl (.+)$", PAGE, flags=re.MULTILINE)
 REPLICAS = 6
 MOST = 2**63 - 1
+# What plans come to that find nothing to do: by kind.
+WORDS = {
+    "failback": r"^Moves: +0 of 0 replicas, in 0 steps$",
+    "balance": r"^Evens out: +[0-9.]+ of [0-9.]+ \w+ above the level, in \d+ steps$",
+    "consolidate": r"^Empties: +\d of \d clusters, in \d+ steps$",
+}
 
 
 def write_dumps(directory: Path) -> None:
@@ -163,6 +169,7 @@ async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(fleet:
     assert (await where(plane))[0] == {"member1"}
     # There is no terminal to ask on.
     assert "say --yes" in await say(plane, *first, code=2)
+    assert await say(plane, "rebalance", "list", "-o", "json") == "[]\n"
     assert (await where(plane))[0] == {"member1"}
     drained, _ = await asyncio.gather(say(plane, *first, "--yes"), fleet.take_away("member1"))
     assert re.search(r"^Moves: +6 of 6 replicas, in 1 steps$", drained, flags=re.MULTILINE)
@@ -185,9 +192,12 @@ async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(fleet:
             command[2] = plan_id = str(json.loads(made)["id"])
         if command[1] == "watch":
             await fleet.take_away(there)
+        if "--cluster-selector" in command:
+            assert "clusterSelector: no cluster" in await say(plane, *command, code=1)
+            continue
         said = await say(plane, *command)
-        if command[1:3] == ["plan", "failback"]:
-            assert "0 of 0 replicas, in 0 steps" in said
+        if command[1] == "plan" and command[2] != "drain":
+            assert re.search(WORDS[command[2]], said, re.MULTILINE)
         elif command[1] == "plan":
             plan_id = re.findall(r"^Plan: +(\d+)$", said, flags=re.MULTILINE)[0]
             assert re.search(rf"^ *1 +shop/storefront +{there}=6 .* pending ", said, re.MULTILINE)
@@ -212,6 +222,28 @@ async def wrong_requests(plane: RunningControlPlane) -> None:
             {"clusters[1]", "clusters[2]", "movesAtOnce", "maxMoves"},
         ),
         (rebalance_pb2.CreatePlanRequest(kind=drain, clusters=["x"]), {"clusters[0]"}),
+        (
+            rebalance_pb2.CreatePlanRequest(
+                kind=drain,
+                clusters=["member1"],
+                cluster_selector={"env": "prod"},
+                selector={"!": "x"},
+                moves_per_cluster=1001,
+                max_moved_percent=101,
+                headroom_percent=20,
+                tolerance_percent=101,
+            ),
+            {
+                *("clusters", "selector[!]", "movesPerCluster", "maxMovedPercent"),
+                *("headroomPercent", "tolerancePercent"),
+            },
+        ),
+        (
+            rebalance_pb2.CreatePlanRequest(
+                kind=rebalance_pb2.PLAN_KIND_BALANCE, cluster_selector={"env": "nowhere"}
+            ),
+            {"clusterSelector"},
+        ),
     ):
         told = await refused(plane.admin.call(stub.CreatePlan, request))
         assert (told.code.name, set(told.violations)) == ("INVALID_ARGUMENT", violated)

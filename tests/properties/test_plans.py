@@ -23,9 +23,10 @@ from federation.model.placement import (
 )
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.plans.bound import MoveQuestion, most_moved
-from federation.plans.plan import PlanStep
+from federation.plans.plan import PlanLimits, PlanStep
 from federation.services.fleet.registry import FleetOwner
-from federation.services.plans.planning import PlannedMoves, infeasible, planned
+from federation.services.plans.planning import planned
+from federation.services.plans.search import PlannedMoves, infeasible
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
@@ -100,7 +101,7 @@ def test_what_moves_is_whole_fits_in_any_order_and_is_no_more_than_the_bound(
     every: list[Binding], free: tuple[int, ...], most: int
 ) -> None:
     async def plan() -> PlannedMoves:
-        return planned(working_copy(free), attempts(every), NOW, most)
+        return planned(working_copy(free), attempts(every), NOW, PlanLimits(most_moves=most))
 
     moves = asyncio.run(plan())
     assert asyncio.run(plan()) == moves
@@ -164,4 +165,4 @@ def test_the_bound_is_what_cutting_replicas_would_allow(
     for units, size in sorted(asks, key=lambda each: each[1]):
         cut = min(Fraction(min(units, free // size)), left / size)
         left, best = left - cut * size, best + cut
-    assert found.replicas == int(best)
+    assert found.whole == int(best)

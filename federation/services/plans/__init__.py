@@ -2,7 +2,14 @@
 
 - ``control``: plans as people make, see, approve and stop them
 - ``carrying_out``: the steps of approved plans, at one control plane at a time
-- ``planning``: which moves a plan has, how good it is, and whether its steps are feasible still
+- ``balancing``: the moves that even out how full clusters are of what is scarcest
+- ``consolidating``: the moves that leave as many clusters empty as can be, with headroom in those
+  that stay
+- ``drafting``: drafts: what a plan of each kind looks at, and what it comes to
+- ``planning``: the moves of a plan whose bindings leave clusters or groups for good, and how good
+  it is
 - ``questions``: what is asked about the best possible plan
+- ``search``: one move after the other on a working copy: what leaves, where it goes, and what that
+  takes
 - ``running``: the plans of one control plane: built, run, and left to others at its end
 """

@@ -24,7 +24,7 @@ from federation.model.errors import (
     Unavailable,
 )
 from federation.model.placement import Binding, BindingName
-from federation.plans.plan import Plan, PlanStep, StepState
+from federation.plans.plan import Plan, PlanStep, StepState, steps_to_begin
 from federation.services.duties import Begin
 from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.control import planned_move
@@ -37,6 +37,7 @@ from federation.services.values import Scheduled
 # Of whoever follows a plan that ends a step for a reason of its own.
 PASSING: Final = (Conflict, LimitExceeded, Unavailable)
 BEGUN_AT_ONCE: Final = 100
+LOOKED_AT_ONCE: Final = 1000
 STILL_THERE: Final = "its pods are still in {clusters}, although what replaces them runs"
 NOT_SEEN: Final = "what replaces it was not seen on nodes within {seconds:.0f} s"
 
@@ -93,7 +94,7 @@ class CarryingOut:
         """Look at the steps that are moving; how many came to their end."""
         async with self._store.reading() as read:
             moving = await read.plans.steps(
-                plan.id, states=[StepState.MOVING], limit=plan.moves_at_once
+                plan.id, states=[StepState.MOVING], limit=plan.limits.moves_at_once
             )
             found = await read.bindings.find([step.binding for step in moving]) if moving else {}
         bindings = {name: stored.binding for name, stored in found.items()}
@@ -166,15 +167,16 @@ class CarryingOut:
         """Begin as many steps as may be moving; how many were begun or passed over."""
         async with self._store.reading() as read:
             moving = await read.plans.steps(
-                plan.id, states=[StepState.MOVING], limit=plan.moves_at_once
+                plan.id, states=[StepState.MOVING], limit=plan.limits.moves_at_once
             )
-            may_begin = min(plan.moves_at_once - len(moving), BEGUN_AT_ONCE)
-            steps = await read.plans.steps(
-                plan.id, states=[StepState.PENDING], limit=max(may_begin, 1)
+            # Behind those that have to wait for their clusters may be some that need not.
+            pending = await read.plans.steps(
+                plan.id, states=[StepState.PENDING], limit=LOOKED_AT_ONCE
             )
-        if not steps and not moving:
+        if not pending and not moving:
             await self._keep(begin, plan, (), is_done=True)
-        begun = await asyncio.gather(*(self._begin(plan, step) for step in steps[:may_begin]))
+        steps = steps_to_begin(plan.limits, moving, pending)[:BEGUN_AT_ONCE]
+        begun = await asyncio.gather(*(self._begin(plan, step) for step in steps))
         changed = [step for step in begun if step is not None]
         if changed:
             await self._keep(begin, plan, changed)

@@ -5,15 +5,18 @@ Plain functions of a thread. Must not read or write the store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from federation.model.arrays import FloatArray, IntArray
 from federation.model.component_sets import shape_of
-from federation.model.placement import Binding, SchedulingType
+from federation.model.placement import Binding, BindingName, SchedulingType
 from federation.model.pools.bounds import per_replica
 from federation.model.resources import PODS
+from federation.model.workload import TargetCluster
 from federation.plans.bound import MoveQuestion
 from federation.scheduler.cycle import room_for
 from federation.services.scheduling.queue import Attempt
@@ -33,7 +36,7 @@ def demands(attempts: Sequence[Attempt], free_cr: FloatArray, names: Sequence[st
     found = []
     for attempt in attempts:
         units = _units(attempt)
-        asked = _asked(attempt.candidate).items()
+        asked = asked_by(attempt.candidate).items()
         parts = (units * amount / max(free.get(name, 0), 1) for name, amount in asked)
         found.append(max(parts, default=0.0))
     return found
@@ -55,7 +58,7 @@ def free_of(working: WorkingCopy, names: Sequence[str]) -> FloatArray:
 
 def resource_names(attempts: Sequence[Attempt]) -> list[str]:
     """All that any of them asks for."""
-    return sorted({PODS}.union(*(_asked(attempt.candidate) for attempt in attempts)))
+    return sorted({PODS}.union(*(asked_by(attempt.candidate) for attempt in attempts)))
 
 
 def question(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> MoveQuestion:
@@ -66,20 +69,19 @@ def question(working: WorkingCopy, attempts: Sequence[Attempt], now: float) -> M
         replicas_b=np.array([unit_replicas(each.candidate) for each in attempts], dtype=np.int64),
         needless_b=np.array([_is_needless(each.candidate) for each in attempts], dtype=np.bool_),
         request_br=np.array(
-            [[_asked(each.candidate).get(name, 0) for name in names] for each in attempts],
+            [[asked_by(each.candidate).get(name, 0) for name in names] for each in attempts],
             dtype=np.float64,
         ),
-        room_bc=np.array([_room(working, each, now) for each in attempts], dtype=np.int64),
+        room_bc=np.array(
+            [_room(working, each, _whole(each), now) for each in attempts], dtype=np.int64
+        ),
         free_cr=free_of(working, names),
     )
 
 
-def _room(working: WorkingCopy, attempt: Attempt, now: float) -> IntArray:
-    """How many units fit in each cluster that lets it in, if nothing else moves."""
-    binding = attempt.candidate
+def _room(working: WorkingCopy, attempt: Attempt, binding: Binding, now: float) -> IntArray:
+    """How many units fit in each cluster that lets the binding in, if nothing else moves."""
     asked = binding.certificate or attempt.profile.certificate
-    if attempt.planned is not None:
-        binding = attempt.planned.whole(binding)
     _, room_c = room_for(
         binding,
         working.snapshot.fleet_at(now),
@@ -91,7 +93,12 @@ def _room(working: WorkingCopy, attempt: Attempt, now: float) -> IntArray:
     return room_c
 
 
-def _asked(binding: Binding) -> Mapping[str, int]:
+def _whole(attempt: Attempt) -> Binding:
+    planned, binding = attempt.planned, attempt.candidate
+    return binding if planned is None else planned.whole(binding)
+
+
+def asked_by(binding: Binding) -> Mapping[str, int]:
     """By one unit: a replica, or a set of all components."""
     request = shape_of(binding).request
     return request if binding.components else per_replica(request)
@@ -110,3 +117,91 @@ def _is_needless(binding: Binding) -> bool:
     """Whether all its other clusters have all of it already."""
     is_duplicated = binding.placement.replica_scheduling.type is SchedulingType.DUPLICATED
     return is_duplicated and not binding.components
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClusterShare:
+    """What a binding has in a cluster, which is at a position of the fleet."""
+
+    attempt: Attempt
+    name: str
+    position: int
+    replicas: int
+
+    @property
+    def units(self) -> int:
+        return self.replicas // unit_replicas(self.attempt.candidate)
+
+
+def shares_in(
+    attempts: Iterable[Attempt],
+    positions: Mapping[str, int],
+    clusters_of: Callable[[Attempt], Iterable[TargetCluster]],
+) -> list[ClusterShare]:
+    """All that bindings have in clusters of the fleet, by descending size and then by name."""
+    shares = [
+        ClusterShare(
+            attempt=attempt,
+            name=target.name,
+            position=positions[target.name],
+            replicas=target.replicas,
+        )
+        for attempt in attempts
+        for target in clusters_of(attempt)
+        if target.replicas and target.name in positions
+    ]
+    return sorted(shares, key=lambda each: (-each.replicas, each.attempt.key, each.name))
+
+
+def share_question(
+    working: WorkingCopy,
+    shares: Sequence[ClusterShare],
+    now: float,
+    names: Sequence[str],
+    most_cr: FloatArray,
+) -> MoveQuestion:
+    """How many replicas of these could leave where they are, where clusters get ``most_cr`` at
+    most. Raises PluginFailed.
+    """
+    rooms: dict[BindingName, IntArray] = {}
+    for share in shares:
+        if share.attempt.key not in rooms:
+            rooms[share.attempt.key] = _room(working, share.attempt, share.attempt.candidate, now)
+    room_bc = np.array([rooms[each.attempt.key] for each in shares], dtype=np.int64)
+    room_bc = room_bc.reshape(len(shares), len(most_cr))
+    home_b = [each.position for each in shares]
+    room_bc[np.arange(len(shares)), home_b] = 0
+    bindings = [each.attempt.candidate for each in shares]
+    return MoveQuestion(
+        units_b=np.array([each.units for each in shares], dtype=np.int64),
+        replicas_b=np.array([unit_replicas(each) for each in bindings], dtype=np.int64),
+        needless_b=np.zeros(len(shares), dtype=np.bool_),
+        request_br=np.array(
+            [[asked_by(each).get(name, 0) for name in names] for each in bindings],
+            dtype=np.float64,
+        ).reshape(len(shares), len(names)),
+        room_bc=room_bc,
+        free_cr=np.minimum(free_of(working, names), most_cr),
+    )
+
+
+def used_and_allocatable(
+    working: WorkingCopy, names: Sequence[str]
+) -> tuple[FloatArray, FloatArray]:
+    """By cluster and resource: what its pods have and is promised, and what its nodes have in all.
+
+    Both are 0 where nothing was reported.
+    """
+    states, outstanding = working.snapshot.states, working.snapshot.outstanding
+    used_cr, allocatable_cr = np.zeros((2, len(states), len(names)))
+    for c, state in enumerate(states):
+        if state.report is None:
+            continue
+        summary = state.report.summary
+        promised = Counter[str]()
+        for each in outstanding.get(c, ()):
+            for name, amount in per_replica(each.requirements.request).items():
+                promised[name] += amount * each.to_pack
+        used_cr[c] = [summary.allocated.get(name, 0) + promised[name] for name in names]
+        allocatable_cr[c] = [summary.allocatable.get(name, 0) for name in names]
+    return used_cr, allocatable_cr

@@ -157,7 +157,7 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
         available = attempt.planned.within(available)
     attempt.verdict = verdict_of(attempt, working.snapshot, available, now, peers)
     if attempt.planned is not None and attempt.is_placed:
-        attempt.planned.check(attempt.verdict.decision)
+        attempt.planned.check(attempt.candidate, attempt.verdict.decision)
     if not attempt.is_placed:
         _tell_scarcity(working, attempt, asked, ())
         for why in filter(None, (kept_for, attempt.awaits)):

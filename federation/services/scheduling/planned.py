@@ -16,7 +16,7 @@ from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding, EvictionTask
 from federation.model.workload import TargetCluster
-from federation.scheduler.decision import Decision
+from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.triggers import leaving
 
 
@@ -68,11 +68,26 @@ class PlannedMove:
             return available
         return replace(available, replicas_c=np.minimum(available.replicas_c, self.most_c))
 
-    def check(self, decision: Decision) -> None:
-        """Raises PreconditionFailed where it would not go where the plan says."""
-        if self.after is not None and set(decision.clusters) != set(self.after):
-            text = f"it would go to {_shares(decision.clusters)} now"
-            raise PreconditionFailed(text, reason="NOT_FEASIBLE")
+    def check(self, binding: Binding, decision: Decision) -> None:
+        """Raises PreconditionFailed where it would not go where the plan says, or not leave as a
+        plan may say it.
+        """
+        if self.after is not None:
+            if set(decision.clusters) != set(self.after):
+                text = f"it would go to {_shares(decision.clusters)} now"
+                raise PreconditionFailed(text, reason="NOT_FEASIBLE")
+            return
+        if decision.outcome is not Outcome.SCHEDULED:
+            raise PreconditionFailed(decision.reason, reason="NOT_FEASIBLE")
+        after = {each.name: each.replicas for each in decision.clusters}
+        for target in binding.clusters:
+            if not self.leaves_group and target.name in self.why and target.name in after:
+                text = f"it would stay in {target.name}"
+                raise PreconditionFailed(text, reason="NOT_FEASIBLE")
+            # There is no graceful way to keep a part of it running.
+            if after.get(target.name, target.replicas) < target.replicas:
+                text = f"it would stay in {target.name}, with fewer replicas"
+                raise PreconditionFailed(text, reason="NOT_FEASIBLE")
 
     def evictions(
         self, before: Binding, placed: Iterable[TargetCluster], now: float

@@ -5,7 +5,7 @@ Plain functions and values of one thread. Must not read or write the store, nor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -115,6 +115,20 @@ class WorkingCopy:
     def anew(self) -> WorkingCopy:
         """A working copy of the same snapshot, with nothing promised since."""
         return self._of(self.snapshot)
+
+    def branch(self) -> WorkingCopy:
+        """Another one with all that was promised so far, which goes on by itself."""
+        made = WorkingCopy(self.snapshot, allow_unproven=self._allow_unproven)
+        made.rooms = self.rooms
+        made._ledgers = {position: each.copy() for position, each in self._ledgers.items()}
+        return made
+
+    def let_go(self, key: str, names: Collection[str]) -> None:
+        """A binding holds nothing any more in these clusters."""
+        request = ReservationRequest(
+            key=key, decision="", asked=None, shares={}, left=tuple(sorted(names))
+        )
+        self.reserve(request)
 
     def forget(self) -> None:
         """Nothing comes of what was promised since the snapshot."""

@@ -14,8 +14,10 @@ from starlette.requests import Request
 
 from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import InvalidRequest, PermissionRefused
-from federation.plans.plan import PlanKind, PlanStep, StepState
-from federation.services.plans.control import PlanControl, PlanWish
+from federation.plans.plan import Plan, PlanKind, PlanStep, StepState, cordoned_by
+from federation.plans.words import GainWords, gain_words
+from federation.services.plans.control import PlanControl
+from federation.services.plans.drafting import PlanWish
 from federation.services.values import Principal
 from federation.web.ui.requests import number_of
 from federation.web.ui.views import ROWS, Page
@@ -51,7 +53,12 @@ class PlanViews:
         return Page(
             template="plans",
             title="Plans",
-            values={"plans": plans, "is_full": len(plans) == MOST_PLANS, "is_first": not before},
+            values={
+                "plans": plans,
+                "is_full": len(plans) == MOST_PLANS,
+                "is_first": not before,
+                "words": words_of,
+            },
             has_forms=True,
         )
 
@@ -68,6 +75,8 @@ class PlanViews:
             title=f"Plan {plan.id}",
             values={
                 "plan": plan,
+                "words": words_of(plan),
+                "cordoned": len(cordoned_by(plan, steps)),
                 "steps": steps[first : first + ROWS],
                 "first": first,
                 "step": ROWS,
@@ -82,9 +91,12 @@ class PlanViews:
         """A draft; where it is to be seen."""
         refuse_parts(by.scope)
         names = tuple(dict.fromkeys(fields.get("clusters", "").replace(",", " ").split()))
-        if not names:
+        kind = fields.get("kind", PlanKind.DRAIN)
+        if kind not in set(PlanKind):
+            raise InvalidRequest.of("kind", f"must be one of {', '.join(PlanKind)}")
+        if not names and kind == PlanKind.DRAIN:
             raise InvalidRequest.of("clusters", "name those that are to be empty")
-        wish = PlanWish(kind=PlanKind.DRAIN, clusters=names)
+        wish = PlanWish(kind=PlanKind(kind), clusters=names)
         plan, _ = await self._control.create(wish, str(by))
         return _place(plan.id)
 
@@ -99,6 +111,11 @@ class PlanViews:
             rule = f"is required: at most {MOST_REASON_CHARACTERS} printable characters"
             raise InvalidRequest.of("reason", rule)
         return _place((await self._control.stop(_id_in(fields), str(by), reason)).id)
+
+
+def words_of(plan: Plan) -> GainWords:
+    gain = plan.gain
+    return gain_words(plan.kind, gain.unit, gain.wanted, gain.moved, gain.bound)
 
 
 def changes_of(steps: Iterable[PlanStep]) -> list[ClusterChange]:

@@ -410,7 +410,15 @@ async def test_a_plan_is_drafted_looked_at_approved_and_stopped(
         assert EVIL in stopped.document.text
         for path in ("/ui/plan?id=2", "/ui/plan?id=x", "/ui/plan"):
             assert (await browser.get(path)).status in (400, 404)
-        check(await browser.get("/ui/plans"))
+        assert (await sent("/ui/plans", kind="tidy", clusters="")).status == 400
+        for kind, words in (("balance", "Tolerance"), ("consolidate", "Empties")):
+            drafted = await sent("/ui/plans", kind=kind, clusters="")
+            made = await browser.get(drafted.headers["location"])
+            check(made)
+            assert words in made.document.text
+        plans = await browser.get("/ui/plans")
+        check(plans)
+        assert "empties" in plans.document.text
 
 
 async def test_pages_hear_of_changes_for_longer_than_other_connections_last(

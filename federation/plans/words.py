@@ -1,0 +1,38 @@
+"""What a plan comes to, in words for people: on a terminal and on the page alike.
+
+Must not know where they are shown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from federation.model.readable import amount
+from federation.plans.plan import CLUSTERS, PlanKind
+
+
+class GainWords(NamedTuple):
+    """What it is called, how much of it there is, and how much could be at best."""
+
+    name: str
+    does: str
+    at_best: str
+
+
+def gain_words(kind: PlanKind, unit: str, wanted: int, moved: int, bound: int) -> GainWords:
+    if kind is PlanKind.BALANCE:
+        above = f"{amount(unit, wanted)} {unit}"
+        return GainWords(
+            name="Evens out",
+            does=f"{amount(unit, moved)} of {above} above the level",
+            at_best=f"{amount(unit, bound)} {unit} could leave",
+        )
+    if unit == CLUSTERS:
+        return GainWords(
+            name="Empties",
+            does=f"{moved} of {wanted} clusters",
+            at_best=f"{bound} clusters could be emptied",
+        )
+    return GainWords(
+        name="Moves", does=f"{moved} of {wanted} replicas", at_best=f"{bound} replicas could move"
+    )

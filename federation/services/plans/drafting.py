@@ -1,0 +1,188 @@
+"""Drafts: what a plan of each kind looks at, and what it comes to.
+
+Must not keep or move anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeAlias
+
+from federation.model.errors import InvalidRequest, NotFound, PreconditionFailed
+from federation.model.placement import Binding, BindingName
+from federation.plans.plan import Plan, PlanKind, PlanLimits, PlanStep
+from federation.services.fleet.registry import FleetOwner
+from federation.services.plans.balancing import balanced
+from federation.services.plans.consolidating import consolidated
+from federation.services.plans.planning import planned
+from federation.services.plans.search import PlannedMoves
+from federation.services.ports import Clock, Store, Transaction
+from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.planned import PlannedMove
+from federation.services.scheduling.queue import Attempt
+from federation.services.threads import PLANNING
+
+# So many bindings are looked at for a plan, and so many of what it leaves are kept.
+MOST_LOOKED_AT: Final = 20_000
+MOST_UNFIXED: Final = 1000
+READ_AT_ONCE: Final = 100
+
+# What a plan moves, and how many bindings were not looked at.
+_Drafted: TypeAlias = tuple[PlannedMoves, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanWish:
+    """What a plan is asked for. ``clusters`` are to be empty by the end of a drain, are those that
+    a failback looks at, and those that others move among; none: all. ``cluster_selector`` names
+    them by their labels instead.
+    """
+
+    kind: PlanKind
+    clusters: tuple[str, ...] = ()
+    cluster_selector: Mapping[str, str] = field(default_factory=dict)
+    limits: PlanLimits = field(default_factory=PlanLimits)
+
+
+class Drafting:
+    """Reads what a plan needs, and has it worked out in a thread of its own."""
+
+    def __init__(
+        self, store: Store, fleet: FleetOwner, pipeline: DecisionPipeline, clock: Clock
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._pipeline = pipeline
+        self._clock = clock
+
+    async def draft(self, wish: PlanWish, by: str) -> tuple[Plan, Sequence[PlanStep]]:
+        """Raises InvalidRequest for clusters that do not exist, LimitExceeded when others plan
+        already, and PreconditionFailed where there is too much to look at.
+        """
+        clusters, now = self._clusters(wish), self._clock.now()
+        drafts: dict[PlanKind, Callable[[], Awaitable[_Drafted]]] = {
+            PlanKind.DRAIN: partial(self._drain, wish, clusters, now),
+            PlanKind.FAILBACK: partial(self._failback, wish, clusters, now),
+            PlanKind.BALANCE: partial(self._among, balanced, wish, clusters, now),
+            PlanKind.CONSOLIDATE: partial(self._among, consolidated, wish, clusters, now),
+        }
+        moves, beyond = await drafts[wish.kind]()
+        plan = Plan(
+            id=0,
+            kind=wish.kind,
+            clusters=clusters,
+            limits=wish.limits,
+            step_count=len(moves.steps),
+            gain=moves.gain,
+            unfixed=moves.unfixed[:MOST_UNFIXED],
+            unfixed_count=len(moves.unfixed) + beyond,
+            created_at=now,
+            created_by=by,
+        )
+        return plan, moves.steps
+
+    async def read(self, attempts: Sequence[Attempt]) -> None:
+        """Add what the store knows of the bindings."""
+        for start in range(0, len(attempts), READ_AT_ONCE):
+            await self._pipeline.read(attempts[start : start + READ_AT_ONCE])
+
+    def _clusters(self, wish: PlanWish) -> tuple[str, ...]:
+        self._fleet.check_known(wish.clusters)
+        if not wish.cluster_selector:
+            return wish.clusters
+        wanted = wish.cluster_selector.items()
+        clusters = self._fleet.snapshot.fleet.clusters
+        names = tuple(each.name for each in clusters if wanted <= each.labels.items())
+        if not names:
+            raise InvalidRequest.of("clusterSelector", "no cluster has all of these labels")
+        return names
+
+    async def _drain(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
+        bindings, beyond = await self._in(clusters)
+        why = {name: f"{name} is to be emptied" for name in clusters}
+        attempts = [planned_attempt(each, PlannedMove(why=why)) for each in bindings]
+        await self.read(attempts)
+        working = self._pipeline.working().cordoned(why)
+        return await PLANNING.run(planned, working, attempts, now, wish.limits), beyond
+
+    async def _failback(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
+        bindings, beyond = await self._away(clusters)
+        attempts = [planned_attempt(each, PlannedMove(why={})) for each in bindings]
+        await self.read(attempts)
+        for attempt in attempts:
+            _fail_back(attempt)
+        working = self._pipeline.working()
+        return await PLANNING.run(planned, working, attempts, now, wish.limits), beyond
+
+    async def _among(
+        self,
+        move: Callable[..., PlannedMoves],
+        wish: PlanWish,
+        clusters: Sequence[str],
+        now: float,
+    ) -> _Drafted:
+        """Of plans that move among clusters what is there already."""
+        scope = frozenset(clusters or self._fleet.snapshot.names)
+        bindings, beyond = await self._in(scope)
+        if beyond:
+            raise PreconditionFailed(
+                f"More than {MOST_LOOKED_AT} bindings are in these clusters: name fewer of them.",
+                reason="TOO_MANY_BINDINGS",
+            )
+        attempts = [planned_attempt(each, PlannedMove(why={})) for each in bindings]
+        await self.read(attempts)
+        there = [each for each in attempts if not isinstance(each.error, NotFound)]
+        working = self._pipeline.working()
+        return await PLANNING.run(move, working, there, now, wish.limits, scope), 0
+
+    async def _in(self, clusters: Collection[str]) -> tuple[list[Binding], int]:
+        """Bindings that are in the clusters, the first ones by name, and how many more are."""
+        return await self._found(
+            lambda read, after: read.failover.in_clusters(clusters, after, READ_AT_ONCE)
+        )
+
+    async def _away(self, clusters: Collection[str]) -> tuple[list[Binding], int]:
+        """The same of bindings that are not in the affinity group that they prefer to all others;
+        of those in some clusters, none: of all.
+        """
+        found, more = await self._found(lambda read, after: read.plans.away(after, READ_AT_ONCE))
+        there = [
+            each
+            for each in found
+            if not clusters or not {target.name for target in each.clusters}.isdisjoint(clusters)
+        ]
+        return there, more
+
+    async def _found(
+        self, page_of: Callable[[Transaction, BindingName | None], Awaitable[Sequence[Binding]]]
+    ) -> tuple[list[Binding], int]:
+        found: list[Binding] = []
+        more = 0
+        after: BindingName | None = None
+        while True:
+            async with self._store.reading() as read:
+                page = await page_of(read, after)
+            room = MOST_LOOKED_AT - len(found)
+            found += page[:room]
+            more += len(page[room:])
+            if len(page) < READ_AT_ONCE:
+                return found, more
+            after = page[-1].namespace, page[-1].name
+
+
+def planned_attempt(binding: Binding, move: PlannedMove) -> Attempt:
+    return Attempt(binding=binding, is_moved=True, planned=move)
+
+
+def _fail_back(attempt: Attempt) -> None:
+    """It leaves wherever it is, for a group that comes before the one that it is in."""
+    group = attempt.known.observed_affinity if attempt.known else ""
+    why = f"it prefers other affinity groups to {group}"
+    leaves = {each.name: why for each in attempt.candidate.clusters}
+    attempt.planned = PlannedMove(why=leaves, leaves_group=group)
+    try:
+        attempt.planned.whole(attempt.candidate)
+    except PreconditionFailed as error:
+        attempt.error = attempt.error or error
