@@ -7,15 +7,33 @@ new value of an enumeration. Must not know what is in a body.
 
 from __future__ import annotations
 
-import zlib
+from threading import local
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
+import zstandard
 
 from federation.model.errors import LimitExceeded, Unavailable
 
 # Decompressed: of what anybody may have made.
 MOST_BYTES: Final = 64 << 20
+# Zstandard takes a fifth of zlib's time; level 3 saves one per cent more for twice the time.
+_LEVEL: Final = 1
+_LENGTH_BYTES: Final = 4
+
+# What bodies that are cut or damaged raise once they are decompressed.
+DamagedBody = zstandard.ZstdError
+
+
+class _Contexts(local):
+    """A thread's own: making them takes longer than compressing a trace."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_CONTEXTS: Final = _Contexts()
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,15 +74,22 @@ def read_body(decoder: Decoder[B], packed: bytes | str, kind: str) -> B:
     return body
 
 
+def deflated(body: bytes) -> bytes:
+    """The body compressed, with its length before it: others may follow."""
+    frame = _CONTEXTS.compressor.compress(body)
+    return len(frame).to_bytes(_LENGTH_BYTES) + frame
+
+
 def inflated(packed: bytes) -> tuple[bytes, bytes]:
-    """What was compressed, and what comes after it. Raises LimitExceeded, and ``zlib.error``."""
-    stream = zlib.decompressobj()
-    body = stream.decompress(packed, MOST_BYTES)
-    if stream.unconsumed_tail:
+    """What ``deflated`` made this of, and what follows. Raises LimitExceeded and DamagedBody."""
+    end = _LENGTH_BYTES + int.from_bytes(packed[:_LENGTH_BYTES])
+    frame = packed[_LENGTH_BYTES:end]
+    size = zstandard.frame_content_size(frame)
+    if size < 0:
+        raise DamagedBody("a body does not say how large it is")
+    if size > MOST_BYTES:
         raise LimitExceeded(f"a body has more than {MOST_BYTES} bytes once it is decompressed")
-    if not stream.eof:
-        raise zlib.error("the body ends in the middle")
-    return body, stream.unused_data
+    return _CONTEXTS.decompressor.decompress(frame), packed[end:]
 
 
 def _check(version: int, newest: int, kind: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from federation.history.bodies import Body, inflated, read_body
+from federation.history.bodies import Body, deflated, inflated, read_body
 from federation.model.arrays import read_only
 from federation.model.cluster import Cluster
 from federation.model.errors import PreconditionFailed
@@ -215,7 +214,7 @@ def _stated(value: object) -> dict[str, Any]:
 
 def _named(body: object) -> tuple[bytes, bytes]:
     encoded = _ENCODER.encode(body)
-    return hashlib.sha256(encoded).digest(), zlib.compress(encoded)
+    return hashlib.sha256(encoded).digest(), deflated(encoded)
 
 
 def _clusters(clusters: Iterable[Cluster]) -> tuple[bytes, bytes]:

@@ -6,7 +6,6 @@ Must not read profiles, nor say anything to people.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from federation.history.bodies import NewerBody
+from federation.history.bodies import DamagedBody, NewerBody
 from federation.history.packed_inputs import InputReader
 from federation.history.trace_files import TracedDecision, TraceFile, TraceFrame
 from federation.model.errors import InvalidRequest, LimitExceeded, PluginFailed, PreconditionFailed
@@ -25,7 +24,7 @@ from federation.scheduler.replay import Difference, Replay
 MOST_TOLD: Final = 20
 # What bodies raise that somebody else made.
 MALFORMED: Final = (
-    *(msgspec.MsgspecError, zlib.error, LimitExceeded, NewerBody),
+    *(msgspec.MsgspecError, DamagedBody, LimitExceeded, NewerBody),
     *(ValueError, TypeError, IndexError, OverflowError),
 )
 

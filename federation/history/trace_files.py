@@ -16,7 +16,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from federation.history.bodies import Body, NewerBody, inflated, read_body
+from federation.history.bodies import Body, DamagedBody, NewerBody, deflated, inflated, read_body
 from federation.history.recorded import Recorded
 from federation.model.errors import InvalidRequest, LimitExceeded
 from federation.model.placement import binding_key
@@ -31,8 +31,6 @@ _HEADER, _DECISIONS, _END = b"head", b"dcsn", b"end."
 # Kind, bytes and CRC-32 of the body, the times of the first and the last decision in microseconds
 # since 1970, and how many there are.
 _HEAD: Final = struct.Struct("!4sIIqqI")
-# Of traces, which are compressed already.
-_COMPRESSION: Final = 1
 
 
 class TraceHeader(Body, frozen=True):
@@ -107,7 +105,7 @@ def chunk_bytes(chunk: TraceChunk) -> bytes:
 
 
 def _framed(kind: bytes, body: object, first_at: int, last_at: int, decisions: int) -> bytes:
-    packed = zlib.compress(msgspec.msgpack.encode(body), _COMPRESSION)
+    packed = deflated(msgspec.msgpack.encode(body))
     crc = zlib.crc32(packed)
     return _HEAD.pack(kind, len(packed), crc, first_at, last_at, decisions) + packed
 
@@ -209,7 +207,7 @@ def _body(file: BinaryIO, path: Path, frame: TraceFrame) -> bytes:
     except LimitExceeded as error:
         rule = f"at byte {frame.offset}: {error}"
         raise InvalidRequest.of(str(path), rule) from error
-    except zlib.error as error:
+    except DamagedBody as error:
         raise _damaged(path, f"what is at byte {frame.offset}: {error}") from error
 
 

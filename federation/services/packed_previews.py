@@ -5,18 +5,16 @@ Must not talk to the database.
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import msgspec
 
-from federation.history.bodies import Body, read_body
+from federation.history.bodies import Body, deflated, inflated, read_body
 from federation.history.packed_inputs import KeptInputs, Packed
 from federation.model.placement import Binding
 from federation.scheduler.decision import Decision
 from federation.scheduler.serialization import from_plain
 from federation.services.packed_traces import (
-    TRACE_COMPRESSION,
     PromiseColumns,
     packed_inputs,
     promise_columns,
@@ -49,12 +47,12 @@ def packed_preview(binding: Binding, verdict: Verdict, *, wait: bool) -> Packed:
         "wait": wait,
         "inputs": inputs,
     }
-    return Packed(zlib.compress(msgspec.json.encode(plain), TRACE_COMPRESSION), shared)
+    return Packed(deflated(msgspec.json.encode(plain)), shared)
 
 
 def unpacked_preview(body: bytes) -> tuple[Binding, Verdict, bool]:
     """What ``packed_preview`` made this of. Raises NewerBody."""
-    preview = read_body(_PREVIEWS, zlib.decompress(body), "previews")
+    preview = read_body(_PREVIEWS, inflated(body)[0], "previews")
     verdict = Verdict(
         decision=from_plain(Decision, preview.decision),
         evidence=preview.evidence,

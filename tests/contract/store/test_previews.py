@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from dataclasses import replace
 
 import msgspec
@@ -10,6 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.history.bodies import deflated
 from federation.history.packed_inputs import Packed
 from federation.services.packed_previews import packed_preview
 from federation.services.ports import NewPreview, StoredBinding, StoredPreview
@@ -117,7 +117,7 @@ async def test_an_unknown_preview_is_none(store: PostgresStore) -> None:
 async def test_one_of_a_newer_version_counts_as_expired(
     store: PostgresStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await keep(store, replace(preview(), body=Packed(zlib.compress(b'{"v": 2}'))))
+    await keep(store, replace(preview(), body=Packed(deflated(b'{"v": 2}'))))
     assert await found(store) is None
     assert "previews of version 2" in str([each.__dict__ for each in caplog.records])
 
@@ -127,7 +127,7 @@ async def test_a_decision_whose_trace_is_of_a_newer_version_is_told_without_it(
 ) -> None:
     base = await add(store, FULL)
     assert base is not None
-    newer = zlib.compress(msgspec.msgpack.encode({"v": 2}))
+    newer = deflated(msgspec.msgpack.encode({"v": 2}))
     new = replace(new_decision(FULL, VERDICT, binding_id=base.id), trace=Packed(newer))
     async with store.transaction() as tx:
         await tx.decisions.add_all([new])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from federation.cli.__main__ import fedctl
 from federation.cli.history import NOT_EQUAL
 from federation.history import bodies as bodies_module
+from federation.history.bodies import deflated
 from federation.history.replays import replayed_frame
 from federation.history.trace_files import END, MAGIC, TraceFile, TraceHeader
 from federation.model.errors import InvalidRequest
@@ -55,7 +56,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_whole_is_refused_by_name(tmp_path: Path, whole: bytes) -> None:
     newer = msgspec.msgpack.encode({"v": TraceHeader.newest + 1, "since": "never"})
-    bomb = zlib.compress(bytes(65 << 20))
+    bomb = deflated(bytes(65 << 20))
     header = whole[: whole.index(b"dcsn")]
     for content, words in (
         (b"", "is not a trace of fedsched"),
@@ -65,14 +66,14 @@ def test_a_file_that_is_not_whole_is_refused_by_name(tmp_path: Path, whole: byte
         (whole[: -len(END)], "was cut: it ends in the middle"),
         (whole[:-1], "was cut: it ends in the middle"),
         (whole + b"more", "goes on after its end"),
-        (MAGIC + framed(b"head", zlib.compress(newer)) + END, "trace of version 2, which a newer"),
-        (MAGIC + framed(b"head", zlib.compress(b"\xc1")) + END, "its header cannot be read"),
+        (MAGIC + framed(b"head", deflated(newer)) + END, "trace of version 2, which a newer"),
+        (MAGIC + framed(b"head", deflated(b"\xc1")) + END, "its header cannot be read"),
         (MAGIC + END, "does not begin with a header"),
         (header + framed(b"what", b"") + END, "neither a chunk nor the end"),
         (header + HEAD.pack(b"dcsn", 1 << 30, 0, 0, 0, 1), "has a chunk of 1073741824 bytes"),
         (header + framed(b"dcsn", bomb, 1) + END, "more than 67108864 bytes once it is decom"),
         (header + framed(b"dcsn", b"?", 1) + END, "is damaged: what is at byte"),
-        (header + framed(b"dcsn", zlib.compress(b"\x80"), 1) + END, "is damaged: what is at"),
+        (header + framed(b"dcsn", deflated(b"\x80"), 1) + END, "is damaged: what is at"),
         (whole[:-200] + bytes(200), "neither a chunk nor the end"),
         (whole[: len(header) + 99] + b"\xff" + whole[len(header) + 100 :], "the checksum of what"),
     ):
@@ -105,7 +106,7 @@ def test_bodies_that_were_made_by_somebody_else_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decisions, bodies = corpus()
-    for trace in (b"", b"\x00", zlib.compress(b"\xc1"), decisions[0].trace[:-9]):
+    for trace in (b"", b"\x00", deflated(b"\xc1"), decisions[0].trace[:-9]):
         bad = msgspec.structs.replace(decisions[0], trace=trace)
         path = write_trace(tmp_path / "bad.trace", [bad], bodies)
         answer = replayed(path)

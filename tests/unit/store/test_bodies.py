@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ import msgspec
 import pytest
 
 from federation.codec.decisions import decision_to_message
-from federation.history.bodies import NewerBody
+from federation.history.bodies import NewerBody, deflated, inflated
 from federation.model.echoes import Owner
 from federation.model.placement import Binding
 from federation.model.reservations import PromiseCertificate, Reservation, Share
@@ -97,21 +96,21 @@ def edited_report(edit: Edit) -> object:
 
 def edited_trace(edit: Edit) -> object:
     """Both parts of the body at once: their fields have different names."""
-    first = zlib.decompressobj()
     ((packed, _),) = packed_traces([VERDICT])
-    shared = msgspec.msgpack.decode(first.decompress(packed))
-    body = {**shared, **msgspec.msgpack.decode(zlib.decompress(first.unused_data), strict=False)}
+    shared_part, rest = inflated(packed)
+    shared = msgspec.msgpack.decode(shared_part)
+    body = {**shared, **msgspec.msgpack.decode(inflated(rest)[0], strict=False)}
     edit(body)
     own = {name: body.pop(name) for name in ("trace", "promises", "inputs") if name in body}
-    parts = [zlib.compress(msgspec.msgpack.encode(part)) for part in (body, own)]
+    parts = [deflated(msgspec.msgpack.encode(part)) for part in (body, own)]
     trace, evidence, promises = unpacked_trace(b"".join(parts))
     return {"trace": trace.to_plain()}, evidence, promises
 
 
 def edited_preview(edit: Edit) -> object:
-    body = msgspec.json.decode(zlib.decompress(packed_preview(BINDING, VERDICT, wait=False).body))
+    body = msgspec.json.decode(inflated(packed_preview(BINDING, VERDICT, wait=False).body)[0])
     edit(body)
-    binding, verdict, wait = unpacked_preview(zlib.compress(msgspec.json.encode(body)))
+    binding, verdict, wait = unpacked_preview(deflated(msgspec.json.encode(body)))
     return binding, verdict.decision.to_plain(), verdict.evidence, verdict.promises, wait
 
 
@@ -234,7 +233,7 @@ def test_decisions_of_a_newer_release_are_told_once(caplog: pytest.LogCaptureFix
         clusters=[],
         remainder=0,
         reason="",
-        trace=zlib.compress(msgspec.msgpack.encode({"v": 2})),
+        trace=deflated(msgspec.msgpack.encode({"v": 2})),
     )
     for _ in range(3):
         record = StoredDecision(cast(Any, row)).unpacked()
