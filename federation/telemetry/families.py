@@ -108,6 +108,11 @@ class Families:
             "Decisions made again because others had won.",
             decisions.queue.retried,
         )
+        self._count(
+            "fedsched_preempted_replicas",
+            "Replicas that bindings lost to others of higher priority.",
+            decisions.preempted,
+        )
         self._gauge(
             "fedsched_pending_decisions",
             "Decisions that are waited for by callers now.",
@@ -128,6 +133,11 @@ class Families:
             "fedsched_queue_rescued",
             "Those that found room although no event had told of it: a fault of ours.",
             keeper.rescued,
+        )
+        self._count(
+            "fedsched_preemptions_overdue",
+            "Waiting bindings for which those that they preempted did not leave in time.",
+            keeper.nominations.overdue,
         )
         self._gauge(
             "fedsched_queue_keeper", "1 where this control plane keeps the queue.", keeper.is_held

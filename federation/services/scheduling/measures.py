@@ -27,24 +27,27 @@ T = TypeVar("T")
 
 class DecisionMeasures:
     """``attempts`` are counted by how they ended, ``durations`` are from the queue to the answer,
-    ``phases`` those of batches.
+    ``phases`` those of batches. ``preempted`` are the replicas that others lost to them.
     """
 
     def __init__(self, queue: DecisionQueue) -> None:
         self.queue = queue
         self.attempts = Counter[str]()
+        self.preempted = 0
         self.durations = Distribution()
         self.phases = {phase: Distribution() for phase in PHASES}
 
     def enqueue(self, *attempts: Attempt) -> None:
         """Has them decided, and counts them once they are answered. Raises LimitExceeded."""
         self.queue.add(*attempts)
-        ended = partial(self._ended, time.perf_counter())
+        started = time.perf_counter()
         for attempt in attempts:
-            attempt.answer.add_done_callback(ended)
+            attempt.answer.add_done_callback(partial(self._ended, started, attempt))
 
-    def _ended(self, started: float, answer: asyncio.Future[Scheduled]) -> None:
+    def _ended(self, started: float, attempt: Attempt, answer: asyncio.Future[Scheduled]) -> None:
         self.attempts[_result(answer)] += 1
+        if not answer.cancelled() and not answer.exception():
+            self.preempted += sum(attempt.losses.values())
         self.durations.add(time.perf_counter() - started)
 
 

@@ -20,7 +20,7 @@ from federation.model.placement import (
     EvictionTask,
     is_grouped,
 )
-from federation.scheduler.decision import by_itself, not_preempting
+from federation.scheduler.decision import by_itself
 from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
@@ -179,11 +179,12 @@ class DecisionPipeline:
         attempt = Attempt(binding=binding, adopt=adopt, wait=wait)
         await self.read([attempt])
         if attempt.error is None:
-            await PREVIEWING.run(decide_all, self.working(), [attempt], self._clock.now())
+            working, now = self.working(), self._clock.now()
+            await PREVIEWING.run(decide_all, working, [attempt], now)
+            await self._preemption.with_victims(self._store, working, [attempt], PREVIEWING, now)
         if attempt.error is not None:
             raise attempt.error
-        decision = not_preempting(attempt.verdict.decision, attempt.binding)
-        decision = by_itself(decision, attempt.candidate)
+        decision = by_itself(attempt.verdict.decision, attempt.candidate)
         attempt.verdict = replace(attempt.verdict, decision=decision)
         return attempt
 

@@ -62,8 +62,8 @@ class Previews:
         """What ``Scheduling.schedule`` would decide now, and a token that commits it.
 
         Without a token where there is nothing to commit: where the decision would not be stored,
-        where no cluster fits, where plugins keep something for decisions or hear of them, and for
-        who is placed with a gang.
+        where no cluster fits, where plugins keep something for decisions or hear of them, where
+        others would lose replicas, and for who is placed with a gang.
         Raises what ``Scheduling.consider`` raises.
         """
         attempt = await self._scheduling.consider(binding, adopt=adopt, wait=wait)
@@ -72,6 +72,9 @@ class Previews:
             return Previewed(record=record)
         if self._pipeline.profile_of(binding).keeps_or_hears:
             # What plugins would keep for it is known once it is decided for good.
+            return Previewed(record=record)
+        if attempt.losses:
+            # What others lose is written with what that makes room for.
             return Previewed(record=record)
         if gang_to_join(attempt.candidate) is not None:
             # Where it would go by itself; it is placed with others, or not at all.

@@ -2,6 +2,7 @@
 
 - ``keeper``: the duty of the queue: one control plane tries what waits, as soon as it may have room
 - ``looking``: what there is for wants that sleep
+- ``nominations``: until when room is kept for those that wait for others to leave
 - ``ordering``: in which order bindings of equal priority wait, where a plugin says so
 - ``running``: the queue of one control plane: kept while it has the duty, and left to others
 - ``steering``: what callers ask of the queue

@@ -33,6 +33,7 @@ from federation.services.threads import Threads
 from federation.services.troubles import Trouble
 from federation.services.values import Scheduled
 from federation.services.waiting.looking import Sample, look_for
+from federation.services.waiting.nominations import Nominations
 from federation.services.waiting.ordering import Ordering
 from federation.services.waiting.wants import waiting_of
 
@@ -74,6 +75,7 @@ class QueueKeeper:
         self._thread = Threads("looking for room", workers=1, most_waiting=10)
         self._wake = asyncio.Event()
         self._held_until = -math.inf
+        self.nominations = Nominations()
         self.tried = 0
         self.rescued = 0
         self._forget()
@@ -107,8 +109,7 @@ class QueueKeeper:
         # When room is to be kept for who was overtaken, and for whom it is.
         self._starving: dict[BindingName, float] = {}
         self._earmarked: set[BindingName] = set()
-        # Until when room is kept for who waits for others to leave.
-        self._nominated: dict[BindingName, float] = {}
+        self.nominations.clear()
 
     def __len__(self) -> int:
         """How many wait and may be tried, by what is known here."""
@@ -175,8 +176,8 @@ class QueueKeeper:
         self._mark_overtaken()
         if self._clock.now() >= self._sweep_at:
             self._sweep()
-        for key in [key for key, until in self._nominated.items() if until <= self._clock.now()]:
-            self._give_up_room(key)
+        if self.nominations.end(self._clock.now(), self._pipeline.working):
+            self._queue.wake(self._queue.wants)
         earmarked = self._newly_earmarked()
         wants = self._to_look_for()
         rest = REST * (time.thread_time() - started)
@@ -187,7 +188,7 @@ class QueueKeeper:
 
     async def _wait(self) -> None:
         times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
-        times += [self._ordering.again_at, min(self._nominated.values(), default=None)]
+        times += [self._ordering.again_at, self.nominations.next_at]
         due_at = min(each for each in times if each is not None)
         left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
         try:
@@ -305,11 +306,8 @@ class QueueKeeper:
             self._earmarked.add(waiter.key)
         elif waiter.key in self._earmarked:
             self._give_up_room(waiter.key)
-        nominated = wait.nominated if wait else None
-        if nominated is not None and nominated.until > self._clock.now():
-            self._nominated[waiter.key] = nominated.until
-        elif waiter.key in self._nominated:
-            self._give_up_room(waiter.key)
+        if self.nominations.note(waiter.key, wait, self._clock.now()):
+            self._queue.wake(self._queue.wants)
         if overtaken_since is None or is_earmarked:
             self._starving.pop(waiter.key, None)
         elif waiter.key not in self._starving:
@@ -350,9 +348,8 @@ class QueueKeeper:
         self._starving.pop(key, None)
 
     def _give_up_room(self, key: BindingName) -> None:
-        is_kept = key in self._earmarked or key in self._nominated
+        is_kept = self.nominations.drop(key) or key in self._earmarked
         self._earmarked.discard(key)
-        self._nominated.pop(key, None)
         if is_kept or self._profiles.strict_names:
             self._queue.wake(self._queue.wants)
 

@@ -223,10 +223,8 @@ async def test_what_has_no_effect_is_told(running: RunningControlPlane, tmp_path
         many = BINDING | {"spec": spec | more | {"replicas": 99}}
         path.write_text(yaml.safe_dump(many), encoding="utf-8")
         (preview,) = await answered(running, "schedule", "-f", str(path), "--preview")
-        assert [each.split()[0] for each in preview["decision"]["warnings"]] == [
-            "spec.preemptionPolicy",
-            "accepted,",
-        ]
+        assert [each.split()[0] for each in preview["decision"]["warnings"]] == ["accepted,"]
+        assert "nothing of lower priority makes room" in preview["decision"]["reason"]
 
 
 def test_nodes_are_shown_with_the_component_they_are_for(

@@ -15,12 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from federation.model.errors import Conflict
 from federation.model.placement import Binding, Placement, PreemptionPolicy
 from federation.model.waiting import WaitState
-from federation.scheduler.decision import PREEMPTION, Outcome
+from federation.scheduler.decision import Outcome
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.scheduling.preempting import NOTHING_HELPS, SPENT
 from federation.store.postgres import PostgresStore
-from tests.services import DYNAMIC, WEB, Agents, Deciders, apply, decided, make_deciders
+from tests.services import DYNAMIC, WEB, Agents, Deciders, apply, decided, make_deciders, shares
 from tests.unit.services.conftest import ControlPlane, MeddledStore, StillClock, held, only, rows
 
 URGENT = PreemptionPolicy.PREEMPT_LOWER_PRIORITY
@@ -179,7 +179,7 @@ async def test_who_does_not_ask_for_it_preempts_nobody(
     assert await where(store, low) == [{"b": 3}]
 
 
-async def test_a_preview_preempts_nobody_and_says_so(
+async def test_a_preview_shows_who_would_lose_and_preempts_nobody(
     deciders: Deciders, store: PostgresStore
 ) -> None:
     low = named("low", only("b", 3))
@@ -187,8 +187,9 @@ async def test_a_preview_preempts_nobody_and_says_so(
     previewed = await deciders.previews.preview(
         urgent("urgent", only("b", 1)), adopt=False, wait=True
     )
-    assert previewed.record.decision.outcome is Outcome.UNSCHEDULABLE
-    assert PREEMPTION in previewed.record.decision.trace.warnings
+    assert shares(previewed.record.decision.clusters) == {"b": 1}
+    assert previewed.record.decision.trace.preempted == ("shop/low: 3 in b, priority 0",)
+    assert previewed.token == ""
     assert await where(store, low) == [{"b": 3}]
 
 
@@ -225,6 +226,7 @@ async def test_so_many_replicas_are_preempted_within_a_minute_and_no_more(
         await connection.execute(text("UPDATE preemption SET at = at - interval '61 seconds'"))
     assert await placed(plane, urgent("u3", only("a", 1))) == [{"a": 1}]
     assert await where(store, low, other) == [{"a": 2}, {"b": 2}]
+    assert plane.pipeline.measures.preempted == 5
 
 
 async def test_two_control_planes_keep_the_limit_together(

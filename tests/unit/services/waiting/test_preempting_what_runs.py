@@ -201,6 +201,7 @@ async def test_room_is_given_up(members: Members, reason: str) -> None:
         world.clock.time += SECONDS
     await world.settle()
     assert await members.where(low("late")) == {"b": 1}
+    assert world.keeper.nominations.overdue == int(reason == "over")
 
 
 async def test_where_victims_did_not_leave_nobody_else_is_preempted(members: Members) -> None:
