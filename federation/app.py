@@ -40,6 +40,7 @@ from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
 from federation.runtime.settings import Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.services.access.namespace_quotas import QuotaService
 from federation.services.access.tokens import Tokens
 from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.journal import ClusterChanged, ReportAdvanced
@@ -206,7 +207,12 @@ class ControlPlane:
         self._look_after_streams(conversations, reporting)
         registration = Registration(parts.store, parts.fleet)
         membership = Membership(parts.store, parts.fleet, parts.sessions)
-        add_access_to_server(Tokens(parts.store, parts.identity.forget), parts.trail, server)
+        add_access_to_server(
+            Tokens(parts.store, parts.identity.forget),
+            QuotaService(parts.store),
+            parts.trail,
+            server,
+        )
         add_simulation_to_server(parts.simulation, server)
         add_services(
             server,

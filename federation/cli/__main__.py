@@ -40,6 +40,7 @@ VERBS = {
     "history": "history",
     "join-token": "fleet",
     "login": "login",
+    "quota": "quota",
     "rebalance": "plans",
     "release": "reservations",
     "renew": "reservations",

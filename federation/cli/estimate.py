@@ -78,8 +78,8 @@ def estimate(
         return
     if not requests:
         raise click.UsageError("say what a replica asks for with --request, or give --cases")
-    node_claim = {"nodeSelector": pairs_of(selectors, "--selector")} if selectors else None
-    requirements = inputs.requirements_of(pairs_of(requests, "--request"), node_claim)
+    node_claim = {"nodeSelector": inputs.pairs_of(selectors, "--selector")} if selectors else None
+    requirements = inputs.requirements_of(inputs.pairs_of(requests, "--request"), node_claim)
     read = inputs.estimate_options(
         {
             "modelRule": options["model_rule"],
@@ -183,19 +183,6 @@ def _estimated(
 
 def _has_pools(state: ClusterState) -> bool:
     return state.report is not None and state.report.pools is not None
-
-
-def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
-    """``a=1,b=2``, possibly in several options, as a mapping."""
-    pairs: dict[str, str] = {}
-    for text in ",".join(texts).split(","):
-        name, equals, value = text.strip().partition("=")
-        if not (name and equals):
-            raise click.UsageError(f"{option}: {text!r} is not name=value")
-        if name in pairs:
-            raise click.UsageError(f"{option}: {name} is there twice")
-        pairs[name] = value
-    return pairs
 
 
 def _online_rows(

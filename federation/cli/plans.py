@@ -14,7 +14,7 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.estimate import pairs_of
+from federation.cli.inputs import pairs_of
 from federation.cli.members import check_may_ask, confirm, yes_option
 from federation.cli.output import Format, output_option
 from federation.client import Client

@@ -269,6 +269,16 @@ class Client:
         ask = partial(self._answer, self._access.ListTokens)
         return await listed(ask, access_pb2.ListTokensRequest(), lambda page: page.tokens)
 
+    async def set_quota(self, quota: access_pb2.Quota) -> access_pb2.Quota:
+        """How much a namespace may hold promised; without any limit it has no quota."""
+        request = access_pb2.SetQuotaRequest(quota=quota)
+        return (await self._answer(self._access.SetQuota, request)).quota
+
+    async def list_quotas(self) -> list[access_pb2.Quota]:
+        """Every quota with what is held, by ascending namespace."""
+        ask = partial(self._answer, self._access.ListQuotas)
+        return await listed(ask, access_pb2.ListQuotasRequest(), lambda page: page.quotas)
+
     async def revoke_token(self, token_id: str) -> access_pb2.Token:
         """Ends a token, on every control plane within two seconds."""
         request = access_pb2.RevokeTokenRequest(id=token_id)

@@ -20,6 +20,7 @@
 - ``kubernetes_fields``: the fields of Kubernetes' own workloads, at the levels that fedsched
   reads, from 1.25 to 1.37
 - ``models``: resource models and grade counts, from messages and back
+- ``namespace_quotas``: namespace quotas, from messages and back
 - ``packable``: what decisions pack into, for simulations elsewhere: pools and outstanding
   promises, both ways
 - ``placements``: placements, from messages and back: where a workload may go and how replicas are

@@ -9,6 +9,8 @@
 - ``errors``: the error tree
 - ``estimate``: how many replicas fit: what each level answers, and how levels make one answer
 - ``grades``: graded resource models: which grade a node's free resources fall in
+- ``namespace_quotas``: namespace quotas: how much all bindings of a namespace may hold promised,
+  together
 - ``node_plans``: what an agent is asked to place on its nodes, and where it has placed it
 - ``placement``: placement and binding: where a workload may go and how its replicas are divided
 - ``pod_request``: what one pod asks of its node: containers, init containers, sidecars, overhead,

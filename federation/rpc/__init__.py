@@ -2,7 +2,7 @@
 
 Must not decide anything: a servicer reads a message, calls one service and writes the answer.
 
-- ``access``: tokens and the audit over the wire
+- ``access``: tokens, namespace quotas and the audit over the wire
 - ``agents``: agents: the stream of one agent, handed to whoever converses with it
 - ``auditing``: calls as the audit names them: who calls, from where, about what, and how it was
   refused

@@ -1,4 +1,4 @@
-"""Tokens and the audit over the wire.
+"""Tokens, namespace quotas and the audit over the wire.
 
 Must not decide anything: reads the message, calls the use case, writes the answer.
 """
@@ -13,6 +13,7 @@ import grpc
 
 from federation.codec import texts
 from federation.codec.audit import head_to_message, record_to_message
+from federation.codec.namespace_quotas import quota_from_message, quota_to_message
 from federation.codec.ranges import optional_seconds, required, whole
 from federation.codec.scopes import MOST_NAMED, limits_of, scope_of
 from federation.codec.strict import refuse_nul
@@ -22,6 +23,7 @@ from federation.model.access import Role
 from federation.rpc.interceptors import Context, caller
 from federation.rpc.pages import fitting, id_of, page_size_of, page_token, time_place_of
 from federation.services.access.audit import AuditTrail
+from federation.services.access.namespace_quotas import QuotaService
 from federation.services.access.tokens import Tokens
 from federation.services.access_ports import AuditFilter, NewToken, StoredToken
 from federation.v1 import access_pb2 as messages
@@ -47,8 +49,9 @@ ROLE_NUMBERS: Final = {role: number for number, role in ROLES.items()}
 class AccessServicer(Servicer):
     """Implements federation.v1.Access."""
 
-    def __init__(self, tokens: Tokens, trail: AuditTrail) -> None:
+    def __init__(self, tokens: Tokens, quotas: QuotaService, trail: AuditTrail) -> None:
         self._tokens = tokens
+        self._quotas = quotas
         self._trail = trail
 
     async def CreateToken(
@@ -76,6 +79,27 @@ class AccessServicer(Servicer):
         required(request.id, "id", found)
         found.check()
         return messages.RevokeTokenResponse(token=_message(await self._tokens.revoke(request.id)))
+
+    async def SetQuota(
+        self, request: messages.SetQuotaRequest, context: Context
+    ) -> messages.SetQuotaResponse:
+        found = Violations()
+        refuse_nul(request, "", found)
+        quota = quota_from_message(request.quota, "quota", found)
+        found.check()
+        return messages.SetQuotaResponse(quota=quota_to_message(*await self._quotas.set(quota)))
+
+    async def ListQuotas(
+        self, request: messages.ListQuotasRequest, context: Context
+    ) -> messages.ListQuotasResponse:
+        limit = page_size_of(request.page_size)
+        after = id_of(request.page_token)
+        listed = await self._quotas.list(after, limit + 1, caller().scope)
+        page = listed[:limit]
+        return messages.ListQuotasResponse(
+            quotas=[quota_to_message(*each) for each in page],
+            next_page_token=page_token([page[-1][0].namespace]) if len(listed) > limit else "",
+        )
 
     async def ListAudit(
         self, request: messages.ListAuditRequest, context: Context
@@ -106,8 +130,10 @@ class AccessServicer(Servicer):
         )
 
 
-def add_access_to_server(tokens: Tokens, trail: AuditTrail, server: grpc.aio.Server) -> None:
-    add_AccessServicer_to_server(AccessServicer(tokens, trail), server)
+def add_access_to_server(
+    tokens: Tokens, quotas: QuotaService, trail: AuditTrail, server: grpc.aio.Server
+) -> None:
+    add_AccessServicer_to_server(AccessServicer(tokens, quotas, trail), server)
 
 
 def _new_token(request: messages.CreateTokenRequest, created_by: str) -> NewToken:

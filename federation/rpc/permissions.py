@@ -201,6 +201,8 @@ _OURS: Final[Mapping[str, Permission]] = {
     "Access/CreateToken": Permission(verb="create", resource="tokens", roles=_ADMIN, changes=True),
     "Access/ListTokens": Permission(verb="list", resource="tokens", roles=_ADMIN),
     "Access/RevokeToken": Permission(verb="revoke", resource="tokens", roles=_ADMIN, changes=True),
+    "Access/SetQuota": Permission(verb="set", resource="quotas", roles=_ADMIN, changes=True),
+    "Access/ListQuotas": _reading("list", "quotas"),
     "Access/ListAudit": Permission(verb="list", resource="audit", roles=_ADMIN),
     "Access/GetAuditChain": Permission(verb="get", resource="audit", roles=_ADMIN),
     "Agents/Connect": Permission(audience=Audience.AGENTS, verb="connect", resource="agents"),

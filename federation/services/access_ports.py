@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from federation.model.access import CallerLimits, Role, Scope
 from federation.model.audit import AuditHead, AuditRecord
+from federation.model.namespace_quotas import NamespaceQuota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,44 @@ class AccessTokens(Protocol):
 
     async def prune(self, limit: int) -> int:
         """Forgets those that ended a while ago; how many."""
+        ...
+
+
+class NamespaceQuotas(Protocol):
+    """How much namespaces may hold promised, and what they hold; amounts as the model has them."""
+
+    async def put(self, quota: NamespaceQuota) -> None:
+        """In place of the one before; one without limits is forgotten."""
+        ...
+
+    async def count(self) -> int: ...
+
+    async def page(self, after: str, limit: int) -> Sequence[NamespaceQuota]:
+        """By ascending namespace, those that come after ``after``."""
+        ...
+
+    async def namespaces(self) -> Collection[str]:
+        """Those that have one."""
+        ...
+
+    async def version(self) -> str:
+        """Another one after every change."""
+        ...
+
+    async def find(
+        self, namespaces: Collection[str], *, lock: bool = False
+    ) -> Mapping[str, NamespaceQuota]:
+        """Those of these namespaces; ``lock``: nobody else has them until the transaction ends."""
+        ...
+
+    async def used(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        """What all bindings of each hold."""
+        ...
+
+    async def held(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """What each of these bindings holds, where it holds something."""
         ...
 
 

@@ -19,7 +19,7 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Wait
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
-from federation.services.access_ports import AccessTokens, Audit
+from federation.services.access_ports import AccessTokens, Audit, NamespaceQuotas
 from federation.services.journal_ports import (
     Histories,
     Journal,
@@ -408,6 +408,9 @@ class Transaction(Protocol):
 
     @property
     def audit(self) -> Audit: ...
+
+    @property
+    def quotas(self) -> NamespaceQuotas: ...
 
     @property
     def clusters(self) -> Clusters: ...

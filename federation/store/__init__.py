@@ -24,6 +24,7 @@ file: its rows and the statements over them.
 - ``lost_peers``: how both sides of a database connection learn within seconds that the other one
   is gone
 - ``migrate``: brings a database to the schema this release needs
+- ``namespace_quotas``: namespace quotas, and what is held in their namespaces
 - ``namespaces``: conditions on a column that holds namespaces
 - ``plan_tables``: the schema as declared, of plans
 - ``plans``: plans and their steps: rows, and statements over them

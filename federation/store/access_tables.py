@@ -20,7 +20,7 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from federation.store.tables import NAME, TIME, created_at, metadata
 
@@ -82,6 +82,15 @@ access_token = Table(
     CheckConstraint("calls_per_second >= 0 AND calls_at_once >= 0", name="limits_not_negative"),
     CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),
     CheckConstraint("expires_at > created_at", name="expires_later"),
+)
+
+# How much a namespace may hold promised: replicas under "", resources by name.
+namespace_quota = Table(
+    "namespace_quota",
+    metadata,
+    Column("namespace", NAME, primary_key=True),
+    Column("limits", JSONB, nullable=False),
+    Column("changed_at", TIME, nullable=False, server_default=func.now()),
 )
 
 # Changes and refusals. What is sealed has a place in a chain of hashes.

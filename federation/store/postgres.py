@@ -27,6 +27,7 @@ from federation.store.engine import IMPAIRED, OUTCOME_UNKNOWN, translated
 from federation.store.failover import FailoverStatements
 from federation.store.histories import HistoryStatements
 from federation.store.journal import JournalStatements
+from federation.store.namespace_quotas import NamespaceQuotaStatements
 from federation.store.plans import PlanStatements
 from federation.store.preemptions import PreemptionStatements
 from federation.store.presences import PresenceStatements, ReplicaStatements
@@ -62,6 +63,10 @@ class PostgresTransaction:
     @cached_property
     def audit(self) -> AuditStatements:
         return AuditStatements(self._connection)
+
+    @cached_property
+    def quotas(self) -> NamespaceQuotaStatements:
+        return NamespaceQuotaStatements(self._connection)
 
     @cached_property
     def clusters(self) -> ClusterStatements:

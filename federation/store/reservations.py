@@ -7,6 +7,7 @@ nearly everything: what is equal in all is written once.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -32,6 +33,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.history.bodies import Body, read_body
 from federation.model.echoes import Owner
+from federation.model.namespace_quotas import held_amounts
 from federation.model.placement import binding_key
 from federation.model.reservations import PromiseCertificate, Reservation
 from federation.model.shapes import ReservationKey
@@ -58,20 +60,25 @@ NAMES = ("namespaces", "names")
 # Clusters travel as one text each: arrays of arrays would have to be equally long. No name of a
 # cluster has a space.
 PUT = text("""
-    INSERT INTO reservation AS stored (namespace, name, uid, clusters, body, lease_expires_at)
-    SELECT namespace, name, uid, string_to_array(clusters, ' '), body,
+    INSERT INTO reservation AS stored
+        (namespace, name, uid, clusters, held, body, lease_expires_at)
+    SELECT namespace, name, uid, string_to_array(clusters, ' '), held::jsonb, body,
         now() + seconds * interval '1 second'
-    FROM unnest(:namespaces, :names, :uids, :clusters, :bodies, :seconds)
-        AS given (namespace, name, uid, clusters, body, seconds)
+    FROM unnest(:namespaces, :names, :uids, :clusters, :held, :bodies, :seconds)
+        AS given (namespace, name, uid, clusters, held, body, seconds)
     ORDER BY namespace, name
     ON CONFLICT (namespace, name) DO UPDATE
-    SET uid = excluded.uid, clusters = excluded.clusters, body = excluded.body,
+    SET uid = excluded.uid, clusters = excluded.clusters, held = excluded.held,
+        body = excluded.body,
         lease_expires_at = CASE
             WHEN stored.namespace || '/' || stored.name = ANY(:leased)
             THEN excluded.lease_expires_at ELSE stored.lease_expires_at
         END
 """).bindparams(
-    *(bindparam(name, type_=ARRAY(Text)) for name in (*NAMES, "uids", "clusters", "leased")),
+    *(
+        bindparam(name, type_=ARRAY(Text))
+        for name in (*NAMES, "uids", "clusters", "held", "leased")
+    ),
     bindparam("bodies", type_=ARRAY(LargeBinary)),
     bindparam("seconds", type_=ARRAY(BigInteger)),
 )
@@ -135,6 +142,7 @@ class ReservationStatements:
                     "names": [row.name for row in kept],
                     "uids": [row.uid for row in kept],
                     "clusters": [" ".join(clusters_of(row)) for row in kept],
+                    "held": [_held(row) for row in kept],
                     "bodies": [packed_reservations(row) for row in kept],
                     "seconds": [lease_seconds.get(row.key) for row in kept],
                     "leased": [
@@ -261,6 +269,12 @@ _REQUIREMENTS: Final = msgspec.msgpack.Decoder(ReplicaRequirements)
 def clusters_of(row: StoredReservations) -> list[str]:
     """Where it holds something, each once, in the order of the reservations."""
     return list(dict.fromkeys([each.cluster for each in row.reservations]))
+
+
+def _held(row: StoredReservations) -> str:
+    """What it counts against the quota of its namespace, as JSON."""
+    parts = ((each.replicas - each.finished, each.requirements) for each in row.reservations)
+    return json.dumps(held_amounts(parts))
 
 
 def packed_reservations(row: StoredReservations) -> bytes:

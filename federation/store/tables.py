@@ -338,6 +338,8 @@ reservation = Table(
     Column("uid", Text, nullable=False),
     # Where it holds something.
     Column("clusters", ARRAY(Text), nullable=False),
+    # What counts against the quota of its namespace: replicas under "", resources by name.
+    Column("held", JSONB, nullable=False, server_default=text("'{}'")),
     # MessagePack: the owner and every reservation.
     Column("body", LargeBinary, nullable=False),
     Column("lease_expires_at", TIME),

@@ -50,6 +50,16 @@ class AccessStub:
                 request_serializer=federation_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/federation.v1.Access/SetQuota',
+                request_serializer=federation_dot_v1_dot_access__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_access__pb2.SetQuotaResponse.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/federation.v1.Access/ListQuotas',
+                request_serializer=federation_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
         self.ListAudit = channel.unary_unary(
                 '/federation.v1.Access/ListAudit',
                 request_serializer=federation_dot_v1_dot_access__pb2.ListAuditRequest.SerializeToString,
@@ -88,6 +98,21 @@ class AccessServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """How much all bindings of a namespace may hold promised, in place of what was set before. What
+        is promised already stays; what would pass a limit waits.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """Quotas of the namespaces that the caller may see, by ascending namespace.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAudit(self, request, context):
         """Changes and refusals, the newest first.
         """
@@ -119,6 +144,16 @@ def add_AccessServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=federation_dot_v1_dot_access__pb2.RevokeTokenRequest.FromString,
                     response_serializer=federation_dot_v1_dot_access__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=federation_dot_v1_dot_access__pb2.SetQuotaRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_access__pb2.SetQuotaResponse.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=federation_dot_v1_dot_access__pb2.ListQuotasRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_access__pb2.ListQuotasResponse.SerializeToString,
             ),
             'ListAudit': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAudit,
@@ -213,6 +248,60 @@ class Access:
             '/federation.v1.Access/RevokeToken',
             federation_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
             federation_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Access/SetQuota',
+            federation_dot_v1_dot_access__pb2.SetQuotaRequest.SerializeToString,
+            federation_dot_v1_dot_access__pb2.SetQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Access/ListQuotas',
+            federation_dot_v1_dot_access__pb2.ListQuotasRequest.SerializeToString,
+            federation_dot_v1_dot_access__pb2.ListQuotasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,12 @@ class AccessStub:
     """Ends a token on every control plane within two seconds, with its watches. NOT_FOUND where there
     is none; one that has ended before stays as it is.
     """
+    SetQuota: _grpc.UnaryUnaryMultiCallable[_access_pb2.SetQuotaRequest, _access_pb2.SetQuotaResponse]
+    """How much all bindings of a namespace may hold promised, in place of what was set before. What
+    is promised already stays; what would pass a limit waits.
+    """
+    ListQuotas: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListQuotasRequest, _access_pb2.ListQuotasResponse]
+    """Quotas of the namespaces that the caller may see, by ascending namespace."""
     ListAudit: _grpc.UnaryUnaryMultiCallable[_access_pb2.ListAuditRequest, _access_pb2.ListAuditResponse]
     """Changes and refusals, the newest first."""
     GetAuditChain: _grpc.UnaryUnaryMultiCallable[_access_pb2.GetAuditChainRequest, _access_pb2.GetAuditChainResponse]
@@ -59,6 +65,12 @@ class AccessAsyncStub(AccessStub):
     """Ends a token on every control plane within two seconds, with its watches. NOT_FOUND where there
     is none; one that has ended before stays as it is.
     """
+    SetQuota: _aio.UnaryUnaryMultiCallable[_access_pb2.SetQuotaRequest, _access_pb2.SetQuotaResponse]  # type: ignore[assignment]
+    """How much all bindings of a namespace may hold promised, in place of what was set before. What
+    is promised already stays; what would pass a limit waits.
+    """
+    ListQuotas: _aio.UnaryUnaryMultiCallable[_access_pb2.ListQuotasRequest, _access_pb2.ListQuotasResponse]  # type: ignore[assignment]
+    """Quotas of the namespaces that the caller may see, by ascending namespace."""
     ListAudit: _aio.UnaryUnaryMultiCallable[_access_pb2.ListAuditRequest, _access_pb2.ListAuditResponse]  # type: ignore[assignment]
     """Changes and refusals, the newest first."""
     GetAuditChain: _aio.UnaryUnaryMultiCallable[_access_pb2.GetAuditChainRequest, _access_pb2.GetAuditChainResponse]  # type: ignore[assignment]
@@ -92,6 +104,24 @@ class AccessServicer(metaclass=_abc_1.ABCMeta):
         """Ends a token on every control plane within two seconds, with its watches. NOT_FOUND where there
         is none; one that has ended before stays as it is.
         """
+
+    @_abc_1.abstractmethod
+    def SetQuota(
+        self,
+        request: _access_pb2.SetQuotaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.SetQuotaResponse, _abc.Awaitable[_access_pb2.SetQuotaResponse]]:
+        """How much all bindings of a namespace may hold promised, in place of what was set before. What
+        is promised already stays; what would pass a limit waits.
+        """
+
+    @_abc_1.abstractmethod
+    def ListQuotas(
+        self,
+        request: _access_pb2.ListQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.ListQuotasResponse, _abc.Awaitable[_access_pb2.ListQuotasResponse]]:
+        """Quotas of the namespaces that the caller may see, by ascending namespace."""
 
     @_abc_1.abstractmethod
     def ListAudit(

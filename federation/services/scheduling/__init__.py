@@ -23,6 +23,8 @@ Beside it:
 - ``preempting``: who loses replicas so that bindings of higher priority have room
 - ``victims``: who may lose replicas to bindings of higher priority, and what that leaves them
 - ``nominating``: places for bindings in room that others have not left yet
+- ``quotas``: namespace quotas in decisions: told where something is decided, held where it is
+  committed
 - ``release``: what ends or weakens promises outside of decisions: release, leases, deletion,
   downgrades
 - ``seeing``: what there is for a binding: the clusters that let it in, and the room that they have

@@ -38,6 +38,7 @@ from federation.services.scheduling.gangs import bindings_to_lock, has_same_gang
 from federation.services.scheduling.hooks import tell_committed
 from federation.services.scheduling.preempting import Preemption, wants_preemption
 from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.quotas import within_quotas
 from federation.services.scheduling.together import decide_all, is_atomic
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.threads import UNDER_LOCKS
@@ -89,7 +90,7 @@ class Committer:
                 moved = await lock_clusters(tx, self._fleet, self._following, touched)
                 self.has_rivals = bool(moved)
                 moved |= working.moved_since(self._fleet.snapshot, touched)
-                kept = await _unchanged(tx, attempts)
+                kept = await within_quotas(tx, await _unchanged(tx, attempts))
                 is_as_decided = not moved and len(kept) == len(attempts)
                 if not is_as_decided:
                     working = self._working()
@@ -124,6 +125,8 @@ class Committer:
                     return
                 if len(await _unchanged(tx, attempts)) < len(attempts):
                     raise Conflict("The binding was changed meanwhile.")
+                if len(await within_quotas(tx, to_write)) < len(to_write):
+                    raise Conflict("Others took of the quota of its namespace meanwhile.")
                 verdicts = [attempt.verdict for attempt in to_write]
                 traces = await packed_off_loop(verdicts, UNDER_LOCKS)
                 entries, changes = await write(tx, to_write, traces)

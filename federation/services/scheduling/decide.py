@@ -28,6 +28,7 @@ from federation.services.scheduling.claims import awaited, beside_claims
 from federation.services.scheduling.fresh_reports import unseen_in
 from federation.services.scheduling.hooks import keep, let_go
 from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.quotas import beyond
 from federation.services.scheduling.seeing import seen_by, surroundings_of
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import DecisionRecord, Verdict
@@ -174,10 +175,10 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
 def _take_room(
     working: WorkingCopy, attempt: Attempt, asked: Certificate | None, now: float
 ) -> None:
-    """What plugins keep for it, and room for its shares; where one of them is not to be had, none
-    is taken, and the reason says why.
+    """What its quota leaves, what plugins keep for it, and room for its shares; where one of them
+    is not to be had, none is taken, and the reason says why.
     """
-    if objection := keep(working, attempt, now):
+    if objection := beyond(attempt) or keep(working, attempt, now):
         refuse(attempt, {"": objection})
         attempt.standing = standing_of(attempt)
     elif refused := reserve(working, attempt):

@@ -45,6 +45,7 @@ from federation.services.scheduling.measures import DecisionMeasures, timed
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
 from federation.services.scheduling.queue import Attempt, DecisionQueue, RoomClaims, marks_of
+from federation.services.scheduling.quotas import read_quotas
 from federation.services.scheduling.together import (
     decide_again,
     decide_all,
@@ -464,6 +465,7 @@ class DecisionPipeline:
         bindings = await read.bindings.find([attempt.key for attempt in attempts])
         holdings = await read.reservations.holdings(bindings.keys()) if bindings else {}
         claims = await self._claims(read)
+        await read_quotas(read, attempts)
         for attempt in attempts:
             attempt.claims = claims
             known = attempt.known = bindings.get(attempt.key)

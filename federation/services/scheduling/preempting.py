@@ -55,7 +55,7 @@ def wants_preemption(attempts: Sequence[Attempt]) -> bool:
     lacking = [attempt for attempt in group if attempt.error is None and not attempt.is_placed]
     return bool(lacking) and all(
         attempt.candidate.preemption_policy is PreemptionPolicy.PREEMPT_LOWER_PRIORITY
-        and not attempt.awaits
+        and not (attempt.awaits or attempt.is_beyond_quota)
         and (attempt.error is None or isinstance(attempt.error, NotPlacedTogether))
         and (attempt.is_placed or attempt.verdict.decision.outcome is Outcome.UNSCHEDULABLE)
         for attempt in group

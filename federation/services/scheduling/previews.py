@@ -30,6 +30,7 @@ from federation.services.scheduling.commit import lock_clusters, lock_groups, wr
 from federation.services.scheduling.decide import asks_the_same, request_room, reserve
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.quotas import read_quotas, within_quotas
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.threads import PACKING, UNDER_LOCKS
@@ -142,6 +143,9 @@ class Previews:
             if is_grouped(candidate):
                 _check_groups(preview, await tx.bindings.peers(candidate))
             self._reserve(working, attempt, preview)
+            await read_quotas(tx, [attempt])
+            if not await within_quotas(tx, [attempt]):
+                raise _stale(preview, "others took of the quota of its namespace meanwhile")
         return attempt, working
 
     def _reserve(self, working: WorkingCopy, attempt: Attempt, preview: StoredPreview) -> None:

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from federation.model.arrays import IntArray
 from federation.model.errors import Conflict, FederationError, LimitExceeded
+from federation.model.namespace_quotas import NamespaceQuota
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Nomination
 from federation.scheduler.decision import Outcome
@@ -61,6 +62,15 @@ class RoomClaims:
 
     earmarked: Sequence[tuple[StoredBinding, Profile]] = ()
     first: Sequence[tuple[StoredBinding, Profile]] = ()
+
+
+@dataclass(kw_only=True, eq=False)
+class QuotaRoom:
+    """What a namespace held when it was read, and holds with what was decided since."""
+
+    quota: NamespaceQuota
+    read: Mapping[str, int]
+    used: Mapping[str, int]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -122,11 +132,15 @@ class Attempt:
     companions: tuple[Attempt, ...] = ()
     newest: PackedDecision | None = None
     claims: RoomClaims = field(default_factory=RoomClaims)
+    # Where its namespace has a quota, and what it holds of that.
+    quota: QuotaRoom | None = None
+    held: Mapping[str, int] = field(default_factory=dict)
     # Decided: ``evictions`` are the binding's where the decision places it; ``standing`` is the
     # newest decision where it says the same and is held still.
     verdict: Verdict = field(init=False)
     evictions: tuple[EvictionTask, ...] | None = None
     requested: ReservationRequest | None = None
+    is_beyond_quota: bool = False
     reserved: Reserved | None = None
     standing: DecisionRecord | None = None
     # Of one that finds no room: clusters where reports do not show yet all that is promised.

@@ -46,9 +46,13 @@ def decide_all(working: WorkingCopy, attempts: Sequence[Attempt], now: float) ->
     Where one of an atomic batch is not placed, none is, and nothing may come of the working copy;
     where one of a gang is not, or not all are there, all go on waiting.
     """
+    for attempt in attempts:
+        if attempt.quota is not None:
+            attempt.quota.used = attempt.quota.read
     for position, attempt in enumerate(attempts):
         attempt.requested = attempt.reserved = attempt.standing = attempt.error = None
         attempt.losses, attempt.unseen_in, attempt.nominated = {}, (), None
+        attempt.is_beyond_quota = False
         let_go([attempt])
         try:
             before = attempts[:position] if is_together(attempt) else ()

@@ -32,6 +32,7 @@ from federation.services.scheduling.queue import Attempt
 from federation.services.threads import Threads
 from federation.services.troubles import Trouble
 from federation.services.values import Scheduled
+from federation.services.waiting.limited import LimitedNamespaces
 from federation.services.waiting.looking import Sample, look_for
 from federation.services.waiting.nominations import Nominations
 from federation.services.waiting.ordering import Ordering
@@ -76,6 +77,7 @@ class QueueKeeper:
         self._wake = asyncio.Event()
         self._held_until = -math.inf
         self.nominations = Nominations()
+        self._limited = LimitedNamespaces(store)
         self.tried = 0
         self.rescued = 0
         self._forget()
@@ -122,6 +124,8 @@ class QueueKeeper:
     async def hold(self, begin: Begin) -> int:
         """The duty's work: it is this control plane's for as long as a lease."""
         del begin
+        if await self._limited.have_changed():
+            self.lost()
         self._held_until = self._clock.now() + URGENT_LEASE_SECONDS
         if not self._is_loaded:
             self._wake.set()
@@ -269,9 +273,10 @@ class QueueKeeper:
 
     async def _take_over(self, rows: Sequence[StoredBinding]) -> None:
         instants = await self._ordering.instants(rows)
+        now = self._clock.now()
         for stored in rows:
             instant = instants.get(stored.id)
-            waiter = waiting_of(stored, self._profiles, self._clock.now(), instant)
+            waiter = waiting_of(stored, self._profiles, now, instant, self._limited.names)
             if waiter is None:
                 self._remove((stored.binding.namespace, stored.binding.name))
                 self._note_companion(stored)
@@ -439,7 +444,7 @@ class QueueKeeper:
         self._swept.discard(waiter.want)
         self._look_again.add(waiter.want)
         sample = self._samples[waiter.want] = Sample.of(attempt)
-        if sample.is_grouped:
+        if sample.is_grouped or attempt.is_beyond_quota:
             self._grouped[waiter.want] = waiter.key[0]
         if waiter.key in self._changed_gangs:
             self._queue.wake([waiter.want])

@@ -6,6 +6,7 @@ Must not look at the fleet.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import replace
 
 import msgspec
@@ -22,11 +23,15 @@ DIGEST_BYTES = 16
 
 
 def waiting_of(
-    stored: StoredBinding, profiles: Profiles, now: float, instant: float | None = None
+    stored: StoredBinding,
+    profiles: Profiles,
+    now: float,
+    instant: float | None = None,
+    limited: Collection[str] = (),
 ) -> Waiter | None:
     """None where it does not wait, must not be tried, or another of its gang stands for it.
 
-    ``instant`` takes the place of since when it waits.
+    ``instant`` takes the place of since when it waits. ``limited`` namespaces have quotas.
     """
     binding, wait = stored.binding, stored.wait
     if wait is None or not wait.is_tried or wait.entry not in ("", binding.name):
@@ -37,14 +42,14 @@ def waiting_of(
         key=(binding.namespace, binding.name),
         priority=wait.priority if wait.gang else binding.priority,
         since=wait.since if instant is None else instant,
-        want=want_of(stored, profiles),
+        want=want_of(stored, profiles, limited),
         units=max(Demand.of(binding).units, 1),
         not_before=later,
         is_overtaken=wait.overtaken_since is not None,
     )
 
 
-def want_of(stored: StoredBinding, profiles: Profiles) -> bytes:
+def want_of(stored: StoredBinding, profiles: Profiles, limited: Collection[str] = ()) -> bytes:
     """Equal for bindings of which none can be placed where another is refused."""
     binding = stored.binding
     # Whoever goes on from where it is, or looks at others, is like nobody else.
@@ -55,7 +60,7 @@ def want_of(stored: StoredBinding, profiles: Profiles) -> bytes:
     is_alone = is_alone or not _is_plain(profiles.by_name.get(binding.scheduler_name))
     asked = replace(
         binding,
-        namespace=binding.namespace if is_alone else "",
+        namespace=binding.namespace if is_alone or binding.namespace in limited else "",
         name=binding.name if is_alone else "",
         uid="",
         labels={},

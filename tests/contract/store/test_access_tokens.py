@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from federation.model.access import Role, Scope
+from federation.model.access import CallerLimits, Role, Scope
 from federation.services.access_ports import NewToken, StoredToken, TokenUse
 from federation.store.postgres import PostgresStore
 
@@ -18,6 +18,7 @@ NEW = NewToken(
     role=Role.SCHEDULER,
     scope=Scope(namespaces=("shop-*", "web")),
     networks=("10.0.0.0/8",),
+    limits=CallerLimits(calls_per_second=50, calls_at_once=10),
     ttl_seconds=3600,
     created_by="admin",
 )
@@ -38,6 +39,7 @@ async def test_a_token_comes_back_as_it_was_made(store: PostgresStore) -> None:
     assert added == await found(store, "tok-1")
     assert (added.name, added.role, added.scope) == (NEW.name, NEW.role, NEW.scope)
     assert (added.networks, added.created_by) == (NEW.networks, NEW.created_by)
+    assert added.limits == NEW.limits
     assert added.expires_at - added.created_at == NEW.ttl_seconds
     assert not added.has_ended
     assert "secret_hash" not in repr(added)

@@ -1,0 +1,82 @@
+"""Verbs about namespace quotas: set, list, delete.
+
+Must not reckon what is held: the control plane says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from federation.cli import output as show
+from federation.cli.connection import connection
+from federation.cli.inputs import pairs_of
+from federation.cli.output import Format, output_option
+from federation.codec.written import document_from_message
+from federation.runtime.terminal import say
+from federation.v1 import access_pb2
+
+SET_EPILOG = """Examples:
+
+\b
+fedctl quota set shop --replicas 200
+fedctl quota set shop --replicas 200 --limit cpu=64 --limit memory=256Gi
+"""
+
+
+@click.group(epilog="Example: fedctl quota list")
+def quota() -> None:
+    """Say how much a namespace may hold promised, in all clusters together."""
+
+
+@quota.command("set", epilog=SET_EPILOG)
+@click.argument("namespace")
+@click.option("--replicas", type=click.IntRange(0), help="The most replicas.")
+@click.option("--limit", "limits", multiple=True, help="The most of a resource: cpu=64.")
+@output_option
+def set_quota(namespace: str, replicas: int | None, limits: Sequence[str], output: Format) -> None:
+    """Set a quota, in place of the one before; what is promised already stays."""
+    if replicas is None and not limits:
+        raise click.UsageError("say --replicas or --limit; `fedctl quota delete` removes a quota")
+    wanted = access_pb2.Quota(
+        namespace=namespace,
+        replicas=replicas,
+        resources=pairs_of(limits, "--limit") if limits else {},
+    )
+    answer = connection().call(lambda api: api.set_quota(wanted))
+    if output.is_document:
+        show.print_document(document_from_message(answer), output)
+    else:
+        say(f"quota/{answer.namespace} set: {_of_all(answer)}")
+
+
+@quota.command("delete", epilog="Example: fedctl quota delete shop")
+@click.argument("namespace")
+def delete_quota(namespace: str) -> None:
+    """Let a namespace hold as much as there is."""
+    connection().call(lambda api: api.set_quota(access_pb2.Quota(namespace=namespace)))
+    say(f"quota/{namespace} deleted")
+
+
+@quota.command("list", epilog="Example: fedctl quota list -o json")
+@output_option
+def list_quotas(output: Format) -> None:
+    """Quotas, and what is held of them."""
+    quotas = connection().call(lambda api: api.list_quotas())
+    if output.is_document:
+        show.print_document([document_from_message(one) for one in quotas], output)
+        return
+    show.print_table(
+        ["NAMESPACE", "USED"],
+        [(one.namespace, _of_all(one)) for one in quotas],
+        prose=["USED"],
+        empty="No quotas. Set one: fedctl quota set NAMESPACE --replicas 200",
+    )
+
+
+def _of_all(one: access_pb2.Quota) -> str:
+    parts = [f"replicas {one.used_replicas} of {one.replicas}"] if one.HasField("replicas") else []
+    used = one.used_resources
+    parts += [f"{name} {used[name]} of {limit}" for name, limit in sorted(one.resources.items())]
+    return ", ".join(parts)

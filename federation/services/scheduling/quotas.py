@@ -1,0 +1,75 @@
+"""Namespace quotas in decisions: told where something is decided, held where it is committed.
+
+What was read for a decision may have changed by then: the commit holds the quota and counts anew.
+Must not write anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from federation.model.namespace_quotas import beyond_quota, held_amounts, moved_amounts
+from federation.services.ports import Transaction
+from federation.services.scheduling.queue import Attempt, QuotaRoom
+
+
+async def read_quotas(read: Transaction, attempts: Iterable[Attempt]) -> None:
+    """Add the quotas of their namespaces, where there are some."""
+    attempts = list(attempts)
+    for attempt in attempts:
+        attempt.quota = None
+    quotas = await read.quotas.find({attempt.key[0] for attempt in attempts})
+    if not quotas:
+        return
+    used = await read.quotas.used(quotas)
+    rooms = {
+        name: QuotaRoom(quota=quota, read=used[name], used=used[name])
+        for name, quota in quotas.items()
+    }
+    limited = [attempt for attempt in attempts if attempt.key[0] in rooms]
+    held = await read.quotas.held({attempt.key for attempt in limited})
+    for attempt in limited:
+        attempt.quota, attempt.held = rooms[attempt.key[0]], held.get(attempt.key, {})
+
+
+def beyond(attempt: Attempt) -> str:
+    """Which limits of its namespace it would pass; "" where it passes none, and is counted."""
+    room, requested = attempt.quota, attempt.requested
+    if room is None or requested is None:
+        return ""
+    shares = (share for shares in requested.shares.values() for share in shares)
+    after = held_amounts((share.replicas, share.requirements) for share in shares)
+    passed = beyond_quota(room.quota, room.used, attempt.held, after)
+    attempt.is_beyond_quota = bool(passed)
+    if not passed:
+        room.used = moved_amounts(room.used, attempt.held, after)
+    return passed
+
+
+async def within_quotas(tx: Transaction, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Those that pass no limit, one after the other. Nobody else promises more in their namespaces
+    until the transaction ends.
+    """
+    limited = [attempt for attempt in attempts if attempt.quota and attempt.reserved]
+    if not limited:
+        return list(attempts)
+    quotas = await tx.quotas.find({attempt.key[0] for attempt in limited}, lock=True)
+    # Only now: another statement sees what was committed while this one waited for the lock.
+    used = {**await tx.quotas.used(quotas)} if quotas else {}
+    held = await tx.quotas.held({attempt.key for attempt in limited})
+    refused = set[str]()
+    # Who makes room for another one does so first.
+    for attempt in sorted(limited, key=lambda each: not each.is_victim):
+        quota = quotas.get(attempt.key[0])
+        if quota is None or attempt.reserved is None:
+            continue
+        before = held.get(attempt.key, {})
+        after = held_amounts(
+            (each.replicas - each.finished, each.requirements)
+            for each in attempt.reserved.reservations
+        )
+        if beyond_quota(quota, used[quota.namespace], before, after):
+            refused.add(attempt.id)
+        else:
+            used[quota.namespace] = moved_amounts(used[quota.namespace], before, after)
+    return [attempt for attempt in attempts if attempt.id not in refused]

@@ -1,0 +1,91 @@
+"""Namespace quotas, and what is held in their namespaces: rows, and statements over them.
+
+Must not decide what fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import Text, any_, bindparam, delete, func, select, text
+from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from federation.model.namespace_quotas import NamespaceQuota
+from federation.store.access_tables import namespace_quota as table
+
+USED = text("""
+    SELECT namespace, held.key AS name, sum(held.value::numeric) AS amount
+    FROM reservation, jsonb_each_text(reservation.held) AS held
+    WHERE namespace = ANY(:namespaces)
+    GROUP BY 1, 2
+""").bindparams(bindparam("namespaces", type_=ARRAY(Text)))
+HELD = text("""
+    SELECT reservation.namespace, reservation.name, held
+    FROM reservation JOIN unnest(:namespaces, :names) AS given (namespace, name)
+        ON reservation.namespace = given.namespace AND reservation.name = given.name
+""").bindparams(*(bindparam(name, type_=ARRAY(Text)) for name in ("namespaces", "names")))
+
+
+class NamespaceQuotaStatements:
+    """Implements ``access_ports.NamespaceQuotas`` within one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def put(self, quota: NamespaceQuota) -> None:
+        if not quota.limits:
+            await self._connection.execute(
+                delete(table).where(table.c.namespace == quota.namespace)
+            )
+            return
+        values = {"limits": dict(quota.limits), "changed_at": func.clock_timestamp()}
+        statement = insert(table).values(namespace=quota.namespace, **values)
+        await self._connection.execute(
+            statement.on_conflict_do_update(index_elements=[table.c.namespace], set_=values)
+        )
+
+    async def count(self) -> int:
+        return int(await self._connection.scalar(select(func.count()).select_from(table)) or 0)
+
+    async def page(self, after: str, limit: int) -> Sequence[NamespaceQuota]:
+        statement = select(table).where(table.c.namespace > after)
+        rows = await self._connection.execute(statement.order_by(table.c.namespace).limit(limit))
+        return [NamespaceQuota(namespace=row.namespace, limits=row.limits) for row in rows]
+
+    async def namespaces(self) -> Collection[str]:
+        return set((await self._connection.scalars(select(table.c.namespace))).all())
+
+    async def version(self) -> str:
+        newest = func.concat(func.count(), " ", func.max(table.c.changed_at))
+        return str(await self._connection.scalar(select(newest)))
+
+    async def find(
+        self, namespaces: Collection[str], *, lock: bool = False
+    ) -> Mapping[str, NamespaceQuota]:
+        named = any_(bindparam("namespaces", sorted(namespaces), type_=ARRAY(Text)))
+        statement = select(table).where(table.c.namespace == named).order_by(table.c.namespace)
+        if lock:
+            statement = statement.with_for_update()
+        rows = await self._connection.execute(statement)
+        return {
+            row.namespace: NamespaceQuota(namespace=row.namespace, limits=row.limits)
+            for row in rows
+        }
+
+    async def used(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        amounts: dict[str, dict[str, int]] = {name: {} for name in namespaces}
+        rows = await self._connection.execute(USED, {"namespaces": sorted(namespaces)})
+        for row in rows:
+            amounts[row.namespace][row.name] = int(row.amount)
+        return amounts
+
+    async def held(
+        self, keys: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        given = {
+            "namespaces": [namespace for namespace, _ in keys],
+            "names": [name for _, name in keys],
+        }
+        rows = await self._connection.execute(HELD, given)
+        return {(row.namespace, row.name): row.held for row in rows}
