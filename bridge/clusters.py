@@ -24,6 +24,8 @@ from federation.model.cluster import UNREACHABLE_KEY, CapacityReport, Cluster, N
 from federation.model.shapes import Echo
 from federation.v1 import resource_pb2
 
+# Whose totals are reported.
+SOURCE: Final = "karmada"
 _SPEC: Final = ("provider", "region", "zone", "zones", "taints", "resourceModels")
 _STATUS: Final = (
     "kubernetesVersion",
@@ -86,6 +88,7 @@ def report_of(
         nodes=NodeSummary(total=total, ready=ready, graded=sum(counts.values())),
         interest_version=interest_version,
         echoes=tuple(echoes),
+        source=SOURCE,
     )
     return replace(report, content_hash=content_hash(report))
 

@@ -1,4 +1,4 @@
-"""Bridges as processes of their own, and a control plane that takes Karmada's word for room.
+"""Bridges as processes of their own, and a control plane.
 
 Must not look into a process: what is known of it is what it writes, and its log.
 """
@@ -22,7 +22,7 @@ def control_plane(
     folder: Path, *, listen: str = LOCAL, **variables: str
 ) -> Iterator[tuple[Server, str]]:
     """With its endpoint; its admin's token is in ``folder``."""
-    flags = ("--insecure", "--allow-unproven", "--web-listen", LOCAL)
+    flags = ("--insecure", "--web-listen", LOCAL)
     place = ("--data-dir", str(folder), "--listen", listen)
     with started(*flags, *place, **variables) as server:
         endpoint = server.await_line(r"API +(\S+)").group(1)

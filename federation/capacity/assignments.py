@@ -64,9 +64,8 @@ class Assignment(NamedTuple):
 
     @property
     def is_broken(self) -> bool:
-        """Whether it was proven once and finds no room any more."""
-        certificate = self.outstanding.certificate
-        return self.unplaced > 0 and certificate is not PromiseCertificate.UNPROVEN
+        """Whether it was packed once and finds no room any more."""
+        return self.unplaced > 0 and self.outstanding.certificate.is_packed
 
 
 class Held(NamedTuple):
@@ -122,8 +121,7 @@ def places_alike(outstanding: Iterable[Outstanding]) -> list[list[int]]:
     groups: list[_Alike] = []
     by_shape: dict[tuple[Shape, bool], list[_Alike]] = {}
     for place, each in enumerate(outstanding):
-        is_unproven = each.certificate is PromiseCertificate.UNPROVEN
-        candidates = by_shape.setdefault((each.shape, is_unproven), [])
+        candidates = by_shape.setdefault((each.shape, each.certificate.is_packed), [])
         claim = each.requirements.node_claim
         group = next((other for other in candidates if other.claim == claim), None)
         if group is None:
@@ -160,10 +158,9 @@ def summed_alike(outstanding: Iterable[Outstanding]) -> list[Outstanding]:
 
 def is_alike(one: Outstanding, other: Outstanding) -> bool:
     """Whether two are packed in the same way."""
-    unproven = PromiseCertificate.UNPROVEN
     return (
         one.shape == other.shape
-        and (one.certificate is unproven) == (other.certificate is unproven)
+        and one.certificate.is_packed == other.certificate.is_packed
         and one.requirements.node_claim == other.requirements.node_claim
     )
 

@@ -57,10 +57,7 @@ def simple_asks(
     ]
     simple: dict[int, tuple[Outstanding, ...]] = {}
     for wanted, positions in _groups(plain, asks):
-        if wanted and all(
-            each.certificate is not PromiseCertificate.UNPROVEN and not each.credited
-            for each in wanted
-        ):
+        if wanted and all(each.certificate.is_packed and not each.credited for each in wanted):
             telling = positions
             for each in wanted:
                 telling = fleet.telling(telling, each.requirements.node_claim)

@@ -147,7 +147,7 @@ def _grown_room(ask: _Ask, room: Room, grown: Sequence[Outstanding]) -> Room | s
     if made.stuck(ask.binding) > room.stuck(ask.binding):
         return "packed anew, others that were promised room would find none"
     for each in grown:
-        if each.certificate is not PromiseCertificate.UNPROVEN:
+        if each.certificate.is_packed:
             most = made.most(each.requirements, each.certificate, each.to_pack)
             if most < each.to_pack:
                 return shortage_text(most, each)

@@ -17,7 +17,7 @@ from federation.capacity.packing import Packing, packed_each_in_place
 from federation.capacity.pool_kinds import PoolKinds
 from federation.capacity.wants import Want
 from federation.model.pools.matching import Match
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import Outstanding
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -106,8 +106,7 @@ def _packed(
 def _want(outstanding: Outstanding, kinds: PoolKinds) -> Want:
     requirements = outstanding.requirements
     verdict_p = kinds.verdicts(requirements.node_claim)
-    # What is unproven may land wherever nothing says that it cannot: others had better not count
-    # on that.
-    is_unproven = outstanding.certificate is PromiseCertificate.UNPROVEN
-    least = Match.UNKNOWN if is_unproven else Match.YES
+    # What no nodes were seen for may land wherever nothing says that it cannot: others had better
+    # not count on that.
+    least = Match.YES if outstanding.certificate.is_packed else Match.UNKNOWN
     return Want(requirements.request, None if verdict_p is None else verdict_p >= least)

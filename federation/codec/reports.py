@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from federation.codec import ranges
+from federation.codec import ranges, texts
 from federation.codec.counts import refuse_long
 from federation.codec.echoes import MAX_ECHO_BYTES, put_echoes, read_echoes
 from federation.codec.models import grade_count_messages, read_grade_counts
@@ -29,6 +29,7 @@ def report_from_message(message: agents_pb2.Report) -> CapacityReport:
     refuse_nul(message, "", found)
     for name, number in (("epoch", message.epoch), ("sequence", message.sequence)):
         ranges.whole(number, name, found, least=1, most=ranges.MAX_INT64)
+    texts.word(message.source, "source", found)
     report = CapacityReport(
         epoch=message.epoch,
         sequence=message.sequence,
@@ -52,6 +53,7 @@ def report_from_message(message: agents_pb2.Report) -> CapacityReport:
         ),
         echoes=read_echoes(message, MAX_ECHO_BYTES, found),
         picture_age_seconds=max(0.0, message.sight.picture_age_seconds),
+        source=message.source,
     )
     found.check()
     return report
@@ -73,6 +75,7 @@ def report_to_message(report: CapacityReport) -> agents_pb2.Report:
         content_hash=report.content_hash or content_hash(report),
         pools=None if report.pools is None else pools_to_message(report.pools),
         interest_version=report.interest_version,
+        source=report.source,
     )
     put_echoes(report.echoes, message)
     return message
@@ -88,6 +91,8 @@ def content_hash(report: CapacityReport) -> str:
         "gradeCounts": sorted(report.grade_counts.items()),
         "modelHash": report.model_hash,
     }
+    if report.source:
+        content["source"] = report.source
     spelled = json.dumps(content, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(spelled.encode())
     if report.pools is not None:

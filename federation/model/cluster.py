@@ -132,7 +132,8 @@ class CapacityReport:
     ``(epoch, sequence)`` only ever grows; epoch is the agent's session.
     ``snapshot_time`` is in Unix seconds by the agent's clock; ``picture_age_seconds`` is for how
     long nothing had shown that the picture was current when the report was sent. ``echoes`` count
-    the pods of the promises that the agent knew of at ``interest_version``.
+    the pods of the promises that the agent knew of at ``interest_version``. ``source`` is whose
+    totals these are where nobody saw the nodes, empty: the agent's own.
     """
 
     epoch: int
@@ -147,6 +148,7 @@ class CapacityReport:
     interest_version: int = 0
     echoes: tuple[Echo, ...] = ()
     picture_age_seconds: float = 0.0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

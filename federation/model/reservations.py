@@ -20,13 +20,23 @@ MOST_RESERVE: Final = 8
 class PromiseCertificate(StrEnum):
     """What a promise is worth; see the reservations page of the documentation.
 
-    UNPROVEN is what nobody asks for: there was nothing to pack into.
+    The last two are what nobody asks for: there was nothing to pack into. SUMMARY_CHECKED: totals
+    and grade counts left room beside all that was promised.
     """
 
     PLANNED = "planned"
     CAREFUL = "careful"
     STRICT = "strict"
+    SUMMARY_CHECKED = "summary-checked"
     UNPROVEN = "unproven"
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether nodes showed that there is room."""
+        return (
+            self is not PromiseCertificate.SUMMARY_CHECKED
+            and self is not PromiseCertificate.UNPROVEN
+        )
 
 
 def careful_reserve(late: int) -> int:

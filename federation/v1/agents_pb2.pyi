@@ -353,6 +353,7 @@ class Report(_message.Message):
     ECHOES_FIELD_NUMBER: _builtins.int
     SIGHT_FIELD_NUMBER: _builtins.int
     LOST_PLANS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     sequence: _builtins.int
     """Grows by at least one per report within an epoch; older and repeated ones are refused."""
@@ -366,6 +367,10 @@ class Report(_message.Message):
     """SHA-256 over the content; a heartbeat carries it in place of an unchanged report."""
     interest_version: _builtins.int
     """The newest InterestUpdate that the echoes answer; 0: the agent was not told what to look for."""
+    source: _builtins.str
+    """Whose totals and grade counts these are where nobody saw the nodes, as karmada; empty: the
+    agent's own.
+    """
     @_builtins.property
     def snapshot_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -417,10 +422,11 @@ class Report(_message.Message):
         echoes: _abc.Iterable[Global___Echo] | None = ...,
         sight: Global___Sight | None = ...,
         lost_plans: _abc.Iterable[Global___LostPlan] | None = ...,
+        source: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pools", b"pools", "sight", b"sight", "snapshot_time", b"snapshot_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "allocated", b"allocated", "allocating", b"allocating", "content_hash", b"content_hash", "echo_shapes", b"echo_shapes", "echoes", b"echoes", "epoch", b"epoch", "grade_counts", b"grade_counts", "graded_nodes", b"graded_nodes", "interest_version", b"interest_version", "lost_plans", b"lost_plans", "model_hash", b"model_hash", "pools", b"pools", "ready_nodes", b"ready_nodes", "sequence", b"sequence", "sight", b"sight", "snapshot_time", b"snapshot_time", "total_nodes", b"total_nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "allocated", b"allocated", "allocating", b"allocating", "content_hash", b"content_hash", "echo_shapes", b"echo_shapes", "echoes", b"echoes", "epoch", b"epoch", "grade_counts", b"grade_counts", "graded_nodes", b"graded_nodes", "interest_version", b"interest_version", "lost_plans", b"lost_plans", "model_hash", b"model_hash", "pools", b"pools", "ready_nodes", b"ready_nodes", "sequence", b"sequence", "sight", b"sight", "snapshot_time", b"snapshot_time", "source", b"source", "total_nodes", b"total_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -704,7 +704,7 @@ class OutstandingPromise(_message.Message):
     credited: _builtins.int
     """These will take the place of older pods of their binding."""
     certificate: _builtins.str
-    """planned, careful, strict or unproven."""
+    """planned, careful, strict, summary-checked or unproven."""
     stuck: _builtins.int
     """These find no room in the newest report any more. Not read: whoever packs finds out anew."""
     @_builtins.property

@@ -422,7 +422,7 @@ class ClusterPromise(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     certificate: _builtins.str
-    """planned, careful, strict or unproven."""
+    """planned, careful, strict, summary-checked or unproven."""
     report_epoch: _builtins.int
     """The report whose cells the share was packed into, beside all that was promised before."""
     report_sequence: _builtins.int

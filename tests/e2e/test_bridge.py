@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,13 @@ from federation.v1.scheduling_pb2 import (
     GetBindingRequest,
     ListBindingsRequest,
 )
-from tests.control_planes import RunningControlPlane, running_control_plane
+from tests.control_planes import (
+    AgentStream,
+    RunningControlPlane,
+    hello,
+    report,
+    running_control_plane,
+)
 from tests.karmadas import (
     DYNAMIC,
     EVERYWHERE,
@@ -60,7 +67,7 @@ def karmada() -> Iterator[Karmada]:
 
 @pytest.fixture
 async def plane(database_url: str, tmp_path: Path) -> AsyncIterator[RunningControlPlane]:
-    async with running_control_plane(database_url, tmp_path, allow_unproven="true") as running:
+    async with running_control_plane(database_url, tmp_path) as running:
         yield running
 
 
@@ -135,7 +142,7 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         binding("config", replicas=0, replicaRequirements=None, placement={}),
         binding("global", kind="ClusterResourceBinding"),
         binding("theirs", schedulerName="default-scheduler"),
-        binding("gold", placement=GOLD),
+        binding("gold", replicas=1, placement=GOLD),
     )
     karmada.server.tokens["bridge"] = User(name="bridge", rules=rules(within=BRIDGE))
     target, health = await target_of(plane), free_address()
@@ -184,6 +191,7 @@ async def what_is_ready_is_promised_no_more(karmada: Karmada, plane: RunningCont
         return sum(each.outstanding for each in answer.reservations)
 
     assert await outstanding() == 4
+    assert await worth_of(plane, "large") == {"m1": "summary-checked"}
     status = {"readyReplicas": 3, "generation": 1, "observedGeneration": 1}
     told = [{"clusterName": "m1", "applied": True, "status": status}]
     writer = karmada.server.writer
@@ -201,6 +209,33 @@ async def what_is_ready_is_promised_no_more(karmada: Karmada, plane: RunningCont
         if await outstanding() == 1:
             return
         await asyncio.sleep(POLL_SECONDS)
+
+
+async def worth_of(plane: RunningControlPlane, name: str) -> dict[str, str]:
+    """What the newest decision's promises are worth, by cluster."""
+    request = GetBindingRequest(namespace="default", name=name)
+    answer = await plane.admin.call(plane.admin.scheduling.GetBinding, request)
+    return {each.cluster: each.certificate for each in answer.decision.promises}
+
+
+async def an_agent_takes_over(karmada: Karmada, plane: RunningControlPlane) -> None:
+    """The moment it joins under the name that Karmada gave its cluster."""
+    agent = await plane.enrolled("m2", uid="id-m2")
+    epoch = int(time.time() * 1000)
+    async with AgentStream(agent, "m2") as stream:
+        await stream.say(hello=hello(epoch))
+        await stream.hear("welcome")
+        await stream.say(report=report(epoch))
+        await stream.hear("ack")
+        here = {"clusterAffinity": {"clusterNames": ["m2"]}, "replicaScheduling": DYNAMIC}
+        karmada.put(binding("seen", placement=here))
+        await until(lambda: karmada.is_settled("seen"))
+        assert await worth_of(plane, "seen") == {"m2": "careful"}
+        # Nobody speaks for it any more, whatever Karmada says of its totals.
+        told = {"allocatable": {"cpu": "90", "memory": "64Gi", "pods": "440"}}
+        karmada.edit_cluster("m2", part="status", status={"resourceSummary": told})
+        karmada.put(binding("more", replicas=14, placement=here))
+        await until(lambda: karmada.condition("more").get("reason") == "Unschedulable")
 
 
 def is_list_of(resource: str, asked: Asked) -> bool:
@@ -317,3 +352,4 @@ async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
         await until(lambda: karmada.is_settled("large"))
         assert karmada.targets("large") == {"m1": 4}
         await what_is_ready_is_promised_no_more(karmada, plane)
+        await an_agent_takes_over(karmada, plane)

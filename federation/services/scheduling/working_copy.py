@@ -13,18 +13,12 @@ from typing import TypeAlias
 import numpy as np
 
 from federation.capacity.cluster_room import Room, worth
-from federation.capacity.deductions import Deductions
-from federation.capacity.holdings import FirstStakes, Stake
+from federation.capacity.holdings import FirstStakes
 from federation.capacity.ledger import ClusterLedger, LedgerInWork
 from federation.capacity.reserve import FleetRooms, Refused, promise
 from federation.model.arrays import BoolArray, read_only
 from federation.model.component_sets import shape_of
-from federation.model.estimate import (
-    EstimateOptions,
-    Estimates,
-    Source,
-    ignoring_claims,
-)
+from federation.model.estimate import Estimates, ignoring_claims
 from federation.model.placement import Binding, Certificate
 from federation.model.positions import UNMOVED
 from federation.model.reservations import Outstanding, PromiseCertificate, Reservation, Share
@@ -33,8 +27,16 @@ from federation.scheduler.promisable import promisable, requirements_of, told_by
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
+from federation.services.scheduling.totals import (
+    CHECKED,
+    StakeChange,
+    TotalsInWork,
+    more_units,
+    worth_of_kept,
+)
 from federation.services.values import ClusterPromise
 
+NO_REQUIREMENTS = ReplicaRequirements(request={})
 NOT_PLANNED = "no placer of ours follows plans there"
 
 
@@ -44,6 +46,8 @@ class ReservationRequest:
 
     ``adopted`` are the replicas by cluster and component that ran before the binding was known.
     ``watched`` are shares of no replicas, in clusters where its pods are still to be looked for.
+    ``checked`` says of how many more units, of which each asks for ``unit``, totals and grade
+    counts have to leave room for.
     """
 
     key: str
@@ -53,6 +57,8 @@ class ReservationRequest:
     left: tuple[str, ...] = ()
     adopted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     watched: Mapping[str, tuple[Share, ...]] = field(default_factory=dict)
+    unit: ReplicaRequirements = NO_REQUIREMENTS
+    checked: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +75,6 @@ class Reserved:
 
 # How many replicas, and what the promise of them is worth.
 _Part: TypeAlias = tuple[int, PromiseCertificate]
-# What a binding held in a cluster, and what it holds after a decision.
-_Given: TypeAlias = tuple[Stake | None, Stake | None]
 # Where pools can tell, and why not elsewhere, for what was wanted last.
 _Told: TypeAlias = tuple[tuple[ReplicaRequirements, ...], BoolArray, Mapping[int, str]]
 
@@ -93,8 +97,7 @@ class WorkingCopy:
         self.rooms: FleetRooms = snapshot.rooms
         self._ledgers: dict[int, LedgerInWork] = {}
         self._known = known or KnownEstimates()
-        # What summaries and grade counts leave beside all that is promised; None: not asked yet.
-        self._deductions: Deductions | None = None
+        self._totals = TotalsInWork(snapshot, self._known, self._ledgers)
         self._allow_unproven = allow_unproven
         self._known_told: _Told | None = None
         # What is available of what was asked for since the rooms changed last.
@@ -133,7 +136,8 @@ class WorkingCopy:
     def forget(self) -> None:
         """Nothing comes of what was promised since the snapshot."""
         self.rooms, self._ledgers = self.snapshot.rooms, {}
-        self._available_in = self._deductions = None
+        self._totals = TotalsInWork(self.snapshot, self._known, self._ledgers)
+        self._available_in = None
 
     def cordoned(self, names: Iterable[str]) -> WorkingCopy:
         """The same fleet, with nothing promised since, where these clusters get nothing more."""
@@ -174,7 +178,7 @@ class WorkingCopy:
             if not isinstance(taken, Refused):
                 rooms = taken
         made = WorkingCopy(self.snapshot, self._known, allow_unproven=self._allow_unproven)
-        made.rooms, made._ledgers = rooms, self._ledgers
+        made.rooms, made._ledgers, made._totals = rooms, self._ledgers, self._totals
         return made
 
     def ledger(self, position: int) -> ClusterLedger:
@@ -198,11 +202,11 @@ class WorkingCopy:
     def availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
         """How many more replicas (or whole sets) can be promised in each cluster.
 
-        Where nothing proves that there is room: unknown, unless unproven promises are allowed;
-        then what the lesser levels say. Worked out once for those that are nowhere and ask the
-        same, until the rooms change.
+        Where no nodes are seen: what totals and grade counts leave, or, where these do not count,
+        unknown. Worked out once for those that are nowhere and ask the same, until the rooms
+        change.
         """
-        if binding.clusters or binding.components or self._allow_unproven:
+        if binding.clusters or binding.components or self._lesser_counts_c(binding, asked).any():
             return self._availability(binding, asked)
         if self._available_in is not self.rooms:
             self._available, self._available_in = {}, self.rooms
@@ -218,13 +222,14 @@ class WorkingCopy:
         own = {c: (room, self._kept_there(binding, c)) for c, room in self._own(binding)}
         told_c, known = self._told(binding)
         estimates = promisable(self.rooms, binding, asked, (told_c, known), own)
-        if not self._allow_unproven or told_c.all():
+        lesser_c = self._lesser_counts_c(binding, asked)
+        if not lesser_c.any():
             return estimates
-        lesser = self._lesser(binding)
+        lesser = self._totals.left(shape_of(binding))
         found = Estimates(
-            replicas_c=np.where(told_c, estimates.replicas_c, lesser.replicas_c),
-            source_c=np.where(told_c, estimates.source_c, lesser.source_c),
-            bound_c=np.where(told_c, estimates.bound_c, lesser.bound_c),
+            replicas_c=np.where(lesser_c, lesser.replicas_c, estimates.replicas_c),
+            source_c=np.where(lesser_c, lesser.source_c, estimates.source_c),
+            bound_c=np.where(lesser_c, lesser.bound_c, estimates.bound_c),
             reasons=estimates.reasons,
         )
         choosing = any(each.chooses_nodes for each in requirements_of(binding))
@@ -247,10 +252,15 @@ class WorkingCopy:
         ``leaving`` are clusters where it is to be seen that its pods go.
         """
         worth, alike = self._worth(binding, asked), dict[_Part, tuple[Share, ...]]()
-        shares = {}
+        shares, checked = {}, {}
         for target in clusters:
             if target.replicas > 0:
-                part = target.replicas, worth(target.name)
+                certificate = worth(target.name)
+                if not certificate.is_packed:
+                    certificate, more = self._unpacked(binding, target, asked, adopts=adopts)
+                    if more:
+                        checked[target.name] = more
+                part = target.replicas, certificate
                 if part not in alike:
                     alike[part] = _parts(binding, *part)
                 shares[target.name] = alike[part]
@@ -275,6 +285,8 @@ class WorkingCopy:
             left=tuple(sorted(set(held) - shares.keys() - watched.keys())),
             adopted=adopted,
             watched=watched,
+            unit=shape_of(binding) if checked else NO_REQUIREMENTS,
+            checked=checked,
         )
 
     def reserve(self, request: ReservationRequest) -> Reserved | Refused:
@@ -283,6 +295,8 @@ class WorkingCopy:
         gone = [name for name in request.shares if name not in positions]
         if gone:
             return Refused(reasons=dict.fromkeys(gone, "the cluster is gone"))
+        if short := self._totals.short(request.unit, request.checked):
+            return Refused(reasons=short)
         given = self._given(request)
         taken = promise(
             self.rooms,
@@ -309,11 +323,11 @@ class WorkingCopy:
             promises=self._promises(request),
         )
 
-    def _given(self, request: ReservationRequest) -> dict[int, _Given]:
+    def _given(self, request: ReservationRequest) -> dict[int, StakeChange]:
         """What a binding holds before and after a request, by position."""
         key, positions = request.key, self.snapshot.positions
         first = FirstStakes(key, request.decision)
-        given: dict[int, _Given] = {}
+        given: dict[int, StakeChange] = {}
         for name, shares in request.shares.items():
             position = positions[name]
             ledger = self._in_work(position)
@@ -332,7 +346,7 @@ class WorkingCopy:
         return given
 
     def _put(
-        self, request: ReservationRequest, given: Mapping[int, _Given]
+        self, request: ReservationRequest, given: Mapping[int, StakeChange]
     ) -> Mapping[str, ClusterShares]:
         """Write a binding's stakes into the ledgers; what of it is news, by cluster."""
         names, clusters = self.snapshot.names, {}
@@ -345,7 +359,7 @@ class WorkingCopy:
             shares = request.shares.get(name) or request.watched.get(name, ())
             adopted = request.adopted.get(name, NO_REPLICAS)
             clusters[name] = ClusterShares(ledger.version, shares, adopted)
-        self._deduct(given)
+        self._totals.take(given)
         return clusters
 
     def _in_work(self, position: int) -> LedgerInWork:
@@ -372,34 +386,42 @@ class WorkingCopy:
         kept = ledger.decided(binding.key, "", [share]).outstanding_of(binding.key)
         return sum(each.to_pack for each in kept)
 
-    def _lesser(self, binding: Binding) -> Estimates:
-        """What summaries and grade counts say, less what is outstanding."""
-        highest = Source.SUMMARY if binding.components else Source.MODELS
-        options = EstimateOptions(highest=highest, ignore_claims=True)
-        return self._deducted().estimates(shape_of(binding), options)
+    def _lesser_counts_c(self, binding: Binding, asked: Certificate | None) -> BoolArray:
+        """Where what totals and grade counts leave is taken for the room that there is.
 
-    def _deducted(self) -> Deductions:
-        if self._deductions is None:
-            before = self.snapshot.ledgers
-            known = self._known.deductions(self.snapshot.capacity, self.snapshot.outstanding)
-            changed = [c for c, each in self._ledgers.items() if each.version != before[c].version]
-            self._deductions = known.with_others({c: self._outstanding(c) for c in changed})
-        return self._deductions
+        These do not see which nodes a claim chooses, and prove nothing that could be asked for.
+        """
+        if self._allow_unproven:
+            told_c, _ = self._told(binding)
+            return ~told_c
+        return self._blind_c(binding) & (asked is None)
 
-    def _outstanding(self, position: int) -> tuple[Outstanding, ...]:
-        return self.ledger(position).outstanding()
+    def _blind_c(self, binding: Binding) -> BoolArray:
+        """Where totals are somebody else's and no nodes are seen, if none are chosen."""
+        chooses = any(each.chooses_nodes for each in requirements_of(binding))
+        blind_c: BoolArray = self._totals.relayed_c & self.rooms.layers.unknown_c & (not chooses)
+        return blind_c
 
-    def _deduct(self, given: Mapping[int, _Given]) -> None:
-        """What came to be outstanding by a decision; where something ended, all is looked at."""
-        if self._deductions is None:
-            return
-        more, others = {}, {}
-        for position, (before, stake) in given.items():
-            if before is not None and before.outstanding:
-                others[position] = self._outstanding(position)
-            elif stake is not None:
-                more[position] = stake.outstanding
-        self._deductions = self._deductions.with_more(more).with_others(others)
+    def _unpacked(
+        self, binding: Binding, target: TargetCluster, asked: Certificate | None, *, adopts: bool
+    ) -> tuple[PromiseCertificate, int]:
+        """What a share is worth where no nodes are seen, and of how many more units that is to be
+        checked.
+        """
+        position = self.snapshot.positions.get(target.name)
+        if position is None:
+            return PromiseCertificate.UNPROVEN, 0
+        before = self._in_work(position).stake_of(binding.key)
+        more = more_units(binding, target, before, adopts=adopts)
+        if more <= 0:
+            return worth_of_kept(before), 0
+        is_checked = self._blind_c(binding)[position]
+        if self._allow_unproven:
+            left_c = self._totals.left(shape_of(binding)).replicas_c
+            is_checked = is_checked and left_c[position] >= more
+        elif asked is not None:
+            is_checked = False
+        return (CHECKED, more) if is_checked else (PromiseCertificate.UNPROVEN, 0)
 
     def _told(self, binding: Binding) -> tuple[BoolArray, Mapping[int, str]]:
         """Where pools can tell whether every part of the workload fits, and why not elsewhere."""
@@ -452,6 +474,8 @@ def _units(binding: Binding, count: int) -> Iterable[tuple[Share, int]]:
 def _note(asked: Certificate | None, worth: PromiseCertificate) -> str:
     if worth is PromiseCertificate.UNPROVEN:
         return "nothing shows whether there is room"
+    if worth is CHECKED:
+        return "nothing shows whether its nodes have room"
     return NOT_PLANNED if asked is Certificate.PLANNED else ""
 
 

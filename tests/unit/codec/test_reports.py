@@ -27,8 +27,9 @@ REPORT = CapacityReport(
 
 
 def test_a_report_comes_back_with_its_hash() -> None:
-    read = report_from_message(report_to_message(REPORT))
-    assert read == replace(REPORT, content_hash=content_hash(REPORT))
+    for report in (REPORT, replace(REPORT, source="karmada")):
+        read = report_from_message(report_to_message(report))
+        assert read == replace(report, content_hash=content_hash(report))
 
 
 def test_the_hash_names_the_content_alone() -> None:
@@ -42,6 +43,7 @@ def test_the_hash_names_the_content_alone() -> None:
     assert content_hash(again) == content_hash(REPORT)
     assert content_hash(replace(REPORT, model_hash="x")) != content_hash(REPORT)
     assert content_hash(replace(REPORT, grade_counts={0: 2})) != content_hash(REPORT)
+    assert content_hash(replace(REPORT, source="karmada")) != content_hash(REPORT)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,7 @@ def test_the_hash_names_the_content_alone() -> None:
         ),
         ("totalNodes", agents_pb2.Report(epoch=1, sequence=1, total_nodes=-1)),
         ("modelHash", agents_pb2.Report(epoch=1, sequence=1, model_hash="a\0")),
+        ("source", agents_pb2.Report(epoch=1, sequence=1, source="a\nb")),
         ("snapshotTime", agents_pb2.Report(epoch=1, sequence=1, snapshot_time={"seconds": 10**15})),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from federation.model.cluster import CapacityReport, Cluster
 from federation.model.estimate import Bound, Source
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate
-from federation.model.workload import Component, ReplicaRequirements, TargetCluster
+from federation.model.workload import Component, NodeClaim, ReplicaRequirements, TargetCluster
 from federation.scheduler.promisable import NO_POOLS, OVERCOMMITTED
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
@@ -177,6 +177,44 @@ def test_where_nothing_shows_room_there_is_none_unless_unproven_promises_are_all
     assert fits(lenient.ahead(), replace(CORES, name="other")) == [6, 2, 4]
     lenient.forget()
     assert fits(lenient, CORES) == [6, 2, 5]
+
+
+def test_totals_of_somebody_else_are_promised_as_far_as_they_go_and_that_is_said() -> None:
+    bare = replace(make_report(1, cpu_millis=5000), pools=None, source="karmada")
+    snapshot = fleet_of(a=pooled(1, 2000), bare=bare).snapshot
+    working = WorkingCopy(snapshot)
+    assert fits(working, CORES) == [2, 5]
+    kept = taken(working, CORES, {"a": 1, "bare": 3})
+    assert isinstance(kept, Reserved)
+    worth = [(each.cluster, each.certificate.value, each.note) for each in kept.promises]
+    assert worth == [("a", "careful", ""), ("bare", "summary-checked", "")]
+    other = replace(CORES, name="other")
+    assert fits(working, other) == [1, 2]
+    refused = taken(working, other, {"bare": 3})
+    assert isinstance(refused, Refused)
+    assert refused.reasons == {"bare": "by its totals there is room for 2 more, not 3"}
+    # What stays is promised again, and what is asked for in a newer snapshot is checked again.
+    request = working.request(
+        replace(CORES, clusters=(TargetCluster(name="bare", replicas=3),)),
+        "e",
+        [TargetCluster(name="bare", replicas=5)],
+        asked=None,
+        held=(),
+        adopts=False,
+    )
+    assert isinstance(working.reserve(request), Reserved)
+    assert isinstance(working.reserve(replace(request, key="shop/third")), Refused)
+    # Certainty is not to be had of totals, nor do they tell nodes apart.
+    strict = WorkingCopy(snapshot)
+    assert fits(strict, CORES, Certificate.STRICT) == [2, 0]
+    assert isinstance(taken(strict, CORES, {"bare": 1}, asked=Certificate.STRICT), Refused)
+    claim = NodeClaim(node_selector={"disk": "ssd"})
+    chosen = replace(CORES, requirements=replace(CORE, node_claim=claim))
+    assert fits(strict, chosen)[1] == 0
+    lenient = WorkingCopy(snapshot, allow_unproven=True)
+    kept = taken(lenient, CORES, {"bare": 6})
+    assert isinstance(kept, Reserved)
+    assert [each.certificate for each in kept.promises] == [PromiseCertificate.UNPROVEN]
 
 
 def test_an_overcommitted_cluster_has_no_room_and_says_why(fleet: FleetOwner) -> None:
