@@ -25,6 +25,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``names``: names given on the command line: of objects, and of the kinds that they are of
 - ``output``: how answers are shown: aligned tables for people, JSON and YAML for programs
 - ``plans``: verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop
+- ``pictures``: pictures of figures in pairs, as SVG
 - ``queueing``: verbs about what waits for room: get queue, suspend, resume, reschedule
 - ``reservations``: verbs about what bindings hold: describe binding, release, renew
 - ``score``: the verb ``score``: which node a scheduler's configuration prefers for a pod, from
@@ -39,5 +40,6 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``virtual_time``: what ``simulate`` shows of clusters that fall silent and come back
 - ``watch``: ``fedctl watch``: a line, or a document, for everything that happens, until it is
   interrupted
+- ``what_if``: the verb ``what-if``: what would have been decided, from a trace file
 - ``workloads``: verbs about workloads: schedule, explain, delete
 """

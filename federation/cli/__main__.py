@@ -57,6 +57,7 @@ VERBS = {
     "trace": "trace",
     "uncordon": "members",
     "watch": "watch",
+    "what-if": "what_if",
 }
 
 

@@ -2,6 +2,7 @@
 
 - ``audit``: records of the audit to messages and back
 - ``bindings``: resource bindings, from messages and back
+- ``changed_placements``: placements that policies give to bindings that were decided under others
 - ``clusters``: member clusters, from messages and back
 - ``counts``: how many of anything a request may hold: more than anybody means, and little enough
   to read

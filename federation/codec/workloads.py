@@ -75,6 +75,20 @@ def bindings_from_documents(documents: Iterable[Document]) -> list[resource_pb2.
     return bindings
 
 
+def policies_from_documents(documents: Iterable[Document]) -> list[resource_pb2.PropagationPolicy]:
+    """Raises InvalidRequest with every violation; what is no policy is one."""
+    found, given = Violations(), _Sorted()
+    for position, document in enumerate(documents, start=1):
+        path = f"document {position}"
+        if document.get("kind") not in _POLICY_KINDS:
+            found.add(shown_name(document, path), "is not a PropagationPolicy")
+            continue
+        _sort(document, path, given, found)
+    _check_policies_distinct(given.policies, found)
+    found.check()
+    return given.policies
+
+
 def shown_name(document: Document, otherwise: str) -> str:
     """How a document is called in messages: Deployment/web, or where it stands."""
     kind, metadata = document.get("kind"), document.get("metadata")

@@ -3,10 +3,15 @@
 Must not talk to a database or a control plane.
 
 - ``bodies``: what the database and traces keep as a whole: versions, and fields by their names
+- ``changes``: what is otherwise in a what-if, and fleets as they are with it
+- ``counterfactual``: recorded decisions made again where something is otherwise
 - ``packed_inputs``: what decisions were made on, for replays: a small part of each, and bodies
   that many share
 - ``recorded``: a decision as it was recorded, and the same made again
 - ``replays``: all decisions of a trace file made again, and what comes of each
 - ``shards``: work in pieces that do not know each other, on several processes
 - ``trace_files``: recorded decisions in one file, with everything that makes them again
+- ``what_ifs``: what came of recorded decisions, and of the same with a change
+- ``windows``: decisions of a span of time, played again with a change
+- ``worlds``: where bindings are, what waits, and what that comes to over time
 """

@@ -7,17 +7,19 @@ snapshot share (the clusters' names, their reports) with the version of both, an
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from federation.history.bodies import Body, inflated, read_body
 from federation.history.packed_inputs import InputReader, KeptInputs
 from federation.model.errors import PreconditionFailed
+from federation.model.estimate import Estimates
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.replay import DecisionInputs, Replay, replay
-from federation.scheduler.trace import Trace
+from federation.scheduler.serialization import from_plain
+from federation.scheduler.trace import InputTrace, Trace
 
 
 class SharedPart(Body, frozen=True):
@@ -83,3 +85,60 @@ def inputs_of(packed: bytes) -> KeptInputs | None:
     body, rest = inflated(packed)
     read_body(_SHARED, body, "traces")
     return _OWN.decode(inflated(rest)[0]).inputs
+
+
+class _Shares(msgspec.Struct, frozen=True):
+    position_k: list[int]
+    share_k: list[int]
+
+
+class _KnownTrace(msgspec.Struct, frozen=True):
+    """What a decision was made on beside its inputs, and how it was divided."""
+
+    now: float
+    inputs: dict[str, Any]
+    division: _Shares
+    triggers: tuple[str, ...] = ()
+
+
+class _KnownPart(msgspec.Struct, frozen=True):
+    trace: _KnownTrace
+    inputs: KeptInputs | None = None
+
+
+_KNOWN = msgspec.msgpack.Decoder(_KnownPart, strict=False)
+
+
+class KnownInputs(NamedTuple):
+    """What a decision was made on: when, why, and what was known of capacity; and the shares that
+    it came to, by position in the fleet, before they were refused.
+    """
+
+    kept: KeptInputs
+    now: float
+    triggers: tuple[str, ...]
+    available: Estimates
+    shares: dict[int, int]
+
+
+def known_inputs(packed: bytes) -> KnownInputs | None:
+    """Of a packed trace, and no more; None where no inputs are kept. Raises NewerBody."""
+    body, rest = inflated(packed)
+    read_body(_SHARED, body, "traces")
+    own = _KNOWN.decode(inflated(rest)[0])
+    if own.inputs is None:
+        return None
+    trace = own.trace
+    known = from_plain(InputTrace, trace.inputs)
+    return KnownInputs(
+        kept=own.inputs,
+        now=trace.now,
+        triggers=trace.triggers,
+        available=Estimates(
+            replicas_c=known.available_c,
+            source_c=known.source_c,
+            bound_c=known.bound_c,
+            reasons=known.estimate_reasons,
+        ),
+        shares=dict(zip(trace.division.position_k, trace.division.share_k, strict=True)),
+    )

@@ -29,10 +29,20 @@ from tests.control_planes import RunningControlPlane, report, running_control_pl
 from tests.databases import connect
 from tests.unit.cli.hostile import HOSTILE
 from tests.unit.cli.test_reservations import run
+from tests.unit.cli.test_what_if import CLUSTER, POLICY
 from tests.unit.rpc.test_scheduling import binding, scheduled
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "history.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fedctl .*", PAGE, flags=re.MULTILINE)
+# What they name.
+DOCUMENTS = {
+    "policy.yaml": POLICY,
+    "clusters.yaml": CLUSTER,
+    "profiles.yaml": (
+        "{apiVersion: fedsched.io/v1, kind: FederationSchedulerConfiguration,"
+        " profiles: [{schedulerName: batch}]}"
+    ),
+}
 NOW = 1_780_000_000.0
 
 
@@ -176,17 +186,21 @@ async def test_the_commands_of_the_page_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for file, document in DOCUMENTS.items():
+        (tmp_path / file).write_text(document, encoding="utf-8")
     name = "checkout-deployment"
     async with running.connected("member1", report=report()):
         await scheduled(running, binding(name, replicas=2))
         newest: Any = (await scheduled(running, binding(name, replicas=3))).decision
-    assert len(COMMANDS) >= 9
+    assert len(COMMANDS) >= 13
     for command in COMMANDS:
         arguments = shlex.split(command.replace("DECISION", newest.id))[1:]
         answer = await run(running, *arguments)
         assert answer.exit_code == 0, (command, answer.output)
         if arguments[0] == "replay":
             assert "equal" in answer.stdout.lower(), (command, answer.output)
+        elif arguments[0] == "what-if":
+            assert "Otherwise" in answer.stdout or '"different"' in answer.stdout, answer.output
         elif arguments[0] == "trace":
             assert answer.stdout.startswith("2 decisions, "), (command, answer.output)
         else:

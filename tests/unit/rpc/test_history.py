@@ -9,8 +9,10 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from federation.history.changes import Change
 from federation.history.replays import ReplayEnd, replayed_frame
 from federation.history.trace_files import TraceFile
+from federation.history.windows import played, windows_of
 from federation.rpc import pages
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES
 from federation.services import history
@@ -150,12 +152,21 @@ async def assert_exported(
         for frame in trace.frames:
             replay = replayed_frame(trace, DEFAULT_PROFILES, frame)
             assert replay.ends == {ReplayEnd.EQUAL: frame.decisions}, replay
+        assert as_it_was(trace) == len(decisions)
     assert len(trace.frames) == len(decisions)
     since = decisions[4].create_time
     trace = await exported(running, path, since=since, until=decisions[1].create_time)
     assert trace.decisions == 3
-    assert trace.header.since == since.ToNanoseconds() / 1e9
+    assert trace.header.since == pytest.approx(since.ToNanoseconds() / 1e9)
     assert (await exported(running, path, until=Timestamp(seconds=1))).decisions == 0
+
+
+def as_it_was(trace: TraceFile) -> int:
+    """With nothing changed the same comes out, decision by decision: how many."""
+    (window,) = windows_of(trace, 0)
+    came = played(trace, Change(), DEFAULT_PROFILES, window)
+    assert (came.different, came.skipped, came.retried) == (0, 0, 0), came
+    return came.decisions
 
 
 async def test_an_export_that_makes_no_sense(running: RunningControlPlane, tmp_path: Path) -> None:
@@ -234,7 +245,7 @@ async def test_what_cannot_be_replayed(running: RunningControlPlane) -> None:
 
 
 async def test_who_takes_room_from_others_replays_and_a_loss_does_not(
-    running: RunningControlPlane,
+    running: RunningControlPlane, tmp_path: Path
 ) -> None:
     async with running.connected("member1", report=report()):
         full = (await scheduled(running, binding("low", replicas=16))).decision
@@ -252,3 +263,5 @@ async def test_who_takes_room_from_others_replays_and_a_loss_does_not(
         grpc.StatusCode.FAILED_PRECONDITION,
         "INPUTS_NOT_KEPT",
     )
+    trace = await exported(running, tmp_path / "losses.trace")
+    assert as_it_was(trace) == len(await listed(running)) >= 3

@@ -1,0 +1,334 @@
+"""The verb ``what-if``: what would have been decided if something had been otherwise, from a file.
+
+Must not decide anything: ``federation.history`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+from federation.cli import inputs
+from federation.cli import output as show
+from federation.cli.output import Format, output_option
+from federation.cli.pictures import Pair, bars
+from federation.cli.times import seconds_of
+from federation.cli.trace import cores, opened, trace_options
+from federation.codec.changed_placements import PolicyPlacements
+from federation.codec.document_files import documents_of
+from federation.codec.workloads import policies_from_documents
+from federation.history.changes import Change
+from federation.history.shards import worked_out
+from federation.history.what_ifs import WhatIf
+from federation.history.windows import played, windows_of
+from federation.history.worlds import REPLICAS, Figures
+from federation.model.errors import FederationError, InvalidRequest
+from federation.plugins import read_profiles
+from federation.runtime.terminal import say
+from federation.scheduler.decision import Outcome
+
+EPILOG = """Examples:
+
+\b
+fedctl what-if last-week.trace
+fedctl what-if last-week.trace --scheduler-config profiles.yaml
+fedctl what-if last-week.trace --policy policy.yaml --svg pictures
+fedctl what-if last-week.trace --without member2 -o json
+"""
+# As with a replay that is not equal.
+NOT_AS_IT_WAS: Final = 3
+# Clusters in tables, and in pictures: those that differ most.
+MOST_CLUSTERS, MOST_DRAWN = 10, 40
+MINUTE: Final = 60
+
+
+@click.command(epilog=EPILOG)
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="POLICIES",
+    help="File with PropagationPolicies: bindings whose workload one selects get its placement.",
+)
+@click.option(
+    "--clusters",
+    metavar="CLUSTERS",
+    help="File with Clusters: they have these labels, taints and regions; new ones are there too.",
+)
+@click.option("--without", multiple=True, metavar="CLUSTER", help="It is not there.")
+@click.option("--cordon", multiple=True, metavar="CLUSTER", help="It gets nothing new.")
+@click.option(
+    "--window",
+    default="1d",
+    show_default=True,
+    metavar="SPAN",
+    help="Each begins with what was there, and they are worked on side by side; 0s: one.",
+)
+@click.option(
+    "--svg", type=click.Path(path_type=Path), metavar="DIR", help="Write pictures of the figures."
+)
+@trace_options
+@output_option
+def what_if(
+    path: Path,
+    policies: Sequence[str],
+    clusters: str | None,
+    without: Sequence[str],
+    cordon: Sequence[str],
+    window: str,
+    svg: Path | None,
+    scheduler_config: Path | None,
+    workers: int | None,
+    output: Format,
+) -> None:
+    """What would have been decided if something had been otherwise.
+
+    Decisions of a trace file are made again, each on what the ones before it left. With nothing
+    changed the same comes out: if not, the exit code is 3.
+    """
+    trace, profiles = opened(path), read_profiles(scheduler_config)
+    change = Change(
+        profiles=profiles if scheduler_config else None,
+        placement_of=_placements(policies) if policies else None,
+        clusters=_clusters(clusters) if clusters else {},
+        without=frozenset(without),
+        cordoned=frozenset(cordon),
+    )
+    work = partial(played, trace, change, profiles)
+    windows = windows_of(trace, seconds_of(window, "--window"))
+    came = reduce(WhatIf.then, worked_out(work, windows, workers or cores()), WhatIf())
+    _check_names("--without", without, came)
+    _check_names("--cordon", cordon, came)
+    if svg is not None:
+        _draw(svg, came)
+    if output.is_document:
+        show.print_document(_document(came), output)
+    else:
+        _show(path, came, is_wide=output is Format.WIDE)
+    if change == Change() and came.different:
+        click.get_current_context().exit(NOT_AS_IT_WAS)
+
+
+def _placements(paths: Sequence[str]) -> PolicyPlacements:
+    return PolicyPlacements(policies_from_documents(documents_of(paths)))
+
+
+def _clusters(path: str) -> Mapping[str, Any]:
+    documents, others = inputs.split_clusters(documents_of([path]))
+    if others:
+        raise InvalidRequest.of(path, "holds something that is not a Cluster")
+    return {each.cluster.name: each for each in inputs.clusters_in_files(documents)}
+
+
+def _check_names(option: str, names: Sequence[str], came: WhatIf) -> None:
+    """Raises InvalidRequest."""
+    unknown = sorted({*names} - came.clusters)
+    if unknown and came.decisions:
+        raise InvalidRequest.of(option, f"names no cluster of the trace: {', '.join(unknown)}")
+
+
+class _Figure(NamedTuple):
+    """One figure of both worlds: its name for programs, and for people."""
+
+    name: str
+    words: str
+    of: Callable[[Figures], float]
+
+
+def _fullest(figures: Figures) -> float:
+    """The part of all replicas, over the time, that the fullest cluster has."""
+    held = [each for (_, resource), each in figures.held_seconds.items() if resource == REPLICAS]
+    return round(100 * max(held, default=0) / max(sum(held), 1), 2)
+
+
+def _count(outcome: Outcome, figures: Figures) -> float:
+    return figures.outcomes[outcome]
+
+
+FIGURES: Final = (
+    *(
+        _Figure(outcome.lower(), f"{outcome} decisions", partial(_count, outcome))
+        for outcome in Outcome
+    ),
+    _Figure("bindingsWaited", "bindings that waited", lambda each: each.bindings_waited),
+    _Figure(
+        "waitedReplicaMinutes",
+        "replica-minutes waited",
+        lambda each: round(sum(each.waited.values()) / MINUTE),
+    ),
+    _Figure("longestWaitSeconds", "longest wait in seconds", lambda each: round(each.longest_wait)),
+    _Figure("moved", "replicas moved", lambda each: sum(each.moved.values())),
+    _Figure("placed", "replicas placed at the end", lambda each: sum(each.placed.values())),
+    _Figure("pending", "replicas without a place then", lambda each: sum(each.pending.values())),
+    _Figure(
+        "clustersPerBinding",
+        "clusters of a binding then",
+        lambda each: round(each.clusters_used / max(each.bindings_placed, 1), 2),
+    ),
+    _Figure("fullestPercent", "percent of all in one cluster", _fullest),
+)
+
+
+def _show(path: Path, came: WhatIf, *, is_wide: bool) -> None:
+    facts = [("Trace", path), ("Decisions", came.decisions), ("Otherwise", came.different)]
+    if came.retried:
+        facts.append(("Brought about", came.retried))
+    if came.skipped:
+        facts.append(("Taken as they were", came.skipped))
+    show.print_facts([*facts, ("SHA-256", came.sha256 or "-")])
+    show.print_heading("Figures")
+    recorded, changed = came.recorded, came.changed
+    show.print_table(
+        ["FIGURE", "RECORDED", "WHAT IF", "CHANGE"],
+        [
+            (each.words, was, now, f"{now - was:+g}" if now != was else "-")
+            for each in FIGURES
+            for was, now in [(each.of(recorded), each.of(changed))]
+        ],
+    )
+    show.print_heading("By namespace: replica-minutes waited, replicas moved")
+    show.print_table(
+        ["NAMESPACE", "WAITED", "WHAT IF", "MOVED", "WHAT IF "],
+        [
+            (
+                namespace or "-",
+                round(recorded.waited[namespace] / MINUTE),
+                round(changed.waited[namespace] / MINUTE),
+                recorded.moved[namespace],
+                changed.moved[namespace],
+            )
+            for namespace in _namespaces(came)
+        ],
+        empty="There were no decisions.",
+    )
+    show.print_heading("By cluster: replicas, over the time")
+    pairs = _by_cluster(came, REPLICAS)
+    show.print_table(
+        ["CLUSTER", "RECORDED", "WHAT IF", "CHANGE"],
+        [
+            (each.label, each.recorded, each.changed, f"{each.changed - each.recorded:+.2f}")
+            for each in (pairs if is_wide else pairs[:MOST_CLUSTERS])
+        ],
+        empty="There were no decisions.",
+    )
+    _show_different(came)
+    hidden = len(pairs) - MOST_CLUSTERS
+    if hidden > 0 and not is_wide:
+        say(f"{hidden} more clusters differ less: -o wide shows all", err=True)
+
+
+def _show_different(came: WhatIf) -> None:
+    if came.first_different:
+        show.print_heading("The first that are otherwise")
+        show.print_table(
+            ["DECISION", "BINDING", "RECORDED", "WHAT IF"],
+            [
+                (each.id, each.binding, each.recorded, each.changed)
+                for each in came.first_different[:MOST_CLUSTERS]
+            ],
+            least=["DECISION", "RECORDED"],
+            prose=["RECORDED", "WHAT IF"],
+        )
+
+
+def _namespaces(came: WhatIf) -> list[str]:
+    return sorted({*came.recorded.moved, *came.changed.moved, *came.recorded.placed})
+
+
+def _by_cluster(came: WhatIf, resource: str) -> list[Pair]:
+    """How much of a resource each held on average; those that differ most first."""
+    seconds = came.seconds or 1.0
+    was, now = came.recorded.held_seconds, came.changed.held_seconds
+    names = {cluster for cluster, held in (*was, *now) if held == resource}
+    pairs = [
+        Pair(name, round(was[name, resource] / seconds, 2), round(now[name, resource] / seconds, 2))
+        for name in names
+    ]
+    return sorted(pairs, key=lambda each: (-abs(each.changed - each.recorded), each.label))
+
+
+def _document(came: WhatIf) -> dict[str, Any]:
+    return {
+        "decisions": came.decisions,
+        "different": came.different,
+        "retried": came.retried,
+        "skipped": came.skipped,
+        "sha256": came.sha256,
+        "figures": {
+            each.name: {"recorded": each.of(came.recorded), "whatIf": each.of(came.changed)}
+            for each in FIGURES
+        },
+        "namespaces": [
+            {
+                "namespace": namespace,
+                **{
+                    name: {"recorded": was[namespace], "whatIf": now[namespace]}
+                    for name, was, now in (
+                        ("waitedReplicaSeconds", came.recorded.waited, came.changed.waited),
+                        ("moved", came.recorded.moved, came.changed.moved),
+                        ("placed", came.recorded.placed, came.changed.placed),
+                        ("pending", came.recorded.pending, came.changed.pending),
+                    )
+                },
+            }
+            for namespace in _namespaces(came)
+        ],
+        "clusters": [*_cluster_documents(came)],
+        "firstDifferent": [
+            {
+                "decision": each.id,
+                "binding": each.binding,
+                "at": each.at,
+                "recorded": each.recorded,
+                "whatIf": each.changed,
+            }
+            for each in came.first_different
+        ],
+    }
+
+
+def _cluster_documents(came: WhatIf) -> Iterator[dict[str, Any]]:
+    """What each held on average, in base units."""
+    resources = sorted({held for _, held in (*came.recorded.held_seconds,)})
+    held = {
+        resource: {each.label: each for each in _by_cluster(came, resource)}
+        for resource in resources
+    }
+    for name in sorted({name for pairs in held.values() for name in pairs}):
+        yield {
+            "cluster": name,
+            **{
+                resource: {"recorded": pairs[name].recorded, "whatIf": pairs[name].changed}
+                for resource, pairs in held.items()
+                if name in pairs
+            },
+        }
+
+
+def _draw(folder: Path, came: WhatIf) -> None:
+    """A picture for each figure that has several values. Raises FederationError."""
+    was, now = came.recorded, came.changed
+    namespaces = _namespaces(came)
+    pictures = {
+        "waited": ("Replica-minutes waited, by namespace", was.waited, now.waited, MINUTE),
+        "moved": ("Replicas moved, by namespace", was.moved, now.moved, 1),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, (title, before, after, unit) in pictures.items():
+            pairs = [
+                Pair(each or "-", round(before[each] / unit), round(after[each] / unit))
+                for each in namespaces
+            ]
+            (folder / f"{name}.svg").write_text(bars(title, pairs), encoding="utf-8")
+        for resource in (REPLICAS, "cpu"):
+            title = f"{resource} held on average, by cluster"
+            pairs = sorted(_by_cluster(came, resource)[:MOST_DRAWN])
+            (folder / f"{resource}.svg").write_text(bars(title, pairs), encoding="utf-8")
+    except OSError as error:
+        raise FederationError(f"cannot write pictures to {folder}: {error.strerror}") from error

@@ -1,0 +1,172 @@
+"""What is otherwise in a what-if: profiles, placements, clusters; and fleets as they are with it.
+
+Must not decide anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from federation.capacity.fleet_reports import FleetCapacity
+from federation.capacity.summary_estimates import estimate_replicas
+from federation.history.worlds import Axes
+from federation.model.arrays import IntArray, read_only
+from federation.model.cluster import UNREACHABLE_KEY, Cluster, ClusterState, TaintEffect
+from federation.model.component_sets import shape_of
+from federation.model.estimate import EstimateOptions, Estimates, Source
+from federation.model.placement import Binding, Placement
+from federation.scheduler.fleet import Column, Fleet
+from federation.scheduler.plugins.profile import DEFAULT_NAME, DEFAULT_PROFILE, Profile, Profiles
+
+_FLEETS_KNOWN: Final = 8
+# What a cluster's own spec says; a recorded reason of these words follows from it.
+_CORDONED: Final = "is cordoned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is otherwise than it was; nothing of that: the same comes out.
+
+    ``profiles`` decide instead of the recorded ones of the same names. ``placement_of`` is the
+    placement of a binding, None where it stays. ``clusters`` have these specs from the beginning,
+    and so much room where they were not there; ``without`` are gone.
+    """
+
+    profiles: Profiles | None = None
+    placement_of: Callable[[Binding], Placement | None] | None = None
+    clusters: Mapping[str, ClusterState] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    cordoned: frozenset[str] = frozenset()
+
+    def profile_of(self, binding: Binding, recorded: Profile) -> Profile:
+        """The profile that decides a binding."""
+        name = binding.scheduler_name or DEFAULT_NAME
+        given = self.profiles.by_name.get(name) if self.profiles else None
+        return recorded if given is None or given is DEFAULT_PROFILE else given
+
+    def placed(self, binding: Binding) -> Binding:
+        """The binding with the placement that it has by the change."""
+        placement = self.placement_of(binding) if self.placement_of else None
+        return binding if placement is None else replace(binding, placement=placement)
+
+    @property
+    def changes_fleets(self) -> bool:
+        return bool(self.clusters or self.without or self.cordoned)
+
+    def cluster(self, recorded: Cluster) -> Cluster:
+        """A recorded cluster with its spec by the change; lost it is all the same."""
+        changed, given = recorded, self.clusters.get(recorded.name)
+        if given is not None:
+            spec = given.cluster
+            lost = [each for each in recorded.taints if each.key == UNREACHABLE_KEY]
+            stated = [each for each in spec.taints if each.key != UNREACHABLE_KEY]
+            changed = replace(
+                recorded,
+                labels=spec.labels,
+                provider=spec.provider,
+                region=spec.region,
+                zones=spec.zones,
+                taints=(*stated, *lost),
+                cordoned=spec.cordoned,
+            )
+        return replace(changed, cordoned=True) if recorded.name in self.cordoned else changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChangedFleet:
+    """A recorded fleet with the change, and in which columns of the axes its clusters are.
+
+    ``from_c`` says where each was, -1: nowhere; None: all where they are. ``to_leave`` have taints
+    that end what runs there.
+    """
+
+    recorded: Fleet
+    fleet: Fleet
+    columns_c: IntArray
+    to_leave: frozenset[str]
+    from_c: IntArray | None = None
+
+
+class ChangedFleets:
+    """Recorded fleets with a change, of which the last few are remembered. For one thread.
+
+    ``names`` are those of all clusters that were recorded.
+    """
+
+    def __init__(self, change: Change, axes: Axes) -> None:
+        self._change = change
+        self._axes = axes
+        # With what they were made of: without a reference its identity may be given away.
+        self._known: dict[int, ChangedFleet] = {}
+        self.names: frozenset[str] = frozenset()
+
+    def of(self, recorded: Fleet) -> ChangedFleet:
+        known = self._known.get(id(recorded))
+        if known is None:
+            if len(self._known) >= _FLEETS_KNOWN:
+                self._known.pop(next(iter(self._known)))
+            known = self._known[id(recorded)] = self._found(recorded)
+        return known
+
+    def available(self, changed: ChangedFleet, known: Estimates, binding: Binding) -> Estimates:
+        """What was known of the recorded clusters, in the order of the changed fleet; of new ones
+        what their reports say.
+        """
+        if changed.from_c is None:
+            return known
+        from_c = changed.from_c
+        is_new_c = from_c < 0
+        replicas_c = np.where(is_new_c, 0, known.replicas_c[from_c])
+        source_c = np.where(is_new_c, Source.NONE, known.source_c[from_c])
+        bound_c = np.where(is_new_c, 0, known.bound_c[from_c])
+        places = {before: c for c, before in enumerate(from_c.tolist()) if before >= 0}
+        reasons = {places[c]: why for c, why in known.reasons.items() if c in places}
+        if is_new_c.any():
+            states = [self._change.clusters[changed.fleet.names[c]] for c in is_new_c.nonzero()[0]]
+            told = estimate_replicas(FleetCapacity.of(states), shape_of(binding), EstimateOptions())
+            replicas_c[is_new_c], source_c[is_new_c] = told.replicas_c, told.source_c
+            bound_c[is_new_c] = told.bound_c
+        return Estimates(
+            replicas_c=replicas_c,
+            source_c=source_c.astype(np.int8),
+            bound_c=bound_c.astype(np.int8),
+            reasons=reasons,
+        )
+
+    def _found(self, recorded: Fleet) -> ChangedFleet:
+        self.names |= recorded.index.keys()
+        is_changed = self._change.changes_fleets
+        fleet, from_c = self._changed(recorded) if is_changed else (recorded, None)
+        left_c = fleet.taints.where(
+            lambda taints: any(each.effect is TaintEffect.NO_EXECUTE for each in taints)
+        )
+        return ChangedFleet(
+            recorded=recorded,
+            fleet=fleet,
+            columns_c=read_only(np.array([*map(self._axes.column, fleet.names)], dtype=np.int64)),
+            to_leave=frozenset(fleet.names[c] for c in left_c.nonzero()[0].tolist()),
+            from_c=from_c,
+        )
+
+    def _changed(self, recorded: Fleet) -> tuple[Fleet, IntArray]:
+        change = self._change
+        kept = {
+            cluster.name: change.cluster(cluster)
+            for cluster in recorded.clusters
+            if cluster.name not in change.without
+        }
+        new = {
+            name: state.cluster
+            for name, state in change.clusters.items()
+            if name not in recorded.index
+        }
+        fleet = Fleet.of([*kept.values(), *new.values()])
+        from_c = read_only(np.array([recorded.index.get(name, -1) for name in fleet.names]))
+        # Silent then, silent now; whether it is cordoned its spec says.
+        silent = ["" if c < 0 else recorded.unready[c] for c in from_c.tolist()]
+        silent = ["" if why == _CORDONED else why for why in silent]
+        return fleet.without(Column.of(silent)), from_c

@@ -1,0 +1,219 @@
+"""A world of a what-if: where bindings are, what waits, and what that comes to over time.
+
+Must not decide anything, nor know why the worlds differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from federation.model.arrays import IntArray
+from federation.model.component_sets import shape_of
+from federation.model.placement import Binding, BindingName
+from federation.model.resources import PODS
+from federation.model.workload import TargetCluster
+
+# Beside the resources that are requested.
+REPLICAS: Final = "replicas"
+
+
+class Axes:
+    """The rows of resources and the columns of clusters, in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {REPLICAS: 0}
+        self.columns: dict[str, int] = {}
+
+    def row(self, resource: str) -> int:
+        return self.rows.setdefault(resource, len(self.rows))
+
+    def column(self, cluster: str) -> int:
+        return self.columns.setdefault(cluster, len(self.columns))
+
+
+class UnitAmounts(NamedTuple):
+    """What one unit (a replica, or a whole set of components) asks for, and its replicas; ``claim``
+    tells units apart that choose their nodes otherwise.
+    """
+
+    request: tuple[tuple[str, int], ...]
+    replicas: int = 1
+    claim: str = ""
+
+    @classmethod
+    def of(cls, binding: Binding) -> UnitAmounts:
+        amounts = {name: each for name, each in shape_of(binding).request.items() if each > 0}
+        replicas = sum(each.replicas for each in binding.components) or 1
+        amounts |= {PODS: replicas, REPLICAS: replicas}
+        claim = binding.requirements.node_claim
+        return cls(tuple(sorted(amounts.items())), replicas, "" if claim is None else str(claim))
+
+
+@dataclass(slots=True, kw_only=True)
+class Standing:
+    """Where a binding is, what it asks for, and how many of its replicas have no place."""
+
+    unit: UnitAmounts
+    clusters: tuple[TargetCluster, ...] = ()
+    held_since: float
+    pending: int = 0
+    pending_since: float = 0.0
+    waits_since: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Figures:
+    """What came of decisions. Waits are replicas times seconds, and the longest of a binding."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    # By namespace.
+    waited: Counter[str] = field(default_factory=Counter)
+    moved: Counter[str] = field(default_factory=Counter)
+    placed: Counter[str] = field(default_factory=Counter)
+    pending: Counter[str] = field(default_factory=Counter)
+    bindings_waited: int = 0
+    longest_wait: float = 0.0
+    bindings_placed: int = 0
+    clusters_used: int = 0
+    # By cluster; at the end.
+    replicas: Counter[str] = field(default_factory=Counter)
+    # By cluster and resource.
+    held_seconds: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def then(self, later: Figures) -> Figures:
+        """Of both windows, one after the other; what is held at the end is that of the later."""
+        return Figures(
+            outcomes=self.outcomes + later.outcomes,
+            waited=self.waited + later.waited,
+            moved=self.moved + later.moved,
+            placed=later.placed,
+            pending=later.pending,
+            bindings_waited=self.bindings_waited + later.bindings_waited,
+            longest_wait=max(self.longest_wait, later.longest_wait),
+            bindings_placed=later.bindings_placed,
+            clusters_used=later.clusters_used,
+            replicas=later.replicas,
+            held_seconds=self.held_seconds + later.held_seconds,
+        )
+
+
+class World:
+    """Bindings where decisions put them. Times only go forward."""
+
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self._held_rc: IntArray = np.zeros((4, 64), dtype=np.int64)
+        self.standings: dict[BindingName, Standing] = {}
+        self.figures = Figures()
+
+    def meet(self, key: BindingName, binding: Binding, now: float) -> None:
+        """A binding as it was before the first decision about it here."""
+        self.standings[key] = Standing(unit=UnitAmounts.of(binding), held_since=now)
+        self._move(self.standings[key], binding.clusters, now)
+
+    def settle(
+        self,
+        key: BindingName,
+        clusters: tuple[TargetCluster, ...],
+        pending: int,
+        now: float,
+        unit: UnitAmounts,
+    ) -> None:
+        """It is in these clusters from now on, and so many replicas wait."""
+        standing = self.standings[key]
+        self._wait(key, standing, pending, now)
+        if clusters == standing.clusters and unit == standing.unit:
+            return
+        before = {each.name: each.replicas for each in standing.clusters}
+        after = {each.name: each.replicas for each in clusters}
+        steps = [after.get(name, 0) - before.get(name, 0) for name in before.keys() | after.keys()]
+        came = sum(step for step in steps if step > 0)
+        self.figures.moved[key[0]] += min(came, came - sum(steps))
+        self._move(standing, (), now)
+        standing.unit = unit
+        self._move(standing, clusters, now)
+
+    def remove(self, key: BindingName, now: float) -> None:
+        """It is deleted."""
+        standing = self.standings.pop(key, None)
+        if standing is not None:
+            self._wait(key, standing, 0, now)
+            self._move(standing, (), now)
+
+    def held(self, resource: str, columns_c: IntArray) -> IntArray:
+        """How much of a resource is held in each of these columns."""
+        row = self._axes.row(resource)
+        self._grow()
+        held: IntArray = self._held_rc[row, columns_c]
+        return held
+
+    def copy_held(self) -> IntArray:
+        """By row and column of the axes."""
+        self._grow()
+        return self._held_rc.copy()
+
+    def finish(self, now: float) -> Figures:
+        """What came of everything up to a time."""
+        figures = self.figures
+        for key, standing in self.standings.items():
+            self._wait(key, standing, standing.pending, now)
+            self._count(standing, now)
+            replicas = sum(each.replicas for each in standing.clusters)
+            figures.placed[key[0]] += replicas
+            figures.pending[key[0]] += standing.pending
+            figures.bindings_placed += bool(replicas)
+            figures.clusters_used += sum(each.replicas > 0 for each in standing.clusters)
+            for each in standing.clusters:
+                figures.replicas[each.name] += each.replicas
+        return figures
+
+    def _wait(self, key: BindingName, standing: Standing, pending: int, now: float) -> None:
+        """Count what waited up to now; so many wait from now on."""
+        figures = self.figures
+        if standing.waits_since is not None:
+            waited = standing.pending * (now - standing.pending_since)
+            figures.waited[key[0]] += round(waited)
+            figures.longest_wait = max(figures.longest_wait, now - standing.waits_since)
+        elif pending:
+            standing.waits_since = now
+            figures.bindings_waited += 1
+        if not pending:
+            standing.waits_since = None
+        standing.pending, standing.pending_since = pending, now
+
+    def _count(self, standing: Standing, now: float) -> None:
+        """Count what was held up to now."""
+        seconds, standing.held_since = now - standing.held_since, now
+        if seconds > 0:
+            for each in standing.clusters:
+                units = each.replicas // standing.unit.replicas
+                for resource, amount in standing.unit.request:
+                    held = round(amount * units * seconds)
+                    self.figures.held_seconds[each.name, resource] += held
+
+    def _move(self, standing: Standing, clusters: tuple[TargetCluster, ...], now: float) -> None:
+        """Let go of what it holds, and hold that instead."""
+        self._count(standing, now)
+        self._add(standing.unit, standing.clusters, -1)
+        self._add(standing.unit, clusters, 1)
+        standing.clusters = clusters
+
+    def _add(self, unit: UnitAmounts, clusters: Iterable[TargetCluster], sign: int) -> None:
+        rows = [(self._axes.row(resource), sign * amount) for resource, amount in unit.request]
+        for each in clusters:
+            column, units = self._axes.column(each.name), each.replicas // unit.replicas
+            self._grow()
+            for row, amount in rows:
+                self._held_rc[row, column] += amount * units
+
+    def _grow(self) -> None:
+        rows, columns = self._held_rc.shape
+        if len(self._axes.rows) > rows or len(self._axes.columns) > columns:
+            more = np.zeros((2 * len(self._axes.rows), 2 * len(self._axes.columns)), dtype=np.int64)
+            more[:rows, :columns] = self._held_rc
+            self._held_rc = more
