@@ -93,6 +93,9 @@ def test_what_leaves_gracefully_stays_until_it_is_over(propagator: ModuleType) -
     assert replicas == {"new": [4], "old": [3]}
     assert all(len(objects) == 2 for objects in wanted.values()), "the ConfigMap goes along"
     assert propagator.wanted_in_members([], files) == {}
+    task.purge_mode = "Directly"
+    preempted = binding(("new", 4), graceful_eviction_tasks=[task])
+    assert propagator.wanted_in_members([preempted], files).keys() == {"new"}
 
 
 def test_pods_say_which_binding_they_are_of(propagator: ModuleType) -> None:
