@@ -153,7 +153,7 @@ def history(name: str, since: str | None, until: str | None, limit: int, output:
     type=click.Path(path_type=Path),
     help="All decisions of a trace file, without any server.",
 )
-@trace_options
+@trace_options("for plugins that do not come with fedsched")
 @output_option
 def replay(
     decision_id: str | None,

@@ -38,22 +38,23 @@ _ENDS: Final = {
 }
 
 
-def trace_options(command: F) -> F:
-    """``--scheduler-config`` and ``--workers``."""
-    for option in (
-        click.option(
+def trace_options(what_for: str) -> Callable[[F], F]:
+    """``--scheduler-config``, and what that is for, and ``--workers``."""
+
+    def add(command: F) -> F:
+        workers = click.option(
             "--workers",
             type=click.IntRange(1, MOST_WORKERS),
             help="Processes; all cores when not given.",
-        ),
-        click.option(
+        )
+        profiles = click.option(
             "--scheduler-config",
             type=click.Path(path_type=Path),
-            help="File with scheduler profiles, for plugins that do not come with fedsched.",
-        ),
-    ):
-        command = option(command)
-    return command
+            help=f"File with scheduler profiles: {what_for}.",
+        )
+        return profiles(workers(command))
+
+    return add
 
 
 def cores() -> int:
@@ -72,7 +73,7 @@ def opened(path: Path) -> TraceFile:
         raise InvalidRequest.of(str(path), rule) from error
 
 
-@click.group()
+@click.group(epilog="Example: fedctl trace export last-week.trace --since 7d")
 def trace() -> None:
     """Recorded decisions in a file: export them."""
 

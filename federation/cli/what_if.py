@@ -21,7 +21,7 @@ from federation.cli.trace import cores, opened, trace_options
 from federation.codec.changed_placements import PolicyPlacements
 from federation.codec.document_files import documents_of
 from federation.codec.workloads import policies_from_documents
-from federation.history.changes import Change
+from federation.history.changes import WhatIfChange
 from federation.history.shards import worked_out
 from federation.history.what_ifs import WhatIf
 from federation.history.windows import played, windows_of
@@ -72,7 +72,7 @@ MINUTE: Final = 60
 @click.option(
     "--svg", type=click.Path(path_type=Path), metavar="DIR", help="Write pictures of the figures."
 )
-@trace_options
+@trace_options("they decide instead of those of the same names")
 @output_option
 def what_if(
     path: Path,
@@ -92,7 +92,7 @@ def what_if(
     changed the same comes out: if not, the exit code is 3.
     """
     trace, profiles = opened(path), read_profiles(scheduler_config)
-    change = Change(
+    change = WhatIfChange(
         profiles=profiles if scheduler_config else None,
         placement_of=_placements(policies) if policies else None,
         clusters=_clusters(clusters) if clusters else {},
@@ -110,7 +110,7 @@ def what_if(
         show.print_document(_document(came), output)
     else:
         _show(path, came, is_wide=output is Format.WIDE)
-    if change == Change() and came.different:
+    if change == WhatIfChange() and came.different:
         click.get_current_context().exit(NOT_AS_IT_WAS)
 
 

@@ -28,7 +28,7 @@ _CORDONED: Final = "is cordoned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class WhatIfChange:
     """What is otherwise than it was; nothing of that: the same comes out.
 
     ``profiles`` decide instead of the recorded ones of the same names. ``placement_of`` is the
@@ -97,7 +97,7 @@ class ChangedFleets:
     ``names`` are those of all clusters that were recorded.
     """
 
-    def __init__(self, change: Change, axes: Axes) -> None:
+    def __init__(self, change: WhatIfChange, axes: Axes) -> None:
         self._change = change
         self._axes = axes
         # With what they were made of: without a reference its identity may be given away.

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from federation.history.changes import Change, ChangedFleet, ChangedFleets
+from federation.history.changes import ChangedFleet, ChangedFleets, WhatIfChange
 from federation.history.packed_inputs import InputReader
 from federation.history.recorded import KnownInputs, known_inputs
 from federation.history.trace_files import TracedDecision
@@ -78,7 +78,7 @@ class Counterfactual:
     worlds. Raises as ``InputReader.unpacked`` does, and PluginFailed.
     """
 
-    def __init__(self, change: Change, reader: InputReader) -> None:
+    def __init__(self, change: WhatIfChange, reader: InputReader) -> None:
         self._change = change
         self._axes = Axes()
         self._fleets = ChangedFleets(change, self._axes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from federation.history.changes import Change
+from federation.history.changes import WhatIfChange
 from federation.history.counterfactual import Counterfactual
 from federation.history.packed_inputs import InputReader
 from federation.history.replays import MALFORMED
@@ -53,7 +53,7 @@ def windows_of(trace: TraceFile, seconds: int) -> list[Window]:
     return found
 
 
-def played(trace: TraceFile, change: Change, profiles: Profiles, window: Window) -> WhatIf:
+def played(trace: TraceFile, change: WhatIfChange, profiles: Profiles, window: Window) -> WhatIf:
     """What comes of a window; plugins that do not come with fedsched are found in ``profiles``.
 
     Raises InvalidRequest where the file is damaged, PreconditionFailed, PluginFailed, and OSError.

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.history import counterfactual
-from federation.history.changes import Change
+from federation.history.changes import WhatIfChange
 from federation.history.trace_files import TracedDecision, TraceFile
 from federation.history.what_ifs import WhatIf
 from federation.history.windows import played, windows_of
@@ -43,10 +43,10 @@ from federation.services.values import Verdict
 from tests.storms import AGGREGATED, BEGAN, CPU, Storm, fleet_of, requests, traced, web
 from tests.traces import corpus, write_trace
 
-NOTHING = Change()
+NOTHING = WhatIfChange()
 
 
-def all_of(path: Path, change: Change = NOTHING, seconds: int = 0) -> WhatIf:
+def all_of(path: Path, change: WhatIfChange = NOTHING, seconds: int = 0) -> WhatIf:
     trace = TraceFile.opened(path)
     windows = windows_of(trace, seconds)
     came = WhatIf()
@@ -64,7 +64,7 @@ def aggregated(_: Binding) -> Placement:
     return AGGREGATED
 
 
-def played_storm(path: Path, verdicts: Iterable[Verdict], change: Change = NOTHING) -> WhatIf:
+def played_storm(path: Path, verdicts: Iterable[Verdict], change: WhatIfChange = NOTHING) -> WhatIf:
     return all_of(write_trace(path, *traced(verdicts), in_chunk=7), change)
 
 
@@ -97,7 +97,7 @@ def test_a_changed_decision_changes_what_later_ones_see(
     with pytest.MonkeyPatch.context() as patch:
         # Who waits is not tried again in between: the oracle does not either.
         patch.setattr(counterfactual, "RETRY_SECONDS", float("inf"))
-        came = played_storm(path, verdicts, Change(placement_of=aggregated))
+        came = played_storm(path, verdicts, WhatIfChange(placement_of=aggregated))
     were = [(each.decision.outcome, each.decision.clusters) for each in verdicts]
     are = [(each.decision.outcome, each.decision.clusters) for each in oracle]
     differ = sum(was != now for was, now in zip(were, are, strict=True))
@@ -114,7 +114,9 @@ def test_who_waits_by_the_change_is_tried_again_when_there_is_room(tmp_path: Pat
     storm = storm_of(10, clusters=2)
     stream = [web(0, 8), web(1, 8), web(0, 1), web(2, 1)]
     verdicts = [storm.asked(each, BEGAN + 60 * n) for n, each in enumerate(stream)]
-    came = played_storm(tmp_path / "a.trace", verdicts, Change(cordoned=frozenset({"member001"})))
+    came = played_storm(
+        tmp_path / "a.trace", verdicts, WhatIfChange(cordoned=frozenset({"member001"}))
+    )
     # The second finds 2 of 8; once the first shrinks it gets 7 more, though nobody asks again.
     assert came.retried == 1
     assert came.changed.bindings_waited == 1
@@ -132,7 +134,7 @@ def test_who_is_elsewhere_leaves_clusters_that_are_lost_then(tmp_path: Path) -> 
     # By the change it is in the first of the others, which is lost then.
     elsewhere = all_of(
         write_trace(tmp_path / "a.trace", *traced(verdicts)),
-        Change(without=frozenset({home.name})),
+        WhatIfChange(without=frozenset({home.name})),
     )
     (moved,) = [each for each in elsewhere.first_different if each.binding == "team0/web-0"]
     refuge = moved.changed.split()[1].partition("=")[0]
@@ -141,7 +143,9 @@ def test_who_is_elsewhere_leaves_clusters_that_are_lost_then(tmp_path: Path) -> 
         replace(each, taints=(taint,) if each.name == refuge else ()) for each in storm.clusters
     )
     verdicts.append(storm.asked(web(2, 1), BEGAN + 20))
-    came = played_storm(tmp_path / "b.trace", verdicts, Change(without=frozenset({home.name})))
+    came = played_storm(
+        tmp_path / "b.trace", verdicts, WhatIfChange(without=frozenset({home.name}))
+    )
     assert came.retried == 1
     last = {each.name for each in storm.fleet.clusters} - {home.name, refuge}
     assert set(came.changed.replicas) == last
@@ -162,7 +166,7 @@ def test_clusters_with_other_labels_and_new_ones(tmp_path: Path) -> None:
     new = ClusterState(cluster=Cluster(name="new"), report=report, as_of=float(BEGAN))
     gold = ClusterState(cluster=Cluster(name="member000", cordoned=True))
     came = played_storm(
-        tmp_path / "a.trace", verdicts, Change(clusters={"new": new, "member000": gold})
+        tmp_path / "a.trace", verdicts, WhatIfChange(clusters={"new": new, "member000": gold})
     )
     assert came.changed.replicas["member000"] == 0
     assert came.changed.replicas["new"] >= 8
@@ -179,9 +183,9 @@ def test_profiles_of_the_same_name_decide(tmp_path: Path) -> None:
     storm = storm_of(10)
     path = write_trace(tmp_path / "a.trace", *traced([storm.asked(web(0, 3), BEGAN)]))
     nowhere = replace(DEFAULT_PROFILE, name="other", filters=())
-    assert all_of(path, Change(profiles=Profiles.of([nowhere]))).different == 0
+    assert all_of(path, WhatIfChange(profiles=Profiles.of([nowhere]))).different == 0
     no_filter_passes = replace(DEFAULT_PROFILE, filters=(Filter(name="None", run=refuse_all),))
-    came = all_of(path, Change(profiles=Profiles.of([no_filter_passes])))
+    came = all_of(path, WhatIfChange(profiles=Profiles.of([no_filter_passes])))
     assert came.changed.outcomes == {Outcome.NO_FIT: 1}
 
 
@@ -210,7 +214,7 @@ def test_what_was_lost_is_lost_and_what_was_forgotten_is_taken_as_it_was(
     same = all_of(path)
     assert (same.different, same.skipped) == (0, 0)
     assert sum(same.changed.placed.values()) == 4
-    came = all_of(path, Change(without=frozenset({"member000"})))
+    came = all_of(path, WhatIfChange(without=frozenset({"member000"})))
     # All six are in the other one, where one was lost.
     assert came.changed.replicas == {"member001": 5}
     forgotten = all_of(write_trace(tmp_path / "b.trace", [*decisions, loss], {}))

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from federation.history.changes import Change
+from federation.history.changes import WhatIfChange
 from federation.history.replays import ReplayEnd, replayed_frame
 from federation.history.trace_files import TraceFile
 from federation.history.windows import played, windows_of
@@ -164,7 +164,7 @@ async def assert_exported(
 def as_it_was(trace: TraceFile) -> int:
     """With nothing changed the same comes out, decision by decision: how many."""
     (window,) = windows_of(trace, 0)
-    came = played(trace, Change(), DEFAULT_PROFILES, window)
+    came = played(trace, WhatIfChange(), DEFAULT_PROFILES, window)
     assert (came.different, came.skipped, came.retried) == (0, 0, 0), came
     return came.decisions
 
