@@ -1,4 +1,5 @@
-"""Clusters fall silent until they are lost, and whoever moves what runs there is killed meanwhile.
+"""Clusters fall silent until they are lost, and whoever moves what runs there is killed meanwhile;
+at the end one is drained by a plan, and whoever carries that out is killed.
 
 Rounds, one cluster each; victims and pauses follow from the seed. Must not ask a control plane what
 it has done: the database says that, and the members say what runs.
@@ -12,11 +13,11 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import grpc
@@ -36,6 +37,7 @@ from tests.chaos.evictions import Placed, Watched, read_placed, wrongly_gone
 from tests.chaos.havoc import Plan, Result, carried_out
 from tests.chaos.members import Member, enrolled
 from tests.chaos.planes import Plane, Planes, Postgres
+from tests.chaos.plans import Step, approve_drain, read_steps, wrong_steps
 from tests.chaos.records import open_database
 from tests.chaos.slow_ledger import SeenReport
 from tests.fleets import GIB
@@ -51,25 +53,36 @@ PACE = (
 CLUSTERS, NODES, BINDINGS, REPLICAS = 4, 10, 12, 4
 LOOK_SECONDS = 0.1
 HANG_SECONDS = 6.0
-HOLDER = """
-    SELECT holder, endpoint FROM duty LEFT JOIN replica ON replica.id = holder
-    WHERE duty.name = 'failover'
+HOLDERS = """
+    SELECT duty.name, holder, coalesce(endpoint, '') AS endpoint
+    FROM duty LEFT JOIN replica ON replica.id = holder
+    WHERE duty.name IN ('failover', 'plans')
 """
 LOST = """
     SELECT name FROM cluster WHERE spec -> 'taints' @> '[{"key": "fedsched.io/unreachable"}]'
 """
 
 
+class _Holder(NamedTuple):
+    """Who has a duty, and where that one is dialled, "" where nobody is."""
+
+    id: str = ""
+    endpoint: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Look:
-    """What the database said last: where bindings are, which clusters are lost, who has the duty
-    and where that one is dialled.
+    """What the database said last: where bindings are, which clusters are lost, who has which duty,
+    and how far steps of plans are.
     """
 
     placed: Mapping[str, Placed]
     lost: frozenset[str]
-    holder: str
-    endpoint: str
+    holders: Mapping[str, _Holder]
+    steps: Sequence[Step]
+
+    def holder(self, duty: str) -> _Holder:
+        return self.holders.get(duty, _Holder())
 
     @property
     def evictions(self) -> int:
@@ -103,6 +116,7 @@ class _Losses:
         self._silent: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()
         self._not_begun: set[str] = set()
+        self._must_run = False
         self._counts = Counter[str]()
         self._longest_takeover = 0.0
         self._violations: list[str] = []
@@ -126,6 +140,7 @@ class _Losses:
             while time.monotonic() - began < self._plan.seconds or not self._counts["rounds"]:
                 await self._round()
             await self._until(lambda look: not look.lost and not look.evictions and self._runs())
+            await self._drain()
         finally:
             for task in tasks:
                 task.cancel()
@@ -145,7 +160,8 @@ class _Losses:
         self._members[name].fall_silent()
         self._silent = frozenset({name})
         await self._until(lambda look: name in look.lost and look.evictions > 0)
-        await self._hit()
+        kills = not self._counts["holders killed"] or self._random.random() < 0.7
+        await self._hit("failover", kills=kills)
         await self._until(
             lambda look: not any(name in each.shares for each in look.placed.values())
         )
@@ -158,15 +174,34 @@ class _Losses:
         self._not_begun.clear()
         self._counts["rounds"] += 1
 
-    async def _hit(self) -> None:
+    async def _drain(self) -> None:
+        """A plan empties a cluster, and who carries it out is killed in the middle of that: another
+        one goes on, every step is done once, and everything runs all the time.
+        """
+        look = await self._until(lambda look: self._runs() and not look.lost)
+        held = Counter(name for each in look.placed.values() for name in each.shares)
+        name = self._random.choice(sorted(held))
+        before = {key for key, each in look.placed.items() if name in each.shares}
+        self._must_run = True
+        await approve_drain(self._planes.endpoints[0], self._planes.token, name)
+        await self._until(lambda look: {"moving", "pending"} <= {each.state for each in look.steps})
+        await self._hit("plans", kills=True)
+        look = await self._until(
+            lambda look: not look.evictions and all(each.has_ended for each in look.steps)
+        )
+        self._must_run = False
+        self._violations += wrong_steps(look.steps, name, before, look.placed)
+        self._counts["steps of a plan"] = len(look.steps)
+
+    async def _hit(self, duty: str, *, kills: bool) -> None:
         """Who has the duty is killed, or hangs for a while; another one must go on."""
-        look = await self._until(lambda look: look.endpoint != "")
-        (plane,) = [each for each in self._planes.all if each.endpoint == look.endpoint]
+        look = await self._until(lambda look: look.holder(duty).endpoint != "")
+        holder = look.holder(duty)
+        (plane,) = [each for each in self._planes.all if each.endpoint == holder.endpoint]
         began = time.monotonic()
-        kills = not self._counts["holders killed"] or self._random.random() < 0.7
         self._counts["holders killed" if kills else "holders that hung"] += 1
         hitting = asyncio.create_task(asyncio.to_thread(plane.restart) if kills else _hang(plane))
-        await self._until(lambda now: now.holder not in {"", look.holder})
+        await self._until(lambda now: now.holder(duty).id not in {"", holder.id})
         self._longest_takeover = max(self._longest_takeover, time.monotonic() - began)
         await hitting
 
@@ -204,6 +239,8 @@ class _Losses:
         for key, placed in look.placed.items():
             before = known.get(key)
             bound = self._bound(self._bindings[key].uid)
+            if self._must_run and sum(bound.values()) < REPLICAS:
+                self._violations.append(f"{key} has {dict(bound)} pods on nodes: {placed}")
             if before is not None:
                 self._violations += wrongly_gone(before, placed, silent, bound)
                 evicted, were = placed.evicted.keys(), before.placed.evicted.keys()
@@ -279,13 +316,10 @@ async def _look(database: asyncpg.Connection) -> _Look:
     async with database.transaction(isolation="repeatable_read", readonly=True):
         placed = await read_placed(database)
         lost = frozenset(row["name"] for row in await database.fetch(LOST))
-        duty = await database.fetchrow(HOLDER)
-    return _Look(
-        placed=placed,
-        lost=lost,
-        holder=duty["holder"] if duty else "",
-        endpoint=(duty["endpoint"] or "") if duty else "",
-    )
+        duties = await database.fetch(HOLDERS)
+        steps = await read_steps(database)
+    holders = {each["name"]: _Holder(each["holder"], each["endpoint"]) for each in duties}
+    return _Look(placed=placed, lost=lost, holders=holders, steps=steps)
 
 
 def _evicted(look: _Look, name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""A short run of clusters that are lost, and the checker of evictions itself."""
+"""A short run of clusters that are lost, with a plan at its end, and the checkers themselves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.chaos.evictions import Placed, Watched, wrongly_gone
 from tests.chaos.havoc import Plan
 from tests.chaos.losses import lose
+from tests.chaos.plans import Step, wrong_steps
 
 BEFORE = Placed(key="shop/web", decision="one", shares={"a": 2, "b": 2}, evicted={})
 MOVED = replace(BEFORE, shares={"b": 4}, evicted={"a": 2})
@@ -24,6 +25,21 @@ def test_whoever_is_killed_no_share_of_a_lost_cluster_is_deleted_and_no_eviction
     # It would prove nothing if nothing had happened.
     for name in ("clusters lost", "evictions", "taken back", "holders killed", "promises checked"):
         assert result.counts[name] != 0
+    # Also who carried a plan out: its steps went on, once each.
+    assert result.counts["steps of a plan"] != 0
+
+
+def test_a_step_that_is_not_done_or_done_twice_is_found() -> None:
+    step = Step(number=1, key="shop/web", state="done", message="", decisions=1)
+    assert wrong_steps([step], "a", {"shop/web"}, {"shop/web": GONE}) == []
+    (found,) = wrong_steps([replace(step, decisions=2)], "a", {"shop/web"}, {"shop/web": GONE})
+    assert "after 2 decisions" in found
+    (found,) = wrong_steps([replace(step, state="skipped")], "a", {"shop/web"}, {})
+    assert "is skipped" in found
+    (found,) = wrong_steps([step], "a", {"shop/web"}, {"shop/web": BEFORE})
+    assert found == "shop/web is still in a"
+    (found,) = wrong_steps([], "a", {"shop/web"}, {})
+    assert "moves [], not" in found
 
 
 def test_a_share_that_is_evicted_and_replaced_is_no_violation() -> None:

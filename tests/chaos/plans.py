@@ -1,0 +1,79 @@
+"""A plan that somebody else carries out: asked for, read from the database, and judged.
+
+Must not ask a control plane what it has done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import grpc
+
+from federation.v1 import rebalance_pb2
+from federation.v1.rebalance_pb2_grpc import RebalanceStub
+from tests.chaos.evictions import Placed
+from tests.patience import PATIENCE_SECONDS
+
+STEPS = """
+    SELECT step.number, step.state, step.body ->> 'message' AS message,
+        step.body ->> 'namespace' || '/' || (step.body ->> 'name') AS key,
+        (
+            SELECT count(*) FROM decision
+            WHERE decision.namespace = step.body ->> 'namespace'
+                AND decision.name = step.body ->> 'name'
+                AND decision.created_at >= plan.created_at
+        ) AS decisions
+    FROM plan_step step JOIN plan ON plan.id = step.plan_id ORDER BY step.number
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """``decisions`` were made about its binding since the plan was."""
+
+    number: int
+    key: str
+    state: str
+    message: str
+    decisions: int
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in ("pending", "moving")
+
+
+async def approve_drain(endpoint: str, token: str, cluster: str) -> None:
+    metadata = (("authorization", f"Bearer {token}"),)
+    async with grpc.aio.insecure_channel(endpoint) as channel:
+        stub: Any = RebalanceStub(channel)
+        request = rebalance_pb2.CreatePlanRequest(
+            kind=rebalance_pb2.PLAN_KIND_DRAIN, clusters=[cluster], moves_at_once=2
+        )
+        made = await stub.CreatePlan(request, metadata=metadata, timeout=PATIENCE_SECONDS)
+        approval = rebalance_pb2.ApprovePlanRequest(id=made.plan.id)
+        await stub.ApprovePlan(approval, metadata=metadata, timeout=PATIENCE_SECONDS)
+
+
+async def read_steps(database: asyncpg.Connection) -> Sequence[Step]:
+    """Of the only plan."""
+    return [Step(**row) for row in await database.fetch(STEPS)]
+
+
+def wrong_steps(
+    steps: Sequence[Step], cluster: str, before: Collection[str], placed: Mapping[str, Placed]
+) -> list[str]:
+    """What was not done, or done twice, of a plan that empties a cluster of these bindings."""
+    found = [
+        f"step {each.number} ({each.key}) is {each.state} after {each.decisions} decisions: "
+        f"{each.message}"
+        for each in steps
+        if each.state != "done" or each.decisions != 1
+    ]
+    found += [f"{key} is still in {cluster}" for key in placed if cluster in placed[key].shares]
+    planned = sorted(each.key for each in steps)
+    if planned != sorted(before):
+        found.append(f"the plan moves {planned}, not {sorted(before)}")
+    return found
