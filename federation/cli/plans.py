@@ -32,7 +32,13 @@ KINDS: Final = {
 F = TypeVar("F", bound=Callable[..., Any])
 # Something was not moved.
 INCOMPLETE: Final = 3
-TO_THE_LAST: Final = frozenset({rebalance_pb2.PLAN_KIND_DRAIN, rebalance_pb2.PLAN_KIND_FAILBACK})
+TO_THE_LAST: Final = frozenset(
+    {
+        rebalance_pb2.PLAN_KIND_DRAIN,
+        rebalance_pb2.PLAN_KIND_FAILBACK,
+        rebalance_pb2.PLAN_KIND_UNSCHEDULABLE,
+    }
+)
 WHOLE_PERCENT: Final = 100
 MOVED: Final = frozenset({rebalance_pb2.STEP_STATE_DONE})
 
@@ -152,6 +158,7 @@ def make(
     drain leaves nothing in the clusters. failback brings bindings back to affinity groups that they
     prefer, of those in the clusters, or of all. balance moves among the clusters, or all, what
     makes some much fuller than others. consolidate leaves as many of them empty as can be.
+    unschedulable moves others out of them, so that what waits finds room there.
     """
     request = _request(kind, clusters, options)
     if cluster_selector:

@@ -109,6 +109,43 @@ def most_emptied(
     return MoveBound(most=best, units_bc=units_bc), solution[len(moves.columns) :]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WaitingQuestion:
+    """Bindings (axis w) that wait for room for ``units_w``, of which each asks for ``request_wr``
+    and counts for ``replicas_w``; ``reach_wc`` lets them in.
+    """
+
+    units_w: IntArray
+    replicas_w: IntArray
+    request_wr: FloatArray
+    reach_wc: BoolArray
+
+
+def most_placed(question: MoveQuestion, home_b: IntArray, waiting: WaitingQuestion) -> MoveBound:
+    """How many replicas that wait could have room, if shares left clusters and all could be cut."""
+    moves, resources = _Moves(question), question.free_cr.shape[1]
+    programme = moves.programme
+    programme.row(question.units_b)
+    programme.add(moves.share_v, moves.columns, np.ones(len(moves.columns)))
+    first = moves.add_rooms()
+    scale_cr = moves.scale_cr
+    # What leaves makes room.
+    left_vr = question.request_br[moves.share_v] / scale_cr[home_b[moves.share_v]]
+    home_rows = first + home_b[moves.share_v, None] * resources + np.arange(resources)
+    programme.add(home_rows, np.broadcast_to(moves.columns[:, None], left_vr.shape), -left_vr)
+    waiting_v, there_v = waiting.reach_wc.nonzero()
+    columns = len(moves.columns) + np.arange(len(waiting_v))
+    takes_vr = waiting.request_wr[waiting_v] / scale_cr[there_v]
+    rows = first + there_v[:, None] * resources + np.arange(resources)
+    programme.add(rows, np.broadcast_to(columns[:, None], takes_vr.shape), takes_vr)
+    asks = programme.row(waiting.units_w)
+    programme.add(asks + waiting_v, columns, np.ones(len(columns)))
+    cost = np.concatenate([np.zeros(len(moves.columns)), waiting.replicas_w[waiting_v]])
+    most = np.concatenate([moves.most_v, waiting.units_w[waiting_v]])
+    best, solution = programme.solved(cost, most)
+    return MoveBound(most=best, units_bc=moves.spread(solution[: len(moves.columns)]))
+
+
 class _Moves:
     """The columns of a question: one for each pair of a share and a cluster with room for it."""
 

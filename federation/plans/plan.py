@@ -27,13 +27,14 @@ CLUSTERS: Final = "clusters"
 class PlanKind(StrEnum):
     """DRAIN: nothing is left in some clusters. FAILBACK: bindings go back to affinity groups that
     they prefer. BALANCE: no cluster is much fuller than the others. CONSOLIDATE: as many clusters
-    as can be are empty.
+    as can be are empty. UNSCHEDULABLE: what waits gets room that others leave.
     """
 
     DRAIN = "drain"
     FAILBACK = "failback"
     BALANCE = "balance"
     CONSOLIDATE = "consolidate"
+    UNSCHEDULABLE = "unschedulable"
 
 
 class PlanState(StrEnum):

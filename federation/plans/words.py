@@ -27,6 +27,12 @@ def gain_words(kind: PlanKind, unit: str, wanted: int, moved: int, bound: int) -
             does=f"{amount(unit, moved)} of {above} above the level",
             at_best=f"{amount(unit, bound)} {unit} could leave",
         )
+    if kind is PlanKind.UNSCHEDULABLE:
+        return GainWords(
+            name="Makes room",
+            does=f"for {moved} of {wanted} replicas that wait",
+            at_best=f"{bound} replicas could have room",
+        )
     if unit == CLUSTERS:
         return GainWords(
             name="Empties",

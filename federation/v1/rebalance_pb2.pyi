@@ -36,6 +36,8 @@ class _PlanKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanKind.Val
     """No cluster is much fuller than all together are, of the resource that is scarcest."""
     PLAN_KIND_CONSOLIDATE: _PlanKind.ValueType  # 4
     """As many clusters as can be are empty, with headroom in those that stay."""
+    PLAN_KIND_UNSCHEDULABLE: _PlanKind.ValueType  # 5
+    """What waits for room gets some that others leave."""
 
 class PlanKind(_PlanKind, metaclass=_PlanKindEnumTypeWrapper): ...
 
@@ -48,6 +50,8 @@ PLAN_KIND_BALANCE: PlanKind.ValueType  # 3
 """No cluster is much fuller than all together are, of the resource that is scarcest."""
 PLAN_KIND_CONSOLIDATE: PlanKind.ValueType  # 4
 """As many clusters as can be are empty, with headroom in those that stay."""
+PLAN_KIND_UNSCHEDULABLE: PlanKind.ValueType  # 5
+"""What waits for room gets some that others leave."""
 Global___PlanKind: _TypeAlias = PlanKind  # noqa: Y015
 
 class _PlanState:
@@ -585,10 +589,11 @@ class PlanGain(_message.Message):
     UNIT_FIELD_NUMBER: _builtins.int
     wanted: _builtins.int
     """How many replicas are where the plan wants none. Of consolidate: how many clusters are used; of
-    balance: how much of the resource clusters have in use above the level.
+    balance: how much of the resource clusters have in use above the level; of unschedulable: how
+    many replicas wait for room.
     """
     moved: _builtins.int
-    """How many of those move, are emptied, or how much of that leaves."""
+    """How many of those move, are emptied, get room, or how much of that leaves."""
     bound: _builtins.int
     """No plan of its kind does more, by what every cluster reported and what is promised there."""
     gap_percent: _builtins.float

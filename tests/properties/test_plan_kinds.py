@@ -1,5 +1,6 @@
-"""Plans that balance and consolidate, on fleets of few nodes: every move helps and fits, nothing is
-placed where it may not be, and a second plan finds nothing to do.
+"""Plans that balance, consolidate and make room, on fleets of few nodes.
+
+Every move helps and fits, nothing goes where it may not be, and a second plan finds nothing to do.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from federation.plans.plan import DO_NOT_MOVE, PlanLimits, PlanStep
 from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.balancing import balanced
 from federation.services.plans.consolidating import consolidated
+from federation.services.plans.making_room import with_room
 from federation.services.plans.search import PlannedMoves
 from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
@@ -50,12 +53,12 @@ DIVISIONS = (
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> list[Binding]:
+def fleets(draw: st.DrawFn, most: int = 8, smallest: int = 1) -> list[Binding]:
     """Bindings that fit where they are, some of them pinned, or divided by fixed weights."""
     made: list[Binding] = []
     used: Counter[str] = Counter()
-    for number in range(draw(st.integers(1, 8))):
-        size = draw(st.integers(1, 4))
+    for number in range(draw(st.integers(most // 8, most))):
+        size = draw(st.integers(smallest, 4))
         shares = draw(
             st.dictionaries(st.sampled_from(NAMES), st.integers(1, 4), min_size=1, max_size=2)
         )
@@ -112,12 +115,17 @@ def made_plan(
     make: Callable[..., PlannedMoves], bindings: Sequence[Binding], limits: PlanLimits
 ) -> PlannedMoves:
     async def plan() -> PlannedMoves:
-        attempts = [Attempt(binding=each, is_moved=True) for each in bindings]
-        for attempt in attempts:
-            attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
+        attempts = attempts_at(bindings, is_moved=True)
         return make(working_copy(bindings), attempts, NOW, limits, frozenset(NAMES))
 
     return asyncio.run(plan())
+
+
+def attempts_at(bindings: Sequence[Binding], **kinds: bool) -> list[Attempt]:
+    attempts = [Attempt(binding=each, **kinds) for each in bindings]
+    for attempt in attempts:
+        attempt.profile = replace(attempt.profile, reserves=(), post_binds=())
+    return attempts
 
 
 def carried_out(bindings: Sequence[Binding], steps: Sequence[PlanStep]) -> list[Binding]:
@@ -148,6 +156,27 @@ def check_steps(bindings: Sequence[Binding], moves: PlannedMoves, limits: PlanLi
     used = used_by(bindings)
     assert all(used[name] + comes[name] <= CORES * 1000 for name in NAMES)
     assert moves.gain.moved <= moves.gain.bound <= moves.gain.wanted
+
+
+@st.composite
+def waiting_ones(draw: st.DrawFn) -> list[Binding]:
+    """Bindings that are nowhere; most of them are too large for what is free."""
+    return [
+        Binding(
+            namespace="n",
+            name=f"z{number}",
+            uid=f"uid-z{number}",
+            replicas=draw(st.integers(2, 8)),
+            requirements=ReplicaRequirements(request={"cpu": draw(st.integers(2, 4)) * 1000}),
+            placement=Placement(
+                affinity=ClusterAffinity(
+                    cluster_names=tuple(sorted(draw(st.sets(st.sampled_from(NAMES), min_size=1))))
+                ),
+                replica_scheduling=draw(st.sampled_from(DIVISIONS[:2])),
+            ),
+        )
+        for number in range(draw(st.integers(1, 2)))
+    ]
 
 
 LIMITS = st.builds(
@@ -201,3 +230,28 @@ def test_what_is_consolidated_leaves_clusters_empty_and_headroom_in_others(
         assert bool(before[name]) or not after[name]
     if limits.most_moves > len(bindings):
         assert made_plan(consolidated, carried_out(bindings, moves.steps), limits).steps == ()
+
+
+@settings(max_examples=80, deadline=None)
+@given(bindings=fleets(16, 2), waiting=waiting_ones(), limits=LIMITS)
+def test_what_waits_finds_the_room_that_was_made(
+    bindings: list[Binding], waiting: list[Binding], limits: PlanLimits
+) -> None:
+    def make(working: WorkingCopy, attempts: Sequence[Attempt], *rest: Any) -> PlannedMoves:
+        return with_room(working, attempts, attempts_at(waiting, again=True), *rest)
+
+    moves = made_plan(make, bindings, limits)
+    check_steps(bindings, moves, limits)
+    after = carried_out(bindings, moves.steps)
+
+    async def placed() -> list[str]:
+        trials = attempts_at(waiting)
+        decide_all(working_copy(after), trials, NOW)
+        return [each.binding.name for each in trials if each.is_placed]
+
+    first, unfixed = waiting[0].name, {each.name for each in moves.unfixed}
+    # Whoever comes later gets what that one leaves, wherever it goes.
+    assert first in unfixed or first in asyncio.run(placed())
+    if not unfixed and len(waiting) == 1:
+        second = made_plan(make, after, limits)
+        assert (second.steps, second.unfixed) == ((), ())

@@ -31,6 +31,7 @@ from federation.services.plans.search import (
     PlannedMoves,
     Search,
     guides,
+    has_left,
     kept_moves,
     unmovable,
 )
@@ -189,7 +190,7 @@ def _relieve(
     above_c = levels.above_c(search, shares)
     staying: defaultdict[int, list[ClusterShare]] = defaultdict(list)
     for share in shares:
-        if not _has_left(search, share):
+        if not has_left(search, share):
             staying[share.position].append(share)
     for c in sorted(staying, key=lambda c: (-above_c[c], c)):
         ranked = sorted(staying[c], key=lambda each: (-levels.amount(each), each.attempt.key))
@@ -210,15 +211,11 @@ def _relieve(
                 above_c[c] -= levels.amount(share)
 
 
-def _has_left(search: Search, share: ClusterShare) -> bool:
-    return share.name not in {each.name for each in search.clusters_of(share.attempt)}
-
-
 def _best(
     search: Search, levels: _Levels, shares: Sequence[ClusterShare], now: float
 ) -> tuple[int, dict[BindingName, IntArray]]:
     """How much could leave what is above the level still, and what would go where then."""
-    staying = [each for each in shares if not _has_left(search, each)]
+    staying = [each for each in shares if not has_left(search, each)]
     names = resource_names([each.attempt for each in staying])
     most_cr = np.where(np.array(names) == levels.resource, search.left_cr, np.inf)
     question = share_question(search.working, staying, now, names, most_cr)
@@ -247,5 +244,5 @@ def _unfixed(
             reason=reasons.get(each.attempt.key, "to move it would not help"),
         )
         for each in sorted(shares, key=lambda each: (each.attempt.key, each.name))
-        if above_c[each.position] > 0 and not _has_left(search, each)
+        if above_c[each.position] > 0 and not has_left(search, each)
     ]

@@ -21,13 +21,13 @@ from federation.services.plans.questions import (
     ClusterShare,
     resource_names,
     share_question,
-    shares_in,
     used_and_allocatable,
 )
 from federation.services.plans.search import (
     PlannedMoves,
     Search,
     kept_moves,
+    shares_of,
     unmovable,
 )
 from federation.services.scheduling.queue import Attempt
@@ -146,14 +146,6 @@ class _Emptying:
         self.search = trial
         self._emptied.add(c)
         return True
-
-
-def shares_of(
-    search: Search, attempts: Iterable[Attempt], scope: Collection[str]
-) -> list[ClusterShare]:
-    """Where everything is by now, of the clusters in scope."""
-    every = shares_in(attempts, search.working.snapshot.positions, search.clusters_of)
-    return [each for each in every if each.name in scope]
 
 
 def _headroom(working: WorkingCopy, names: Sequence[str], percent: int) -> FloatArray:

@@ -16,9 +16,10 @@ from federation.plans.plan import Plan, PlanKind, PlanLimits, PlanStep
 from federation.services.fleet.registry import FleetOwner
 from federation.services.plans.balancing import balanced
 from federation.services.plans.consolidating import consolidated
+from federation.services.plans.making_room import with_room
 from federation.services.plans.planning import planned
 from federation.services.plans.search import PlannedMoves
-from federation.services.ports import Clock, Store, Transaction
+from federation.services.ports import Clock, Store, StoredBinding, Transaction
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.queue import Attempt
@@ -28,6 +29,8 @@ from federation.services.threads import PLANNING
 MOST_LOOKED_AT: Final = 20_000
 MOST_UNFIXED: Final = 1000
 READ_AT_ONCE: Final = 100
+# Of those that wait so many get room by one plan; the next ones by the next.
+MOST_WAITING: Final = 1000
 
 # What a plan moves, and how many bindings were not looked at.
 _Drafted: TypeAlias = tuple[PlannedMoves, int]
@@ -66,6 +69,7 @@ class Drafting:
             PlanKind.DRAIN: partial(self._drain, wish, clusters, now),
             PlanKind.FAILBACK: partial(self._failback, wish, clusters, now),
             PlanKind.BALANCE: partial(self._among, balanced, wish, clusters, now),
+            PlanKind.UNSCHEDULABLE: partial(self._make_room, wish, clusters, now),
             PlanKind.CONSOLIDATE: partial(self._among, consolidated, wish, clusters, now),
         }
         moves, beyond = await drafts[wish.kind]()
@@ -137,6 +141,31 @@ class Drafting:
         working = self._pipeline.working()
         return await PLANNING.run(move, working, there, now, wish.limits, scope), 0
 
+    async def _make_room(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
+        waiting = await self._waiting()
+        scope = frozenset(clusters or self._fleet.snapshot.names)
+        bindings, _ = await self._in(scope) if waiting else ([], 0)
+        attempts = [planned_attempt(each, PlannedMove(why={})) for each in bindings]
+        wanting = [Attempt(binding=each.binding, again=True) for each in waiting[:MOST_WAITING]]
+        await self.read([*attempts, *wanting])
+        there = [each for each in attempts if not isinstance(each.error, NotFound)]
+        still = [each for each in wanting if each.error is None]
+        working = self._pipeline.working()
+        moves = await PLANNING.run(with_room, working, there, still, now, wish.limits, scope)
+        return moves, len(waiting[MOST_WAITING:])
+
+    async def _waiting(self) -> Sequence[StoredBinding]:
+        """Who waits, as the queue would place them."""
+        found: list[StoredBinding] = []
+        after, is_last = 0, False
+        while not is_last:
+            async with self._store.reading() as read:
+                page = await read.bindings.waiting(after, READ_AT_ONCE)
+            found += [each for each in page if each.wait is not None and each.wait.is_tried]
+            is_last = len(page) < READ_AT_ONCE
+            after = page[-1].id if page else after
+        return sorted(found, key=_queue_place)
+
     async def _in(self, clusters: Collection[str]) -> tuple[list[Binding], int]:
         """Bindings that are in the clusters, the first ones by name, and how many more are."""
         return await self._found(
@@ -170,6 +199,11 @@ class Drafting:
             if len(page) < READ_AT_ONCE:
                 return found, more
             after = page[-1].namespace, page[-1].name
+
+
+def _queue_place(stored: StoredBinding) -> tuple[int, float, str]:
+    since = stored.wait.place_at if stored.wait else 0.0
+    return -stored.binding.priority, since, stored.binding.key
 
 
 def planned_attempt(binding: Binding, move: PlannedMove) -> Attempt:

@@ -25,7 +25,12 @@ from federation.model.placement import (
 from federation.model.workload import TargetCluster
 from federation.plans.plan import DO_NOT_MOVE, Gain, PlanLimits, PlanStep, Unfixed, is_pinned
 from federation.scheduler.decision import Outcome
-from federation.services.plans.questions import ClusterShare, asked_by, unit_replicas
+from federation.services.plans.questions import (
+    ClusterShare,
+    asked_by,
+    shares_in,
+    unit_replicas,
+)
 from federation.services.ports import Peers
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.queue import Attempt
@@ -210,6 +215,19 @@ class Search:
     def _request(self, attempt: Attempt) -> FloatArray:
         asked = asked_by(attempt.candidate)
         return np.array([asked.get(name, 0) for name in self._names], dtype=np.float64)
+
+
+def shares_of(
+    search: Search, attempts: Iterable[Attempt], scope: Collection[str]
+) -> list[ClusterShare]:
+    """Where everything is by now, of the clusters in scope."""
+    every = shares_in(attempts, search.working.snapshot.positions, search.clusters_of)
+    return [each for each in every if each.name in scope]
+
+
+def has_left(search: Search, share: ClusterShare) -> bool:
+    """Whether the share is not where it was any more."""
+    return share.name not in {each.name for each in search.clusters_of(share.attempt)}
 
 
 def guides(shares: Sequence[ClusterShare], units_bc: FloatArray) -> dict[BindingName, IntArray]:

@@ -1,5 +1,6 @@
-"""Plans that balance and consolidate, carried out over a real store by agents that see everything:
-each binding has its place at every instant, no budget is exceeded, and a second plan has no step.
+"""Plans that balance, consolidate and make room, over a real store, by agents that see everything.
+
+Each binding has its place at every instant, no budget is exceeded, and a second plan has no step.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import pytest
 
 from federation.model.cluster import ResourceSummary
 from federation.model.errors import InvalidRequest
-from federation.model.placement import Binding, Placement
+from federation.model.placement import Binding, Gang, Placement
 from federation.plans.plan import DO_NOT_MOVE, Plan, PlanKind, PlanLimits, PlanState, StepState
 from federation.services.plans.drafting import PlanWish
 from tests.reports import echo
-from tests.services import DYNAMIC, WEB, apply, make_report, shares
+from tests.services import DYNAMIC, WEB, apply, decided, make_report, shares
 from tests.unit.services.conftest import held, only
 from tests.unit.services.plans.conftest import Workshop
 
@@ -126,6 +127,26 @@ async def test_full_clusters_give_to_others_and_a_selector_says_who(workshop: Wo
     assert not any(each.cordoned for each in workshop.fleet.snapshot.fleet.clusters)
     second, none = await workshop.control.create(wish, "ops")
     assert (none, second.gain.wanted) == ((), 0)
+
+
+async def test_others_make_room_for_what_waits(workshop: Workshop) -> None:
+    bindings = await running(workshop, "a", "a", "a", "a", "a")
+    waiting = replace(only("a", 3), name="waits", uid="uid-waits")
+    gang = replace(only("a", 9), name="of-gang", uid="uid-gang", gang=Gang(name="g", size=1))
+    for each in (waiting, gang):
+        assert decided(await apply(workshop.deciders.scheduling, each)) == {}
+    wish = PlanWish(kind=PlanKind.UNSCHEDULABLE)
+    plan, steps = await workshop.control.create(wish, "ops")
+    # One core of a is free, and no other cluster lets it in.
+    assert [(plan.gain.wanted, plan.gain.moved), len(steps)] == [(12, 3), 2]
+    assert 3 <= plan.gain.bound <= 6
+    assert {step.reason for step in steps} == {"shop/waits waits for room in a"}
+    (gang_stays,) = plan.unfixed
+    assert (gang_stays.name, gang_stays.reason[:22]) == ("of-gang", "it waits with its gang")
+    await carry_out(workshop, plan, bindings)
+    assert decided(await apply(workshop.deciders.scheduling, waiting)) == {"a": 3}
+    second, none = await workshop.control.create(wish, "ops")
+    assert (none, second.gain.moved, second.gain.wanted) == ((), 0, 9)
 
 
 async def test_clusters_are_named_by_labels(workshop: Workshop) -> None:
