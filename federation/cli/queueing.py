@@ -26,6 +26,8 @@ fedctl get queue
 fedctl get queue -n shop --priority 100 -o wide
 """
 WIDE = ("OVERTAKEN BY", "EARMARKED", "DECISION")
+# How short_of begins where others have to leave first.
+WAITS_FOR = "waits for "
 # What a narrow terminal leaves out, the first one first.
 LEAST_OF_QUEUE = ("DECISION", "OVERTAKEN BY", "EARMARKED", "ATTEMPTS", "OVERTAKEN", "REMAINDER")
 
@@ -106,7 +108,9 @@ def wait_facts(wait: scheduling_pb2.Wait) -> list[tuple[str, object]]:
     if wait.gang:
         over = f", timed out at {wait.times_out.ToJsonString()}" if wait.timed_out else ""
         facts.append(("Gang", f"{wait.gang}{over}"))
-    if wait.short_of:
+    if wait.short_of.startswith(WAITS_FOR):
+        facts.append(("Waits for", wait.short_of.removeprefix(WAITS_FOR)))
+    elif wait.short_of:
         facts.append(("Short of", wait.short_of))
     if wait.HasField("next_try"):
         facts.append(("Next try", wait.next_try.ToJsonString()))
@@ -118,8 +122,15 @@ def wait_facts(wait: scheduling_pb2.Wait) -> list[tuple[str, object]]:
     if wait.HasField("nominated"):
         kept = ", ".join(f"{each.replicas} in {each.name}" for each in wait.nominated.shares)
         until = wait.nominated.until.ToJsonString()
-        facts.append(("Room is left", f"for {kept}, kept until {until}"))
+        facts.append(("Room is kept", f"for {kept}, until {until}"))
     return facts
+
+
+def lack_text(wait: scheduling_pb2.Wait) -> str:
+    """What it is short of, or for whom it waits, as the rest of a sentence; "" where nothing."""
+    if not wait.short_of or wait.short_of.startswith(WAITS_FOR):
+        return wait.short_of
+    return f"short of {wait.short_of}"
 
 
 def state_text(wait: scheduling_pb2.Wait) -> str:

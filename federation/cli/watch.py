@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from federation.cli.connection import connection
 from federation.cli.names import Kinds
-from federation.cli.queueing import state_text
+from federation.cli.queueing import lack_text, state_text
 from federation.client import Client, WatchMessage
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
@@ -83,8 +83,8 @@ def _binding_line(event: scheduling_pb2.BindingEvent) -> str:
     told = f"UPDATED  {name}  replicas {spec.replicas}  clusters {placed}  {event.decision_id}"
     if not event.HasField("wait"):
         return told
-    short_of = f", short of {event.wait.short_of}" if event.wait.short_of else ""
-    return f"{told}  waits: {state_text(event.wait)}{short_of}"
+    lack = lack_text(event.wait)
+    return f"{told}  waits: {', '.join(filter(None, (state_text(event.wait), lack)))}"
 
 
 def _cluster_line(event: clusters_pb2.ClusterEvent) -> str:

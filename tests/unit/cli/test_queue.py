@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,6 +136,32 @@ def test_a_watch_tells_who_waits() -> None:
     assert _binding_line(event) == f"{told}  waits: backoff, short of cpu in 1 cluster"
     event.ClearField("wait")
     assert _binding_line(event) == told
+
+
+def test_who_waits_for_others_to_leave_says_so(terminal: pytest.MonkeyPatch) -> None:
+    leave = "2 replicas of shop/low to leave m1, since 2027-01-15T07:55:00Z"
+    wait = scheduling_pb2.Wait(
+        state=scheduling_pb2.WAIT_STATE_UNSCHEDULABLE,
+        since=Timestamp(seconds=int(NOW) - 7200),
+        short_of=f"waits for {leave}",
+        nominated=scheduling_pb2.Nomination(
+            since=Timestamp(seconds=int(NOW) - 300),
+            until=Timestamp(seconds=int(NOW) + 300),
+            shares=[resource_pb2.TargetCluster(name="m1", replicas=4)],
+        ),
+    )
+    assert queueing.wait_facts(wait)[1:] == [
+        ("Waits for", leave),
+        ("Room is kept", "for 4 in m1, until 2027-01-15T08:05:00Z"),
+    ]
+    event = scheduling_pb2.BindingEvent(type=resource_pb2.EVENT_TYPE_UPDATED, wait=wait)
+    assert _binding_line(event).endswith(f"waits: unschedulable, waits for {leave}")
+    queued = scheduling_pb2.QueuedBinding(namespace="shop", name="urgent", wait=wait)
+    terminal.setattr(sys.modules[__name__], "QUEUE", [queued])
+    for shown in ([], ["-o", "wide"], ["-o", "json"]):
+        assert leave in CliRunner().invoke(fedctl, ["get", "queue", *shown]).stdout
+    wide = CliRunner().invoke(fedctl, ["get", "queue", "-o", "wide"]).stdout
+    assert " 5m " in wide, "for how long room is kept"
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "queue.md"
