@@ -55,7 +55,7 @@ class UnitAmounts(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class HeldBinding:
+class WorldBinding:
     """Where a binding is, what it asks for, and how many of its replicas have no place."""
 
     unit: UnitAmounts
@@ -108,12 +108,12 @@ class World:
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
         self._held_rc: IntArray = np.zeros((4, 64), dtype=np.int64)
-        self.standings: dict[BindingName, HeldBinding] = {}
+        self.standings: dict[BindingName, WorldBinding] = {}
         self.figures = Figures()
 
     def meet(self, key: BindingName, binding: Binding, now: float) -> None:
         """A binding as it was before the first decision about it here."""
-        self.standings[key] = HeldBinding(unit=UnitAmounts.of(binding), held_since=now)
+        self.standings[key] = WorldBinding(unit=UnitAmounts.of(binding), held_since=now)
         self._move(self.standings[key], binding.clusters, now)
 
     def settle(
@@ -172,7 +172,7 @@ class World:
                 figures.replicas[each.name] += each.replicas
         return figures
 
-    def _wait(self, key: BindingName, standing: HeldBinding, pending: int, now: float) -> None:
+    def _wait(self, key: BindingName, standing: WorldBinding, pending: int, now: float) -> None:
         """Count what waited up to now; so many wait from now on."""
         figures = self.figures
         if standing.waits_since is not None:
@@ -186,7 +186,7 @@ class World:
             standing.waits_since = None
         standing.pending, standing.pending_since = pending, now
 
-    def _count(self, standing: HeldBinding, now: float) -> None:
+    def _count(self, standing: WorldBinding, now: float) -> None:
         """Count what was held up to now."""
         seconds, standing.held_since = now - standing.held_since, now
         if seconds > 0:
@@ -196,7 +196,9 @@ class World:
                     held = round(amount * units * seconds)
                     self.figures.held_seconds[each.name, resource] += held
 
-    def _move(self, standing: HeldBinding, clusters: tuple[TargetCluster, ...], now: float) -> None:
+    def _move(
+        self, standing: WorldBinding, clusters: tuple[TargetCluster, ...], now: float
+    ) -> None:
         """Let go of what it holds, and hold that instead."""
         self._count(standing, now)
         self._add(standing.unit, standing.clusters, -1)
