@@ -13,6 +13,7 @@ from federation.history.trace_files import (
     END,
     TraceChunk,
     TracedDecision,
+    TracedDeletion,
     TraceHeader,
     beginning,
     chunk_bytes,
@@ -51,11 +52,15 @@ def write_trace(
     *,
     in_chunk: int = 50,
     header: TraceHeader = HEADER,
+    deletions: Iterable[TracedDeletion] = (),
 ) -> Path:
     made = list(decisions)
     chunks = [
         TraceChunk(
-            v=TraceChunk.newest, decisions=tuple(made[start : start + in_chunk]), bodies=bodies
+            v=TraceChunk.newest,
+            decisions=tuple(made[start : start + in_chunk]),
+            bodies=bodies,
+            deletions=tuple(deletions) if start == 0 else (),
         )
         for start in range(0, len(made), in_chunk)
     ]

@@ -16,7 +16,7 @@ import numpy as np
 from federation.history.changes import ChangedFleet, ChangedFleets, WhatIfChange
 from federation.history.packed_inputs import InputReader
 from federation.history.recorded import KnownInputs, known_inputs
-from federation.history.trace_files import TracedDecision
+from federation.history.trace_files import TracedDecision, TracedDeletion
 from federation.history.what_ifs import MOST_DIFFERENT, DifferentDecision, WhatIf
 from federation.history.worlds import REPLICAS, Axes, UnitAmounts, World
 from federation.model.arrays import IntArray
@@ -118,13 +118,14 @@ class Counterfactual:
             return
         self._decide(decision, known, inputs)
 
-    def delete(self, key: BindingName, at: float) -> None:
+    def delete(self, deletion: TracedDeletion) -> None:
         """A binding was deleted, in both worlds."""
-        self._now = at
+        self._now, key = deletion.at / 1e6, (deletion.namespace, deletion.name)
         for world in (self._recorded, self._changed):
-            world.remove(key, at)
+            world.remove(key, self._now)
         self._forget(key)
         self._has_room = True
+        self._retry()
 
     def result(self) -> WhatIf:
         """What came of all decisions that were taken."""

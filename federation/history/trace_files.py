@@ -70,11 +70,22 @@ class TracedDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         )
 
 
+class TracedDeletion(msgspec.Struct, frozen=True, kw_only=True):
+    """A binding that was deleted; ``at`` in microseconds since 1970."""
+
+    namespace: str
+    name: str
+    at: int
+
+
 class TraceChunk(Body, frozen=True):
-    """Decisions in the order of their times, and the bodies of what they were made on, by name."""
+    """Decisions in the order of their times, the bodies of what they were made on, by name, and
+    what was deleted before the last of them and not before those of the chunk before.
+    """
 
     decisions: tuple[TracedDecision, ...]
     bodies: dict[bytes, bytes]
+    deletions: tuple[TracedDeletion, ...] = ()
 
 
 class TraceFrame(NamedTuple):

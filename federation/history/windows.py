@@ -5,13 +5,22 @@ Must not say anything to people.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from federation.history.changes import WhatIfChange
 from federation.history.counterfactual import Counterfactual
 from federation.history.packed_inputs import InputReader
 from federation.history.replays import MALFORMED
-from federation.history.trace_files import TraceFile, TraceFrame
+from federation.history.trace_files import (
+    TraceChunk,
+    TracedDecision,
+    TracedDeletion,
+    TraceFile,
+    TraceFrame,
+)
 from federation.history.what_ifs import WhatIf
 from federation.model.errors import InvalidRequest
 from federation.scheduler.plugins.profile import Profiles
@@ -61,11 +70,22 @@ def played(trace: TraceFile, change: WhatIfChange, profiles: Profiles, window: W
     counterfactual = Counterfactual(change, InputReader(profiles))
     for frame in window.frames:
         chunk = trace.chunk(frame)
-        for decision in chunk.decisions:
-            if window.since <= decision.at < window.until:
-                try:
-                    counterfactual.take(decision, chunk.bodies)
-                except MALFORMED as error:
-                    rule = f"is damaged: decision {decision.id}: {error}"
-                    raise InvalidRequest.of(str(trace.path), rule) from error
+        for event in _events(chunk):
+            if not window.since <= event.at < window.until:
+                continue
+            if isinstance(event, TracedDeletion):
+                counterfactual.delete(event)
+                continue
+            try:
+                counterfactual.take(event, chunk.bodies)
+            except MALFORMED as error:
+                rule = f"is damaged: decision {event.id}: {error}"
+                raise InvalidRequest.of(str(trace.path), rule) from error
     return counterfactual.result()
+
+
+def _events(chunk: TraceChunk) -> Iterator[TracedDecision | TracedDeletion]:
+    """In the order of their times."""
+    both: tuple[Sequence[TracedDecision | TracedDeletion], ...]
+    both = chunk.decisions, chunk.deletions
+    return merge(*both, key=attrgetter("at"))

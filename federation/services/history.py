@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
+import msgspec
+
 from federation.history.packed_inputs import part_names
 from federation.history.recorded import Recorded, inputs_of
 from federation.history.trace_files import (
     END,
     TraceChunk,
     TracedDecision,
+    TracedDeletion,
     TraceHeader,
     beginning,
     chunk_bytes,
@@ -98,8 +101,15 @@ class DecisionHistory:
             parts = {fleet: part_names(bodies[fleet]) for fleet in fleets}
             bodies |= await read.decisions.shared({*chain.from_iterable(parts.values())})
         names = [(*each, *parts.get(each[0], ())) if each else () for each in names]
-        beginning_of = None if after else wanted
-        return await ENCODING.run(_piece, beginning_of, decisions, names, bodies)
+        taken = await UNPACKING.run(_fitting, decisions, names, bodies)
+        deletions: Sequence[TracedDeletion] = ()
+        if taken.decisions:
+            since = after[0] if after else round((wanted.since or 0.0) * 1_000_000)
+            async with self._store.reading() as read:
+                last_at = taken.decisions[-1].at
+                deletions = await read.decisions.deletions_between(since, last_at)
+        chunk = msgspec.structs.replace(taken, deletions=tuple(deletions))
+        return await ENCODING.run(_piece, None if after else wanted, chunk)
 
 
 def _names_of(decisions: Sequence[TracedDecision]) -> list[tuple[bytes, ...]]:
@@ -108,19 +118,12 @@ def _names_of(decisions: Sequence[TracedDecision]) -> list[tuple[bytes, ...]]:
     return [(each.fleet, each.profile) if each else () for each in kept]
 
 
-def _piece(
-    beginning_of: DecisionFilter | None,
+def _fitting(
     decisions: Sequence[TracedDecision],
     names: Sequence[Sequence[bytes]],
     bodies: Mapping[bytes, bytes],
-) -> TracePiece:
-    """As many of the decisions as fit, with the bodies that they name; the end without any."""
-    content = b""
-    if beginning_of is not None:
-        since, until = beginning_of.since or 0.0, beginning_of.until or 0.0
-        content = beginning(TraceHeader(v=TraceHeader.newest, since=since, until=until))
-    if not decisions:
-        return TracePiece(content + END, 0, None)
+) -> TraceChunk:
+    """As many of the decisions as fit, with the bodies that they name."""
     taken: list[TracedDecision] = []
     used: dict[bytes, bytes] = {}
     size = 0
@@ -131,6 +134,16 @@ def _piece(
             break
         taken.append(decision)
         used |= new
-    chunk = TraceChunk(v=TraceChunk.newest, decisions=tuple(taken), bodies=used)
-    last = taken[-1]
-    return TracePiece(content + chunk_bytes(chunk), len(taken), (last.at, last.id))
+    return TraceChunk(v=TraceChunk.newest, decisions=tuple(taken), bodies=used)
+
+
+def _piece(beginning_of: DecisionFilter | None, chunk: TraceChunk) -> TracePiece:
+    """The chunk as it is in a file, or the end where it is empty."""
+    content = b""
+    if beginning_of is not None:
+        since, until = beginning_of.since or 0.0, beginning_of.until or 0.0
+        content = beginning(TraceHeader(v=TraceHeader.newest, since=since, until=until))
+    if not chunk.decisions:
+        return TracePiece(content + END, 0, None)
+    last = chunk.decisions[-1]
+    return TracePiece(content + chunk_bytes(chunk), len(chunk.decisions), (last.at, last.id))

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from federation.failover.breaker import Breaker
 from federation.history.packed_inputs import Packed
-from federation.history.trace_files import TracedDecision
+from federation.history.trace_files import TracedDecision, TracedDeletion
 from federation.model.errors import FederationError
 from federation.model.node_plans import NodePlan, PlaceOrder
 from federation.model.placement import Binding, BindingName, EvictionTask
@@ -328,6 +328,12 @@ class Decisions(Protocol):
     ) -> Sequence[TracedDecision]:
         """The oldest of these times that come after ``after``, the oldest first: one at least,
         where there is any, and no more than have so many bytes.
+        """
+        ...
+
+    async def deletions_between(self, since: int, until: int) -> Sequence[TracedDeletion]:
+        """The bindings that were deleted after one time and no later than another one, both in
+        microseconds since 1970, in order.
         """
         ...
 

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Row, Select, cast, func, select, tuple_
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.history.trace_files import TracedDecision
+from federation.history.trace_files import TracedDecision, TracedDeletion
 from federation.scheduler.decision import Outcome
 from federation.services.listed_decisions import (
     DecisionFilter,
@@ -22,6 +22,7 @@ from federation.services.listed_decisions import (
     DecisionPlace,
     ListedDecision,
 )
+from federation.store.access_tables import audit
 from federation.store.bindings import targets_of
 from federation.store.namespaces import in_namespaces
 from federation.store.tables import decision as table
@@ -30,6 +31,8 @@ from federation.store.tables import decision as table
 LOOKED_AT: Final = 5000
 # In one chunk of a trace.
 _MOST_RECORDED: Final = 1000
+# The audit knows what was deleted: it is kept for longer than decisions are.
+_DELETE: Final = "Scheduling/DeleteBinding"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 _UNLISTED: Final = frozenset({"binding_id", "trace"})
@@ -84,6 +87,20 @@ async def recorded_after(
     found: Select[Any] = select(*_COLUMNS, table.c.trace).where(table.c.id.in_(chosen))
     found = found.order_by(table.c.created_at, table.c.id)
     return [*map(_traced, (await connection.execute(found)).all())]
+
+
+async def deletions_between(
+    connection: AsyncConnection, since: int, until: int
+) -> Sequence[TracedDeletion]:
+    """What ``ports.Decisions.deletions_between`` says."""
+    found: Select[Any] = select(audit.c.at, audit.c.objects).where(
+        audit.c.at > time_at(since),
+        audit.c.at <= time_at(until),
+        audit.c.method == _DELETE,
+        audit.c.result == "OK",
+    )
+    rows = await connection.execute(found.order_by(audit.c.at, audit.c.id))
+    return [_deletion(row) for row in rows]
 
 
 def _ranges(wanted: DecisionFilter, after: DecisionPlace | None) -> Iterator[ColumnElement[bool]]:
@@ -144,6 +161,11 @@ def _traced(row: Row[Any]) -> TracedDecision:
         reason=row.reason,
         trace=bytes(row.trace),
     )
+
+
+def _deletion(row: Row[Any]) -> TracedDeletion:
+    namespace, _, name = row.objects[0].rpartition("/")
+    return TracedDeletion(namespace=namespace, name=name, at=microseconds_of(row.at))
 
 
 def _listed(row: Row[Any]) -> ListedDecision:

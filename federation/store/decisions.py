@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from federation.history.bodies import NewerBody
-from federation.history.trace_files import TracedDecision
+from federation.history.trace_files import TracedDecision, TracedDeletion
 from federation.model.node_plans import NodePlan
 from federation.model.placement import groups_of
 from federation.model.workload import TargetCluster
@@ -53,7 +53,13 @@ from federation.services.troubles import TOLD_AGAIN_SECONDS, Trouble
 from federation.services.values import DecisionRecord, ReportEvidence, worth_now
 from federation.store.bindings import binding_spec, targets_of
 from federation.store.decision_inputs import SharedBodyStatements
-from federation.store.decision_lists import decision_page, key_at, place_at, recorded_after
+from federation.store.decision_lists import (
+    decision_page,
+    deletions_between,
+    key_at,
+    place_at,
+    recorded_after,
+)
 from federation.store.tables import decision as table
 from federation.store.tables import node_plan, unix_seconds
 from federation.store.tables import preview as preview_table
@@ -262,6 +268,9 @@ class DecisionStatements:
         self, wanted: DecisionFilter, after: DecisionPlace, most_bytes: int
     ) -> Sequence[TracedDecision]:
         return await recorded_after(self._connection, wanted, after, most_bytes)
+
+    async def deletions_between(self, since: int, until: int) -> Sequence[TracedDeletion]:
+        return await deletions_between(self._connection, since, until)
 
     async def prune(self, older_than_seconds: float, after: DecisionPlace, limit: int) -> Swept:
         at, decision_id = key_at(after)

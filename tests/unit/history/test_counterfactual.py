@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from federation.history import counterfactual
 from federation.history.changes import WhatIfChange
-from federation.history.trace_files import TracedDecision, TraceFile
+from federation.history.trace_files import TracedDecision, TracedDeletion, TraceFile
 from federation.history.what_ifs import WhatIf
 from federation.history.windows import played, windows_of
 from federation.model.arrays import BoolArray
@@ -124,6 +124,23 @@ def test_who_waits_by_the_change_is_tried_again_when_there_is_room(tmp_path: Pat
     assert came.changed.longest_wait == 60
     assert sum(came.changed.waited.values()) == 6 * 60
     assert came.recorded.bindings_waited == 0
+
+
+def test_what_is_deleted_makes_room_in_both_worlds(tmp_path: Path) -> None:
+    storm = storm_of(10, clusters=2)
+    verdicts = [storm.asked(web(n, 8), BEGAN + 60 * n) for n in range(2)]
+    storm.room["member000"] += storm.placed["team0", "web-0"].clusters[0].replicas
+    storm.room["member001"] += storm.placed["team0", "web-0"].clusters[1].replicas
+    verdicts.append(storm.asked(web(2, 1), BEGAN + 200))
+    gone = TracedDeletion(namespace="team0", name="web-0", at=(BEGAN + 100) * 1_000_000)
+    change = WhatIfChange(cordoned=frozenset({"member001"}))
+    path = write_trace(tmp_path / "a.trace", *traced(verdicts), deletions=[gone])
+    same, came = all_of(path), all_of(path, change)
+    assert (same.different, same.retried) == (0, 0)
+    # The second waits for 6 replicas by the change, until the first is gone.
+    assert (came.retried, came.changed.longest_wait) == (1, 40)
+    assert came.changed.replicas == {"member000": 9}
+    assert sum(same.recorded.placed.values()) == 9
 
 
 def test_who_is_elsewhere_leaves_clusters_that_are_lost_then(tmp_path: Path) -> None:

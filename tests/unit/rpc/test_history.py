@@ -22,6 +22,7 @@ from federation.v1.scheduling_pb2 import (
     OUTCOME_SCHEDULED,
     OUTCOME_UNSCHEDULABLE,
     Decision,
+    DeleteBindingRequest,
     ExportTraceRequest,
     ListDecisionsRequest,
     ReplayDecisionRequest,
@@ -263,5 +264,10 @@ async def test_who_takes_room_from_others_replays_and_a_loss_does_not(
         grpc.StatusCode.FAILED_PRECONDITION,
         "INPUTS_NOT_KEPT",
     )
+    gone = DeleteBindingRequest(namespace="shop", name="low")
+    await running.admin.call(running.admin.scheduling.DeleteBinding, gone)
+    await scheduled(running, binding("later"))
     trace = await exported(running, tmp_path / "losses.trace")
-    assert as_it_was(trace) == len(await listed(running)) >= 3
+    assert as_it_was(trace) == len(await listed(running)) >= 4
+    deleted = [each.name for chunk in trace.chunks() for each in chunk.deletions]
+    assert deleted == ["low"]
