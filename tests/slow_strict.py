@@ -1,13 +1,16 @@
 """What any placer leaves of strict promises, in the obvious loops: one cluster, kind after kind,
-one price after the other.
+one node and replica after the other, in exact fractions.
 
-Shares no code with the bounds that it checks but the meaning of labels and taints.
+Shares no code with the bounds that it checks but their rates and the meaning of labels and taints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
+from federation.capacity.strict_bounds import rates_of
 from federation.model.pools.matching import Match, pool_match
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -51,13 +54,56 @@ def fits_after_others(
 ) -> bool:
     rivals = [each for each in others if may_meet(pools, own[0], each[0])]
     spare = room_for(pools, own[0]) - replicas(own)
-    by_replica, by_amount = losses(pools, own[0], [each for kind in rivals for each in kind])
-    return spare >= 0 and min(by_replica, by_amount) <= spare
+    return spare >= 0 and lost(pools, own[0], [each for kind in rivals for each in kind]) <= spare
 
 
 def room_for(pools: Pools, own: Outstanding) -> int:
     """How many replicas the minimums of cells hold."""
     return sum(count * fits for count, fits, _ in nodes_that_suit(pools, own))
+
+
+def lost(pools: Pools, own: Outstanding, rivals: Sequence[Outstanding]) -> int:
+    """How many of those the rivals can take at most, by the rates at which that is least."""
+    demanded, nodes = demanded_by(own.requirements), nodes_that_suit(pools, own)
+    by_rates = []
+    for rate_r in rates_of(tuple(demanded)).tolist():
+        rates = dict(zip(demanded, map(Fraction, rate_r), strict=True))
+        excess = sum(
+            (count * excess_of(fits, free, demanded, rates) for count, fits, free in nodes),
+            Fraction(),
+        )
+        charged = sum(
+            (rival.in_cells * charge_of(rival, demanded, rates) for rival in rivals), Fraction()
+        )
+        by_rates.append(math.floor(excess + charged))
+    return min(by_rates)
+
+
+def excess_of(
+    fits: int, free: Mapping[str, int], demanded: Mapping[str, int], rates: Mapping[str, Fraction]
+) -> Fraction:
+    """Of one node, whichever resource is taken and however many are lost by it."""
+    return max(
+        [Fraction()]
+        + [
+            number - rates[name] * Fraction(free[name] - (fits - number + 1) * amount + 1, amount)
+            for name, amount in demanded.items()
+            for number in range(1, fits + 1)
+        ]
+    )
+
+
+def charge_of(
+    rival: Outstanding, demanded: Mapping[str, int], rates: Mapping[str, Fraction]
+) -> Fraction:
+    taken = demanded_by(rival.requirements)
+    worth = max(-(-taken.get(name, 0) // amount) for name, amount in demanded.items())
+    return min(
+        Fraction(worth),
+        max(
+            rates[name] * Fraction(taken.get(name, 0), amount) for name, amount in demanded.items()
+        ),
+    )
 
 
 def losses(pools: Pools, own: Outstanding, rivals: Sequence[Outstanding]) -> tuple[int, int]:

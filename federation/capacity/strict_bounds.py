@@ -2,12 +2,21 @@
 
 Pure, whole-array. Holds for every placer and every order, so it must not assume where anything
 goes.
+
+A node loses replicas of a kind by the one resource of which rivals leave too little there. At any
+rate, in replicas by requests' worth of each resource, a node loses at most what it is charged at
+that rate for what rivals take of it, and an excess: the most by which what is lost can be worth
+more than what it takes to lose that. A rival is charged for the resource that comes dearest, and
+never for more replicas than one of its pods can be in the way of. So the charges of all rivals
+and the excess of all nodes, at whichever rate that is least, are the most that is lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -16,35 +25,59 @@ import numpy.typing as npt
 from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import CellBlock, FleetCells
 from federation.capacity.pool_estimates import block_verdicts
-from federation.capacity.prices import PriceLists
 from federation.capacity.promised_bounds import Kind
-from federation.model.arrays import BoolArray, IntArray
+from federation.model.arrays import BoolArray, FloatArray, IntArray
 from federation.model.pools.bounds import fit_k
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Cells, Pools
 from federation.model.quantity import divide_up
 from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements
 
-# More than any sum that is compared here, and small enough to be added to another.
-_ENDLESS: Final = 2**61
 # Numbers kept of what cells hold, 8 bytes each.
 _MOST_KNOWN: Final = 4_000_000
+# Rounding of floats must not make a loss smaller than it is.
+_CAUTION: Final = 1e-9
+# Replicas by requests' worth. Of pods' slots nodes mostly have more than their replicas need.
+RATES: Final = (0.5, 1.0, 1.5, 3.0, 8.0, 24.0)
+SLOT_RATES: Final = (1 / 64, 1 / 16, 1 / 4, 1.0)
+# At this, a node is charged for all that one pod can be in the way of, and nothing is in excess.
+ANY_RATE: Final = 1e30
+
+
+@lru_cache
+def rates_of(resources: tuple[str, ...]) -> FloatArray:
+    """Rates (axis q) of each resource (axis r): one at one rate and the others at another."""
+    places = [place for place, name in enumerate(resources) if name != PODS]
+    chosen = {(ANY_RATE,) * len(resources): None}
+    for slots, usual, other, at in product(SLOT_RATES, RATES, RATES, places or [0]):
+        row = [slots if name == PODS else usual for name in resources]
+        if places:
+            row[at] = other
+        chosen[tuple(row)] = None
+    return np.array(list(chosen))
+
+
+def _worth(demanded: Mapping[str, int], taken: Mapping[str, int]) -> int:
+    """How many replicas a node loses at most with one pod that takes so much."""
+    return max(divide_up(taken.get(name, 0), amount) for name, amount in demanded.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Hold:
     """What the cells of a block surely hold of one kind of replica, whatever is promised.
 
-    ``room_c`` is how many a cluster holds, ``prices`` what it takes that it holds fewer. Its cells
-    begin at ``first_c``.
+    ``room_c`` is how many a cluster holds, ``excess_qc`` the excess of its nodes at each rate. Its
+    cells begin at ``first_c``.
     """
 
     first_c: IntArray
     demanded: Mapping[str, int]
     verdict_k: npt.NDArray[np.int8] | None
     room_c: IntArray
-    prices: PriceLists
+    rate_qr: FloatArray
+    excess_qc: FloatArray
 
     @classmethod
     def of(cls, block: CellBlock, kind: Kind) -> _Hold:
@@ -52,13 +85,14 @@ class _Hold:
         fits_k = fit_k(block.cells, demanded)
         if verdict_k is not None:
             fits_k *= verdict_k == Match.YES
-        room_c = np.add.reduceat(fits_k * block.cells.count_k, block.first_c)
+        rate_qr = rates_of(tuple(demanded))
         return cls(
             first_c=block.first_c,
             demanded=demanded,
             verdict_k=verdict_k,
-            room_c=room_c,
-            prices=PriceLists.of(block, demanded, fits_k, room_c > 0),
+            room_c=np.add.reduceat(fits_k * block.cells.count_k, block.first_c),
+            rate_qr=rate_qr,
+            excess_qc=_excess(block, demanded, fits_k, rate_qr),
         )
 
     def met_by(self, rival: _Hold) -> BoolArray | None:
@@ -69,6 +103,48 @@ class _Hold:
         surely_k = True if self.verdict_k is None else self.verdict_k == Match.YES
         met_c: BoolArray = np.logical_or.reduceat(may_k & surely_k, self.first_c)
         return met_c
+
+    def charges(self, rivals: Sequence[_Hold]) -> FloatArray:
+        """What a pod of each rival (axis g) is charged at most, at each rate."""
+        share_gr = np.array(
+            [
+                [rival.demanded.get(name, 0) / amount for name, amount in self.demanded.items()]
+                for rival in rivals
+            ]
+        )
+        charge_gq = (share_gr[:, np.newaxis, :] * self.rate_qr).max(axis=2)
+        worth_g = [_worth(self.demanded, rival.demanded) for rival in rivals]
+        most_g1 = np.array(worth_g, dtype=np.float64)[:, np.newaxis]
+        limited_gq: FloatArray = np.minimum(charge_gq, most_g1)
+        return limited_gq
+
+
+def _excess(
+    block: CellBlock, demanded: Mapping[str, int], fits_k: IntArray, rate_qr: FloatArray
+) -> FloatArray:
+    """By how much, at each rate, what is lost can be worth more than what is taken.
+
+    To lose the first of a node's replicas by a resource, one more is to be taken of it than they
+    leave over; each further one takes a whole request. So the most is where none is lost, one, or
+    all.
+    """
+    excess_qc = np.zeros((len(rate_qr), len(block)))
+    (j,) = np.nonzero(fits_k * block.cells.count_k)
+    if not len(j):
+        return excess_qc
+    cells, cluster_j, fit_j = block.cells, block.cluster_k[j], fits_k[j]
+    excess_qj = np.zeros((len(rate_qr), len(j)))
+    for (name, amount), rate_q in zip(demanded.items(), rate_qr.T, strict=True):
+        free_j = cells.min_rk[cells.resources.index(name), j]
+        first_j = (free_j - fit_j * amount + 1) / amount
+        rate_v, place_q = np.unique(rate_q, return_inverse=True)
+        rate_v1 = rate_v[:, np.newaxis]
+        gain_vj = np.maximum(1 - rate_v1 * first_j, fit_j - rate_v1 * (first_j + (fit_j - 1)))
+        np.maximum(excess_qj, gain_vj[place_q], out=excess_qj)
+    excess_qj *= cells.count_k[j]
+    first_p = np.flatnonzero(np.diff(cluster_j, prepend=-1))
+    excess_qc[:, cluster_j[first_p]] = np.add.reduceat(excess_qj, first_p, axis=1)
+    return excess_qc
 
 
 class KnownHolds:
@@ -91,7 +167,7 @@ class KnownHolds:
             self._known, self._numbers = {}, 0
         found = _Hold.of(block, kind)
         self._known[asked] = block.cells, found
-        self._numbers += 3 * len(found.prices.price_s)
+        self._numbers += found.excess_qc.size
         return found
 
 
@@ -189,90 +265,24 @@ class _Asked:
 
     def _most_beside(self, g: int, limit_c: IntArray, cluster_c: IntArray) -> IntArray:
         """The most in some clusters with which the strict promises of one kind stay sure."""
-        own, rivals_gc = self.holds[g], self.replicas_gc[:, cluster_c]
-        spare_c = own.room_c[cluster_c] - rivals_gc[g]
+        own, rivals_gc = self.holds[g], self.replicas_gc[:, cluster_c].astype(np.float64)
+        spare_c = own.room_c[cluster_c] - self.replicas_gc[g, cluster_c]
         rivals_gc[g] = 0
-        more_is_met_c = np.ones(len(cluster_c), dtype=np.bool_)
+        is_met_c = np.ones(len(cluster_c), dtype=np.bool_)
         for place, rival in enumerate(self.holds):
             met_c = None if place == g else own.met_by(rival)
             if met_c is not None:
                 rivals_gc[place] *= met_c[cluster_c]
                 if place == self.more:
-                    more_is_met_c = met_c[cluster_c]
-        worth_g = [_worth(own.demanded, rival.demanded) for rival in self.holds]
-        amount_rg = [[rival.demanded.get(name, 0) for rival in self.holds] for name in own.demanded]
-        stand = _Stand(
-            own=own,
-            cluster_c=cluster_c,
-            spare_c=spare_c,
-            lost_c=_sums([worth_g], rivals_gc)[0],
-            taken_rc=_sums(amount_rg, rivals_gc),
-        )
+                    is_met_c = met_c[cluster_c]
+        charge_gq = own.charges(self.holds)
+        lost_qc = (own.excess_qc[:, cluster_c] + charge_gq.T @ rivals_gc) * (1 + _CAUTION)
         if g == self.more:
-            return stand.most_own(limit_c)
-        amount_r = np.array([amount_g[self.more] for amount_g in amount_rg], dtype=np.int64)
-        return stand.most_of_rival(amount_r, worth_g[self.more], more_is_met_c, limit_c)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Stand:
-    """One kind that is promised strictly against its rivals, in some clusters of a block (axis c
-    here): ``spare_c`` are the replicas that there is room for beyond those promised.
-
-    Rivals cost it at most ``lost_c``, as each takes from its node at most what its largest amount
-    is worth; and at most what the amounts that all of them take, ``taken_rc``, can buy.
-    """
-
-    own: _Hold
-    cluster_c: IntArray
-    spare_c: IntArray
-    lost_c: IntArray
-    taken_rc: IntArray
-
-    def most_own(self, limit_c: IntArray) -> IntArray:
-        """The most more of the same kind."""
-        bought_c = self.own.prices.bought(self.taken_rc, self.cluster_c)
-        most_c: IntArray = np.clip(self.spare_c - np.minimum(self.lost_c, bought_c), 0, limit_c)
-        return most_c
-
-    def most_of_rival(
-        self, amount_r: IntArray, worth: int, is_met_c: BoolArray, limit_c: IntArray
-    ) -> IntArray:
-        """The most more of another kind, which take so much each and cost this one ``worth`` so
-        many each, where the two may meet.
-        """
-        left_c = self.spare_c - self.lost_c
-        low_c = np.where(is_met_c, left_c // worth, limit_c)
-        low_c = np.clip(np.where(left_c < 0, 0, low_c), 0, limit_c)
-        high_c = np.where(self.spare_c < 0, 0, limit_c)
-        probe_c = high_c
-        while len(open_j := np.flatnonzero(low_c < high_c)):
-            more_j = probe_c[open_j]
-            bought_j = self._bought(amount_r, more_j * is_met_c[open_j], open_j)
-            is_enough_j = bought_j <= self.spare_c[open_j]
-            low_c[open_j] = np.where(is_enough_j, more_j, low_c[open_j])
-            high_c[open_j] = np.where(is_enough_j, high_c[open_j], more_j - 1)
-            probe_c = (low_c + high_c + 1) // 2
-        return low_c
-
-    def _bought(
-        self, amount_r: IntArray, more_j: IntArray, place_j: npt.NDArray[np.intp]
-    ) -> IntArray:
-        """What can be bought in all with so many more that take so much each."""
-        amount_r1 = amount_r[:, np.newaxis]
-        is_countable_rj = more_j <= _ENDLESS // np.maximum(amount_r1, 1)
-        added_rj = np.where(is_countable_rj, more_j * amount_r1, _ENDLESS)
-        budget_rj = self.taken_rc[:, place_j] + added_rj
-        return self.own.prices.bought(budget_rj, self.cluster_c[place_j])
-
-
-def _worth(demanded: Mapping[str, int], taken: Mapping[str, int]) -> int:
-    """How many replicas a node loses at most with one that takes so much."""
-    return max(divide_up(taken.get(name, 0), amount) for name, amount in demanded.items())
-
-
-def _sums(weight_rg: Sequence[Sequence[int]], replicas_gc: IntArray) -> IntArray:
-    """Weighted sums over all kinds, by cluster; at most endless."""
-    weights_rg = np.array(weight_rg, dtype=np.int64)
-    about_rc = weights_rg.astype(np.float64) @ replicas_gc.astype(np.float64)
-    return np.where(about_rc < _ENDLESS / 2, weights_rg @ replicas_gc, _ENDLESS)
+            most_c = spare_c - np.floor(lost_qc.min(axis=0))
+        else:
+            # Less than a whole replica more than can be spared is none.
+            left_qc = spare_c + 1 - _CAUTION - lost_qc
+            most_c = np.ceil(left_qc / charge_gq[self.more][:, np.newaxis]).max(axis=0) - 1
+            most_c = np.where(is_met_c, most_c, np.where(left_qc.max(axis=0) > 0, limit_c, 0))
+        whole_c: IntArray = np.clip(most_c, 0, limit_c).astype(np.int64)
+        return whole_c

@@ -4,6 +4,8 @@ a time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,12 @@ from federation.capacity.cluster_room import ReportId, Room
 from federation.capacity.contention import Contention
 from federation.capacity.fleet_cells import FleetCells
 from federation.capacity.reserve import FleetRooms, packable_c, promise
-from federation.capacity.strict_bounds import KnownHolds, strict_most_c, strict_promises_hold
+from federation.capacity.strict_bounds import (
+    KnownHolds,
+    strict_most,
+    strict_most_c,
+    strict_promises_hold,
+)
 from federation.model.placement import Certificate
 from federation.model.pools.values import Pools
 from federation.model.reservations import Outstanding, PromiseCertificate
@@ -76,6 +83,55 @@ def test_all_that_is_strict_holds_where_the_obvious_loop_says_so(
     pools = table(drawn)
     expected = slow_strict.strict_promises_hold(pools, every)
     assert strict_promises_hold(pools, every) == expected
+
+
+few_nodes = st.lists(
+    st.tuples(
+        st.just(0), st.just(1), st.tuples(*[st.integers(0, 9)] * 2, st.integers(0, 4), st.just(0))
+    ),
+    min_size=1,
+    max_size=3,
+)
+small = st.fixed_dictionaries({"cpu": st.integers(0, 4), "memory": st.integers(0, 4)})
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawn=few_nodes, every=st.lists(st.tuples(small, st.integers(1, 2)), max_size=3), more=small)
+def test_no_way_of_placing_others_leaves_less_than_is_promised(
+    drawn: list[tuple[int, int, tuple[int, ...]]],
+    every: list[tuple[dict[str, int], int]],
+    more: dict[str, int],
+) -> None:
+    """An adversary that puts any of the other pods on any nodes, in all ways that there are."""
+    wanted = ReplicaRequirements(request=more)
+    others = [
+        Outstanding(f"b{number}", ReplicaRequirements(request=request), replicas)
+        for number, (request, replicas) in enumerate(every)
+    ]
+    nodes = [dict(zip(("cpu", "memory", "pods"), free, strict=False)) for _, _, free in drawn]
+    pods = [
+        slow_strict.demanded_by(each.requirements) for each in others for _ in range(each.in_cells)
+    ]
+    asked = slow_strict.demanded_by(wanted)
+    alike = [pod for pod in pods if pod == asked]
+    rivals = [pod for pod in pods if pod != asked]
+    left = min(room_beside(nodes, rivals, asked)) - len(alike)
+    assert strict_most(table(drawn), others, wanted, STRICT, 99) <= max(left, 0)
+
+
+def room_beside(
+    nodes: list[dict[str, int]], rivals: list[dict[str, int]], asked: dict[str, int]
+) -> Iterator[int]:
+    """How many of what is asked for find room, for every way of placing none to all rivals."""
+    yield sum(min(node[name] // amount for name, amount in asked.items()) for node in nodes)
+    if rivals:
+        first, *others = rivals
+        yield from room_beside(nodes, others, asked)
+        for place, node in enumerate(nodes):
+            after = {name: free - first.get(name, 0) for name, free in node.items()}
+            if min(after.values()) >= 0:
+                there = [*nodes[:place], after, *nodes[place + 1 :]]
+                yield from room_beside(there, others, asked)
 
 
 changes = st.lists(
