@@ -14,10 +14,10 @@ and the excess of all nodes, at whichever rate that is least, are the most that 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,8 @@ from federation.model.workload import ReplicaRequirements
 
 # Numbers kept of what cells hold, 8 bytes each.
 _MOST_KNOWN: Final = 4_000_000
+# What pods of two kinds have to do with each other is kept for so many pairs, 1 KiB each.
+_MOST_CHARGES: Final = 8192
 # Rounding of floats must not make a loss smaller than it is.
 _CAUTION: Final = 1e-9
 # Replicas by requests' worth. Of pods' slots nodes mostly have more than their replicas need.
@@ -44,6 +46,9 @@ RATES: Final = (0.5, 1.0, 1.5, 3.0, 8.0, 24.0)
 SLOT_RATES: Final = (1 / 64, 1 / 16, 1 / 4, 1.0)
 # At this, a node is charged for all that one pod can be in the way of, and nothing is in excess.
 ANY_RATE: Final = 1e30
+
+# What one replica takes, by resource.
+_Taken: TypeAlias = tuple[tuple[str, int], ...]
 
 
 @lru_cache
@@ -59,25 +64,21 @@ def rates_of(resources: tuple[str, ...]) -> FloatArray:
     return np.array(list(chosen))
 
 
-def _worth(demanded: Mapping[str, int], taken: Mapping[str, int]) -> int:
-    """How many replicas a node loses at most with one pod that takes so much."""
-    return max(divide_up(taken.get(name, 0), amount) for name, amount in demanded.items())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Hold:
     """What the cells of a block surely hold of one kind of replica, whatever is promised.
 
     ``room_c`` is how many a cluster holds, ``excess_qc`` the excess of its nodes at each rate. Its
-    cells begin at ``first_c``.
+    cells begin at ``first_c``. ``known_met`` is where those of other claims may land, by their key.
     """
 
     first_c: IntArray
-    demanded: Mapping[str, int]
+    taken: _Taken
+    claim_key: Hashable
     verdict_k: npt.NDArray[np.int8] | None
     room_c: IntArray
-    rate_qr: FloatArray
     excess_qc: FloatArray
+    known_met: dict[Hashable, BoolArray | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, block: CellBlock, kind: Kind) -> _Hold:
@@ -85,49 +86,50 @@ class _Hold:
         fits_k = fit_k(block.cells, demanded)
         if verdict_k is not None:
             fits_k *= verdict_k == Match.YES
-        rate_qr = rates_of(tuple(demanded))
         return cls(
             first_c=block.first_c,
-            demanded=demanded,
+            taken=tuple(demanded.items()),
+            claim_key=kind.claim and kind.claim.key,
             verdict_k=verdict_k,
             room_c=np.add.reduceat(fits_k * block.cells.count_k, block.first_c),
-            rate_qr=rate_qr,
-            excess_qc=_excess(block, demanded, fits_k, rate_qr),
+            excess_qc=_excess(block, demanded, fits_k),
         )
 
     def met_by(self, rival: _Hold) -> BoolArray | None:
         """Where the rival may land on a node that surely suits; None: everywhere."""
         if self.verdict_k is None and rival.verdict_k is None:
             return None
-        may_k = True if rival.verdict_k is None else rival.verdict_k != Match.NO
-        surely_k = True if self.verdict_k is None else self.verdict_k == Match.YES
-        met_c: BoolArray = np.logical_or.reduceat(may_k & surely_k, self.first_c)
-        return met_c
+        if rival.claim_key not in self.known_met:
+            may_k = True if rival.verdict_k is None else rival.verdict_k != Match.NO
+            surely_k = True if self.verdict_k is None else self.verdict_k == Match.YES
+            met_c: BoolArray = np.logical_or.reduceat(may_k & surely_k, self.first_c)
+            self.known_met[rival.claim_key] = None if met_c.all() else met_c
+        return self.known_met[rival.claim_key]
 
     def charges(self, rivals: Sequence[_Hold]) -> FloatArray:
         """What a pod of each rival (axis g) is charged at most, at each rate."""
-        share_gr = np.array(
-            [
-                [rival.demanded.get(name, 0) / amount for name, amount in self.demanded.items()]
-                for rival in rivals
-            ]
-        )
-        charge_gq = (share_gr[:, np.newaxis, :] * self.rate_qr).max(axis=2)
-        worth_g = [_worth(self.demanded, rival.demanded) for rival in rivals]
-        most_g1 = np.array(worth_g, dtype=np.float64)[:, np.newaxis]
-        limited_gq: FloatArray = np.minimum(charge_gq, most_g1)
-        return limited_gq
+        return np.array([_charge_q(self.taken, rival.taken) for rival in rivals])
 
 
-def _excess(
-    block: CellBlock, demanded: Mapping[str, int], fits_k: IntArray, rate_qr: FloatArray
-) -> FloatArray:
+@lru_cache(_MOST_CHARGES)
+def _charge_q(own: _Taken, rival: _Taken) -> FloatArray:
+    """What a pod is charged at each rate, and not for more than it can be in the way of."""
+    taken = dict(rival)
+    share_r = np.array([taken.get(name, 0) / amount for name, amount in own])
+    most = max(divide_up(taken.get(name, 0), amount) for name, amount in own)
+    rate_qr = rates_of(tuple(name for name, _ in own))
+    charge_q: FloatArray = np.minimum((share_r * rate_qr).max(axis=1), most)
+    return charge_q
+
+
+def _excess(block: CellBlock, demanded: Mapping[str, int], fits_k: IntArray) -> FloatArray:
     """By how much, at each rate, what is lost can be worth more than what is taken.
 
     To lose the first of a node's replicas by a resource, one more is to be taken of it than they
     leave over; each further one takes a whole request. So the most is where none is lost, one, or
     all.
     """
+    rate_qr = rates_of(tuple(demanded))
     excess_qc = np.zeros((len(rate_qr), len(block)))
     (j,) = np.nonzero(fits_k * block.cells.count_k)
     if not len(j):
@@ -281,7 +283,7 @@ class _Asked:
             most_c = spare_c - np.floor(lost_qc.min(axis=0))
         else:
             # Less than a whole replica more than can be spared is none.
-            left_qc = spare_c + 1 - _CAUTION - lost_qc
+            left_qc = (spare_c + 1) * (1 - _CAUTION) - lost_qc
             most_c = np.ceil(left_qc / charge_gq[self.more][:, np.newaxis]).max(axis=0) - 1
             most_c = np.where(is_met_c, most_c, np.where(left_qc.max(axis=0) > 0, limit_c, 0))
         whole_c: IntArray = np.clip(most_c, 0, limit_c).astype(np.int64)
