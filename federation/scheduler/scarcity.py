@@ -7,7 +7,7 @@ for decisions that failed, and for no others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Final
 
@@ -45,15 +45,17 @@ def with_scarcity(
     refused: Collection[int] = (),
     untold: Collection[int] = (),
     stuck: Mapping[int, str] = NOBODY,
+    remembered: MutableMapping[Hashable, str] | None = None,
 ) -> Decision:
     """The decision with what is scarce in its reason, where it failed for want of room.
 
     ``refused`` are the clusters (positions) that had no room for their shares. Of those in
     ``untold`` nothing is said. ``stuck`` says by position whose promises lost their room there.
+    ``remembered`` is what was found for others, as long as the estimates stay the same.
     """
     lacking_c = _lacking(decision, binding, refused)
     lacking_c[list(untold)] = 0
-    text = _scarcity_text(replace(binding, clusters=()), lacking_c, estimating)
+    text = _remembered_text(binding, lacking_c, estimating, remembered)
     notes = [note for position, note in stuck.items() if lacking_c[position]]
     clauses = [decision.reason, *([text] if text else []), *notes[:_MOST_NOTES]]
     return replace(decision, reason=_CLAUSES.join(clauses))
@@ -86,6 +88,25 @@ def _lacking(decision: Decision, binding: Binding, refused: Collection[int]) -> 
         has_c = (has_c >= 0).astype(np.int64)
     lacking_c: IntArray = np.maximum(wanted_c - np.maximum(has_c, 0), 0)
     return lacking_c
+
+
+def _remembered_text(
+    binding: Binding,
+    lacking_c: IntArray,
+    estimating: Estimating,
+    remembered: MutableMapping[Hashable, str] | None,
+) -> str:
+    """Many that wait ask for the same."""
+    if remembered is None or binding.components:
+        return _scarcity_text(replace(binding, clusters=()), lacking_c, estimating)
+    wanted = binding.requirements
+    claim = wanted.node_claim.key if wanted.node_claim else None
+    question = frozenset(wanted.request.items()), claim, lacking_c.tobytes()
+    text = remembered.get(question)
+    if text is None:
+        text = _scarcity_text(replace(binding, clusters=()), lacking_c, estimating)
+        remembered[question] = text
+    return text
 
 
 def _scarcity_text(binding: Binding, lacking_c: IntArray, estimating: Estimating) -> str:

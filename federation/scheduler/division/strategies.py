@@ -378,6 +378,15 @@ def _shortest_prefix(task: _Task, candidates: Candidates) -> IntArray:
 
 
 def _apportioned(task: _Task, candidates: Candidates, replicas: int) -> Division:
+    if not (task.weight_k.any() or task.floor_k.any()):
+        # Nobody has a claim: so it is of most that wait for room.
+        return replace(
+            _nothing(candidates, missing=task.target),
+            share_k=task.kept_k,
+            weight_k=task.weight_k,
+            limit_k=_limited_before(task, candidates, task.kept_k),
+            facts=(_facts(task, candidates, replicas),),
+        )
     result = apportion(
         task.weight_k,
         task.target,

@@ -252,6 +252,7 @@ def _tell_scarcity(
         partial(working.availability, asked=asked),
         refused=[positions[name] for name in refused_in if name in positions],
         stuck=stuck_notes(decision.trace.inputs.estimate_reasons, working.snapshot.names),
+        remembered=working.scarcities(asked),
     )
     attempt.verdict = replace(attempt.verdict, decision=decision)
     attempt.standing = standing_of(attempt)

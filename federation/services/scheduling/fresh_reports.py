@@ -38,7 +38,7 @@ def unseen_in(working: WorkingCopy, attempt: Attempt) -> tuple[str, ...]:
     (passing,) = (trace.filtering.refusal_c < 0).nonzero()
     most_first = passing[np.argsort(-trace.inputs.available_c[passing], kind="stable")]
     looked_at = most_first[:MOST_LOOKED_AT].tolist()
-    unseen = (snapshot.names[c] for c in looked_at if snapshot.ledgers[c].is_open)
+    unseen = (snapshot.names[c] for c in looked_at if working.is_open(c))
     return tuple(islice(unseen, MOST_ASKED))
 
 

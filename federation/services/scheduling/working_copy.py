@@ -100,9 +100,11 @@ class WorkingCopy:
         self._totals = TotalsInWork(snapshot, self._known, self._ledgers)
         self._allow_unproven = allow_unproven
         self._known_told: _Told | None = None
-        # What is available of what was asked for since the rooms changed last.
+        # What is available of what was asked for since the rooms changed last, and what is scarce.
         self._available: dict[Hashable, Estimates] = {}
+        self._scarce: dict[Certificate | None, dict[Hashable, str]] = {}
         self._available_in: FleetRooms | None = None
+        self._open: dict[int, bool] = {}
 
     @cached_property
     def after(self) -> FleetSnapshot:
@@ -151,7 +153,11 @@ class WorkingCopy:
 
     def ahead(self) -> WorkingCopy:
         """A working copy for what is decided before all that was promised is committed."""
-        return self._of(self.after)
+        made = self._of(self.after)
+        if made.rooms is self._available_in:
+            made._available, made._scarce = self._available, self._scarce
+            made._available_in = made.rooms
+        return made
 
     def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
         return WorkingCopy(snapshot, self._known, allow_unproven=self._allow_unproven)
@@ -208,8 +214,7 @@ class WorkingCopy:
         """
         if binding.clusters or binding.components or self._lesser_counts_c(binding, asked).any():
             return self._availability(binding, asked)
-        if self._available_in is not self.rooms:
-            self._available, self._available_in = {}, self.rooms
+        self._forget_what_changed()
         wanted = binding.requirements
         claim = wanted.node_claim.key if wanted.node_claim else None
         question = frozenset(wanted.request.items()), claim, asked
@@ -217,6 +222,26 @@ class WorkingCopy:
         if found is None:
             found = self._available[question] = self._availability(binding, asked)
         return found
+
+    def scarcities(self, asked: Certificate | None) -> dict[Hashable, str] | None:
+        """What was found to be scarce since the rooms changed last, for ``with_scarcity``. None:
+        what is available also depends on more than rooms.
+        """
+        if self._allow_unproven:
+            return None
+        self._forget_what_changed()
+        return self._scarce.setdefault(asked, {})
+
+    def is_open(self, position: int) -> bool:
+        """Whether anything was outstanding in a cluster when the snapshot was taken."""
+        is_open = self._open.get(position)
+        if is_open is None:
+            is_open = self._open[position] = self.snapshot.ledgers[position].is_open
+        return is_open
+
+    def _forget_what_changed(self) -> None:
+        if self._available_in is not self.rooms:
+            self._available, self._scarce, self._available_in = {}, {}, self.rooms
 
     def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
         own = {c: (room, self._kept_there(binding, c)) for c, room in self._own(binding)}
