@@ -83,8 +83,9 @@ def _binding_line(event: scheduling_pb2.BindingEvent) -> str:
     told = f"UPDATED  {name}  replicas {spec.replicas}  clusters {placed}  {event.decision_id}"
     if not event.HasField("wait"):
         return told
-    lack = lack_text(event.wait)
-    return f"{told}  waits: {', '.join(filter(None, (state_text(event.wait), lack)))}"
+    over = "timed out" if event.wait.timed_out else ""
+    parts = filter(None, (state_text(event.wait), over, lack_text(event.wait)))
+    return f"{told}  waits: {', '.join(parts)}"
 
 
 def _cluster_line(event: clusters_pb2.ClusterEvent) -> str:

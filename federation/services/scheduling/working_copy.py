@@ -153,14 +153,14 @@ class WorkingCopy:
 
     def ahead(self) -> WorkingCopy:
         """A working copy for what is decided before all that was promised is committed."""
-        made = self._of(self.after)
+        return self._of(self.after)
+
+    def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
+        made = WorkingCopy(snapshot, self._known, allow_unproven=self._allow_unproven)
         if made.rooms is self._available_in:
             made._available, made._scarce = self._available, self._scarce
             made._available_in = made.rooms
         return made
-
-    def _of(self, snapshot: FleetSnapshot) -> WorkingCopy:
-        return WorkingCopy(snapshot, self._known, allow_unproven=self._allow_unproven)
 
     def beside(self, kept: Iterable[tuple[Binding, Mapping[int, int]]]) -> WorkingCopy:
         """The same with so many more replicas, or sets, of other bindings outstanding by position,

@@ -7,6 +7,7 @@
 - ``ordering``: in which order bindings of equal priority wait, where a plugin says so
 - ``running``: the queue of one control plane: kept while it has the duty, and left to others
 - ``steering``: what callers ask of the queue
+- ``timeouts``: gangs that have waited for too long: watchers and the log are told then
 - ``wants``: which waiting bindings ask for just the same, so that one is refused where the other is
 """
 

@@ -36,6 +36,7 @@ from federation.services.waiting.limited import LimitedNamespaces
 from federation.services.waiting.looking import Sample, look_for
 from federation.services.waiting.nominations import Nominations
 from federation.services.waiting.ordering import Ordering
+from federation.services.waiting.timeouts import GangTimeouts
 from federation.services.waiting.wants import waiting_of
 
 # So many are read in less than 5 ms; then it is others' turn on the event loop.
@@ -108,6 +109,7 @@ class QueueKeeper:
         self._overtaken: dict[int, str] = {}
         # Who comes last of those that were placed since the last round, by cluster.
         self._last_placed: dict[str, TryOrder] = {}
+        self._timeouts = GangTimeouts(self._store, self._fleet, self._clock)
         # When room is to be kept for who was overtaken, and for whom it is.
         self._starving: dict[BindingName, float] = {}
         self._earmarked: set[BindingName] = set()
@@ -188,11 +190,12 @@ class QueueKeeper:
         rest += await self._look(wants)
         await self._try()
         await self._write(earmarked)
+        await self._timeouts.tell()
         await asyncio.sleep(min(rest, LONGEST_REST_SECONDS))
 
     async def _wait(self) -> None:
         times = [self._queue.next_time(), self._sweep_at, self._earmark_at]
-        times += [self._ordering.again_at, self.nominations.next_at]
+        times += [self._ordering.again_at, self.nominations.next_at, self._timeouts.next_at]
         due_at = min(each for each in times if each is not None)
         left = max(0.0, due_at - self._clock.now()) if due_at < math.inf else None
         try:
@@ -275,6 +278,7 @@ class QueueKeeper:
         instants = await self._ordering.instants(rows)
         now = self._clock.now()
         for stored in rows:
+            self._timeouts.note(stored)
             instant = instants.get(stored.id)
             waiter = waiting_of(stored, self._profiles, now, instant, self._limited.names)
             if waiter is None:

@@ -123,6 +123,14 @@ Overtaken:   since 2027-01-15T07:55:00Z, first by shop/checkout
 """
 
 
+LATE = scheduling_pb2.Wait(
+    state=scheduling_pb2.WAIT_STATE_GATED,
+    gate="1 of 2 members of gang pair is here",
+    short_of="1 member of gang pair",
+    timed_out=True,
+)
+
+
 def test_a_watch_tells_who_waits() -> None:
     names = resource_pb2.ObjectMeta(namespace="ml", name="training-job")
     spec = resource_pb2.ResourceBindingSpec(replicas=8)
@@ -134,6 +142,9 @@ def test_a_watch_tells_who_waits() -> None:
     )
     told = "UPDATED  ml/training-job  replicas 8  clusters -  d1"
     assert _binding_line(event) == f"{told}  waits: backoff, short of cpu in 1 cluster"
+    event.wait.CopyFrom(LATE)
+    waits = "gated: 1 of 2 members of gang pair is here, timed out, short of 1 member of gang pair"
+    assert _binding_line(event) == f"{told}  waits: {waits}"
     event.ClearField("wait")
     assert _binding_line(event) == told
 

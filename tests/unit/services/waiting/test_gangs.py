@@ -13,6 +13,7 @@ from federation.model.placement import Binding, Gang
 from federation.model.waiting import WaitState
 from federation.scheduler.decision import GANG, Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profiles
+from federation.services.journal import BindingChanged, Change
 from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
@@ -228,6 +229,37 @@ async def test_after_its_timeout_a_gang_says_what_is_missing(world: World) -> No
         while not row.wait.has_timed_out:
             (row,) = await world.waits()
     assert row.wait.short_of == "2 members of gang train (here: a)"
+
+
+async def test_watchers_are_told_once_that_a_gang_has_timed_out(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Change] = []
+    await world.ask("a", gang=replace(TRAIN, timeout_seconds=1))
+    await world.settle()
+    world.fleet.observe(told.append)
+    (row,) = await world.waits()
+    assert row.wait.times_out is not None
+    world.clock.time = row.wait.times_out + 1
+    async with asyncio.timeout(60):
+        while not told:
+            # By the database's clock it may not be over yet.
+            world.clock.time += 1
+            await world.settle()
+    await world.settle()
+    assert [(each.name, each.waits) for each in told if isinstance(each, BindingChanged)] == [
+        ("a", True)
+    ]
+    assert len(told) == 1
+    (line,) = [each for each in caplog.records if "a gang has waited" in each.message]
+    assert vars(line)["fields"] == {
+        "gang": "shop/train",
+        "short_of": "2 members of gang train (here: a)",
+    }
+    # Who takes over long after has nothing to tell.
+    world.clock.time += 120
+    await world.take_over()
+    assert len(told) == 1
 
 
 async def test_the_most_urgent_member_counts_for_all(world: World) -> None:

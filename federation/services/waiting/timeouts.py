@@ -1,0 +1,80 @@
+"""Gangs that have waited for too long: watchers and the log are told then what is missing.
+
+Must not change how anybody waits: who has timed out waits on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Final
+
+from federation.model.placement import binding_key
+from federation.services.fleet.registry import FleetOwner
+from federation.services.journal import BindingChanged
+from federation.services.ports import Clock, Store, StoredBinding
+from federation.services.scheduling.gangs import GangName
+
+# By the database's clock it may be too early still.
+AGAIN_SECONDS: Final = 1.0
+# Nobody may have had the duty when those timed out.
+UNATTENDED_SECONDS: Final = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class GangTimeouts:
+    """When which gang is to be told of. Belongs to one event loop."""
+
+    def __init__(self, store: Store, fleet: FleetOwner, clock: Clock) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._clock = clock
+        self._due: dict[GangName, float] = {}
+        self._told: dict[GangName, float | None] = {}
+
+    @property
+    def next_at(self) -> float:
+        return min(self._due.values(), default=math.inf)
+
+    def note(self, stored: StoredBinding) -> None:
+        """A binding as it waits now, where it does."""
+        wait = stored.wait
+        if wait is None or not wait.gang or wait.times_out is None:
+            return
+        name = stored.binding.namespace, wait.gang
+        is_old = wait.has_timed_out and self._clock.now() - wait.times_out > UNATTENDED_SECONDS
+        if not is_old and self._told.get(name) != wait.times_out:
+            self._due[name] = wait.times_out
+
+    async def tell(self) -> None:
+        """Of those whose time has come, once. Raises Unavailable."""
+        now = self._clock.now()
+        for name in [name for name, at in self._due.items() if at <= now]:
+            if await self._is_over(name):
+                del self._due[name]
+            else:
+                self._due[name] = now + AGAIN_SECONDS
+
+    async def _is_over(self, name: GangName) -> bool:
+        """Whether it was told, or waits no more."""
+        async with self._store.transaction() as tx:
+            found = await tx.bindings.of_gang(*name)
+            keys = [(each.binding.namespace, each.binding.name) for each in found]
+            locked = await tx.bindings.lock_all(keys)
+            waits = [each.wait for each in locked.values() if each.wait and each.wait.gang]
+            late = [wait for wait in waits if wait.has_timed_out]
+            if not late:
+                return not waits
+            changes = [
+                BindingChanged.of(each.binding, decision=each.decision_id, waits=True)
+                for each in locked.values()
+                if each.wait and each.wait.gang
+            ]
+            await tx.journal.append(changes)
+        for change in changes:
+            self._fleet.apply(change)
+        self._told[name] = late[0].times_out
+        fields = {"gang": binding_key(*name), "short_of": late[0].short_of}
+        logger.warning("a gang has waited for too long", extra={"fields": fields})
+        return True
