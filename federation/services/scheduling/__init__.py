@@ -7,6 +7,7 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 - ``decide``: the binding as it is to be decided, the cycle over it, and the room it takes
 - ``together``: one attempt after the other, and those that are placed together or not at all
 - ``working_copy``: what one decision after the other takes of the fleet's rooms
+- ``shares``: the shares that a decision asks a cluster for, and notes on their certificates
 - ``totals``: what totals and grade counts leave in it, where no nodes are seen
 - ``commit``: what was decided is looked at again under locks, written, and taken over
 - ``answer``: answers to what was decided, to what needs no decision, and again under a key

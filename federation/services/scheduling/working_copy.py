@@ -27,6 +27,7 @@ from federation.scheduler.promisable import promisable, requirements_of, told_by
 from federation.services.fleet.known_estimates import KnownEstimates
 from federation.services.fleet.snapshot import FleetSnapshot
 from federation.services.journal import NO_REPLICAS, ClusterShares
+from federation.services.scheduling.shares import note_of, parts, units_of
 from federation.services.scheduling.totals import (
     CHECKED,
     StakeChange,
@@ -37,7 +38,6 @@ from federation.services.scheduling.totals import (
 from federation.services.values import ClusterPromise
 
 NO_REQUIREMENTS = ReplicaRequirements(request={})
-NOT_PLANNED = "no placer of ours follows plans there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ class WorkingCopy:
                         each.replicas * sets,
                         each.component,
                     )
-                    for each, sets in _units(binding, count)
+                    for each, sets in units_of(binding, count)
                 )
                 for position, count in units.items()
             }
@@ -287,19 +287,19 @@ class WorkingCopy:
                         checked[target.name] = more
                 part = target.replicas, certificate
                 if part not in alike:
-                    alike[part] = _parts(binding, *part)
+                    alike[part] = parts(binding, *part)
                 shares[target.name] = alike[part]
         adopted = {}
         if adopts:
             adopted = {
                 target.name: {
-                    each.component: each.replicas for each in _parts(binding, target.replicas)
+                    each.component: each.replicas for each in parts(binding, target.replicas)
                 }
                 for target in binding.clusters
                 if target.name in shares
             }
         watched = {
-            name: tuple(each._replace(replicas=0) for each in _parts(binding, 0))
+            name: tuple(each._replace(replicas=0) for each in parts(binding, 0))
             for name in set(leaving) - shares.keys()
         }
         return ReservationRequest(
@@ -485,39 +485,7 @@ class WorkingCopy:
             certificate = shares[0].certificate
             note = ""
             if request.asked is not None and certificate.value != request.asked.value:
-                note = _note(request.asked, certificate)
+                note = note_of(request.asked, certificate)
             epoch, sequence = report or (0, 0)
             promises.append(ClusterPromise(name, certificate, epoch, sequence, note))
         return tuple(promises)
-
-
-def _units(binding: Binding, count: int) -> Iterable[tuple[Share, int]]:
-    """What so many replicas, or sets, are made of: each part, and how many times."""
-    return ((part, count) for part in _parts(binding, 1))
-
-
-def _note(asked: Certificate | None, worth: PromiseCertificate) -> str:
-    if worth is PromiseCertificate.UNPROVEN:
-        return "nothing shows whether there is room"
-    if worth is CHECKED:
-        return "nothing shows whether its nodes have room"
-    return NOT_PLANNED if asked is Certificate.PLANNED else ""
-
-
-def _parts(
-    binding: Binding,
-    replicas: int,
-    certificate: PromiseCertificate = PromiseCertificate.CAREFUL,
-) -> tuple[Share, ...]:
-    """What one cluster runs of the workload; one of components goes there as a whole."""
-    if binding.components:
-        return tuple(
-            Share(
-                component=each.name,
-                requirements=each.requirements,
-                replicas=each.replicas,
-                certificate=certificate,
-            )
-            for each in binding.components
-        )
-    return (Share(requirements=binding.requirements, replicas=replicas, certificate=certificate),)

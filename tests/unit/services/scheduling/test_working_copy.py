@@ -16,7 +16,8 @@ from federation.model.workload import Component, NodeClaim, ReplicaRequirements,
 from federation.scheduler.promisable import NO_POOLS, OVERCOMMITTED
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged
-from federation.services.scheduling.working_copy import NOT_PLANNED, Reserved, WorkingCopy
+from federation.services.scheduling.shares import NOT_PLANNED
+from federation.services.scheduling.working_copy import Reserved, WorkingCopy
 from federation.services.values import AgentFacts, Placer
 from federation.store.engine import create_engine
 from federation.store.postgres import PostgresStore
