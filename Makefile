@@ -60,6 +60,9 @@ chaos: install ## Two minutes of kill -9 around, and two of lost clusters; SECON
 truth: install ## Do promises hold in front of kube-scheduler? SEEDS, STREAM, OPTIONS="--shuffled --kills 4"
 	@$(BIN)/python -m tests.truth --seeds $(or $(SEEDS),1) --stream $(or $(STREAM),plain) $(OPTIONS)
 
+fuzz: install ## What reads others' bytes is fed what is nearly right; NAMES, SECONDS for each (300)
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),300) $(NAMES)
+
 proto: install ## Generate the stubs from proto/
 	@$(BIN)/python -m tools.update_proto
 

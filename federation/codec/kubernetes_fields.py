@@ -74,7 +74,8 @@ _VERSIONS: Final[Mapping[str, str]] = {
 def check_workload_fields(document: Mapping[str, Any], path: str, found: Violations) -> None:
     """Finds fields that a workload of a known kind cannot have; other kinds may have any."""
     kind = document.get("kind")
-    if isinstance(kind, str) and _VERSIONS.get(kind) == document.get("apiVersion"):
+    known = isinstance(kind, str) and kind in _VERSIONS
+    if known and _VERSIONS[kind] == document.get("apiVersion"):
         _check(kind, document, path, found)
 
 

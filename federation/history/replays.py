@@ -25,7 +25,7 @@ MOST_TOLD: Final = 20
 # What bodies raise that somebody else made.
 MALFORMED: Final = (
     *(msgspec.MsgspecError, DamagedBody, LimitExceeded, NewerBody),
-    *(ValueError, TypeError, IndexError, OverflowError),
+    *(ValueError, TypeError, IndexError, OverflowError, RecursionError),
 )
 
 

@@ -1,0 +1,152 @@
+"""Every rpc of a control plane of its own, and the stream of an agent, over real sockets.
+
+A request is refused with whatever code says what is wrong with it; that something within went
+wrong, or that nothing answers any more, is what must not be.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pool import Default
+
+from federation.codec.document_files import documents_of
+from federation.codec.workloads import bindings_from_documents
+from federation.rpc.served import SERVICES
+from federation.v1.agents_pb2 import ConnectRequest
+from tests.attack.target import Target, attacked_plane, bearer
+from tests.control_planes import hello, report
+from tests.fuzz.decoders import ROOT
+from tests.fuzz.fuzzing import FuzzTarget
+from tests.fuzz.messages import Filler
+from tests.fuzz.mutations import mutated
+from tests.patience import PATIENCE_SECONDS
+
+# What a watch says first comes at once, if anything comes.
+LISTENING_SECONDS: Final = 0.3
+# That nothing answers is told from a refusal too.
+FAULTS: Final = frozenset(
+    {
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    }
+)
+POOL: Final = Default()
+EXAMPLES: Final = [ROOT / "examples" / name for name in ("deployment.yaml", "policy.yaml")]
+(BINDING,) = bindings_from_documents(documents_of(map(str, EXAMPLES)))
+# Has a target of its own.
+ALONE: Final = frozenset({"/federation.v1.Agents/Connect"})
+
+
+@contextmanager
+def attacked_rpcs() -> Iterator[Sequence[FuzzTarget]]:
+    """With a control plane and one cluster; gone afterwards."""
+    with (
+        tempfile.TemporaryDirectory(prefix="fedsched-fuzz-", dir="/var/tmp") as folder,
+        attacked_plane(Path(folder), tls=False) as target,
+        target.channel() as channel,
+    ):
+        yield [*_rpcs(target, channel), _agent(target, channel)]
+
+
+def _rpcs(target: Target, channel: grpc.Channel) -> Iterator[FuzzTarget]:
+    for service in SERVICES:
+        for method in POOL.FindServiceByName(service).methods:
+            path = f"/{service}/{method.name}"
+            if path in ALONE:
+                continue
+            yield FuzzTarget(
+                name=f"{method.containing_service.name}.{method.name}",
+                take=_asked(channel, path, target.metadata, is_watch=method.server_streaming),
+                make=_requests(method.input_type),
+                refusals=(Refused,),
+            )
+
+
+def _agent(target: Target, channel: grpc.Channel) -> FuzzTarget:
+    """What an agent says after its hello and a report."""
+    metadata = bearer(target.enrolled("fuzzed"))
+    connect = _plain(channel.stream_stream, "/federation.v1.Agents/Connect")
+    first = [
+        ConnectRequest(cluster="fuzzed", hello=hello()).SerializeToString(),
+        ConnectRequest(cluster="fuzzed", report=report(nodes=3)).SerializeToString(),
+    ]
+
+    def take(content: bytes) -> None:
+        with _refusals():
+            for _ in connect(iter([*first, content]), metadata=metadata, timeout=PATIENCE_SECONDS):
+                pass
+
+    def named(chance: random.Random) -> bytes:
+        message: Any = Filler(chance).filled(ConnectRequest.DESCRIPTOR)
+        message.cluster = chance.choice(["fuzzed", "fuzzed", "fuzzed", "innocent", ""])
+        return mutated([message.SerializeToString()], chance)
+
+    return FuzzTarget(name="Agents.Connect", take=take, make=named, refusals=(Refused,))
+
+
+class Refused(Exception):
+    """The control plane said what is wrong with the request."""
+
+
+def _requests(descriptor: Descriptor) -> Callable[[random.Random], bytes]:
+    """Messages as they could be, whole ones of the examples among them; some with broken bytes."""
+
+    def make(chance: random.Random) -> bytes:
+        message = Filler(chance).filled(descriptor)
+        for field in descriptor.fields:
+            if field.message_type is BINDING.DESCRIPTOR and chance.random() < 0.7:
+                given = getattr(message, field.name)
+                (given.add() if field.is_repeated else given).MergeFrom(BINDING)
+        whole = message.SerializeToString()
+        return whole if chance.random() < 0.7 else mutated([whole], chance)
+
+    return make
+
+
+def _asked(
+    channel: grpc.Channel, path: str, metadata: Sequence[tuple[str, str]], *, is_watch: bool
+) -> Callable[[bytes], object]:
+    if not is_watch:
+        call = _plain(channel.unary_unary, path)
+
+        def take(content: bytes) -> None:
+            with _refusals():
+                call(content, metadata=metadata, timeout=PATIENCE_SECONDS)
+
+        return take
+    watch = _plain(channel.unary_stream, path)
+
+    def listen(content: bytes) -> None:
+        with _refusals(grpc.StatusCode.DEADLINE_EXCEEDED):
+            for _ in watch(content, metadata=metadata, timeout=LISTENING_SECONDS):
+                pass
+
+    return listen
+
+
+def _plain(kind: Callable[..., Any], path: str) -> Any:
+    """A method that takes and gives bytes as they are."""
+    return kind(path, request_serializer=None, response_deserializer=None)
+
+
+@contextmanager
+def _refusals(*taken: grpc.StatusCode) -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        if error.code() in taken:
+            return
+        if error.code() in FAULTS:
+            raise AssertionError(f"{error.code().name}: {error.details()}") from error
+        raise Refused(error.details()) from error

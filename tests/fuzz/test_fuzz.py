@@ -1,0 +1,57 @@
+"""A few inputs for each target, the same ones each time; ``make fuzz`` goes on for longer."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from federation.codec.workloads import bindings_from_documents
+from federation.model.errors import InvalidRequest
+from tests.fuzz import fuzzing
+from tests.fuzz.decoders import decoders
+from tests.fuzz.fuzzing import FuzzTarget, fuzz, tried
+from tests.fuzz.rpcs import attacked_rpcs
+
+SEED, INPUTS, REQUESTS, EVENTS = 1, 150, 12, 2
+TARGETS = decoders()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
+def test_what_reads_bytes_takes_them_or_refuses_them(target: FuzzTarget) -> None:
+    result = fuzz(target, SEED, inputs=INPUTS)
+    assert not result.wrong, (result.wrong, result.culprit)
+    assert result.inputs == INPUTS
+
+
+def test_every_rpc_answers_or_refuses() -> None:
+    with attacked_rpcs() as targets:
+        for target in targets:
+            # Those that stream take a moment each.
+            inputs = EVENTS if "Watch" in target.name or "Connect" in target.name else REQUESTS
+            result = fuzz(target, SEED, inputs=inputs)
+            assert not result.wrong, (target.name, result.wrong, result.culprit)
+
+
+def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzzing, "CPU_SECONDS", 0.05)
+
+    def spin(content: bytes) -> None:
+        while content:
+            pass
+
+    def fail(content: bytes) -> None:
+        raise LookupError(content.decode(errors="replace"))
+
+    assert "CPU" in fuzz(FuzzTarget(name="spins", take=spin, seeds=(b"a",)), SEED, inputs=1).wrong
+    failing = FuzzTarget(name="fails", take=fail, seeds=(b"a",))
+    assert tried(failing, b"b") == ("it raises LookupError: b", False)
+    refusing = FuzzTarget(name="refuses", take=fail, seeds=(b"a",), refusals=(LookupError,))
+    assert tried(refusing, b"b") == ("", True)
+    made = FuzzTarget(name="makes", take=fail, make=lambda chance: chance.randbytes(2))
+    assert fuzz(made, SEED, inputs=9).culprit == random.Random(SEED).randbytes(2)
+
+
+def test_a_kind_that_nobody_knows_needs_no_version() -> None:
+    with pytest.raises(InvalidRequest, match="Gizmo"):
+        bindings_from_documents([{"kind": "Gizmo", "metadata": {"name": "a"}, "spec": {}}])
