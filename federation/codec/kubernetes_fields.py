@@ -74,8 +74,11 @@ _VERSIONS: Final[Mapping[str, str]] = {
 def check_workload_fields(document: Mapping[str, Any], path: str, found: Violations) -> None:
     """Finds fields that a workload of a known kind cannot have; other kinds may have any."""
     kind = document.get("kind")
-    known = isinstance(kind, str) and kind in _VERSIONS
-    if known and _VERSIONS[kind] == document.get("apiVersion"):
+    if (
+        isinstance(kind, str)
+        and kind in _VERSIONS
+        and _VERSIONS[kind] == document.get("apiVersion")
+    ):
         _check(kind, document, path, found)
 
 

@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -222,11 +223,14 @@ def _bodies() -> Iterator[FuzzTarget]:
         row = SimpleNamespace(namespace="a", name="b", uid="", lease_expires_at=None, body=content)
         return reservations_of([cast("Any", row)])
 
+    def take_change(kind: str, content: bytes) -> object:
+        return change_of(kind, content, 1)
+
     for name, change in (("binding", DECIDED), ("cluster", DELETED), ("report", ADVANCED)):
         kind, body = packed_change(change)
         yield FuzzTarget(
             name=f"journal's {name}",
-            take=lambda content, kind=kind: change_of(kind, content, 1),  # type: ignore[misc]
+            take=partial(take_change, kind),
             seeds=(body,),
             refusals=BODY_REFUSALS,
         )
