@@ -51,11 +51,12 @@ accuracy: install ## How true estimates from pools are; FULL=--full for a millio
 attack: install ## A control plane attacked by strangers, callers and agents; 1 if others notice
 	@$(BIN)/python -m tests.attack $(NAMES)
 
-chaos: install ## Two minutes of kill -9 around, and two of lost clusters; SECONDS, PLANES, CALLERS, SEED
+chaos: install ## kill -9 around, lost clusters, a killed bridge; SECONDS, PLANES, CALLERS, SEED
 	@$(BIN)/python -m tests.chaos --seconds $(or $(SECONDS),120) --planes $(or $(PLANES),3) \
 		--callers $(or $(CALLERS),8) --seed $(or $(SEED),1)
 	@$(BIN)/python -m tests.chaos --losses --seconds $(or $(SECONDS),120) \
 		--planes $(or $(PLANES),3) --seed $(or $(SEED),1)
+	@$(BIN)/python -m tests.chaos --bridge --seed $(or $(SEED),1)
 
 truth: install ## Do promises hold in front of kube-scheduler? SEEDS, STREAM, OPTIONS="--shuffled --kills 4"
 	@$(BIN)/python -m tests.truth --seeds $(or $(SEEDS),1) --stream $(or $(STREAM),plain) $(OPTIONS)

@@ -44,7 +44,9 @@ def namespace(name: str) -> Document:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def member(name: str, *, cpu: str = "10", uid: str = "", **spec: Any) -> Document:
+def member(
+    name: str, *, cpu: str = "10", pods: str = "440", uid: str = "", **spec: Any
+) -> Document:
     """A Cluster that is Ready and reports totals, without grades."""
     return {
         "apiVersion": "cluster.karmada.io/v1alpha1",
@@ -62,7 +64,7 @@ def member(name: str, *, cpu: str = "10", uid: str = "", **spec: Any) -> Documen
             ],
             "nodeSummary": {"totalNum": 4, "readyNum": 4},
             "resourceSummary": {
-                "allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "440"},
+                "allocatable": {"cpu": cpu, "memory": "64Gi", "pods": pods},
                 "allocated": {"cpu": "0", "memory": "0", "pods": "0"},
             },
         },
@@ -102,6 +104,18 @@ def binding(
     }
 
 
+def scheduled_condition(found: Document) -> Document:
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "Scheduled"), {})
+
+
+def is_settled(found: Document) -> bool:
+    """Whether a binding is scheduled, and its newest generation was seen."""
+    seen = found.get("status", {}).get("schedulerObservedGeneration")
+    is_scheduled = scheduled_condition(found).get("status") == "True"
+    return is_scheduled and bool(seen == found["metadata"]["generation"])
+
+
 class Karmada:
     """The API server and what is in it."""
 
@@ -137,15 +151,11 @@ class Karmada:
         return {each["name"]: each.get("replicas", 0) for each in clusters}
 
     def condition(self, name: str) -> Document:
-        conditions = self.binding(name).get("status", {}).get("conditions", [])
-        return next((each for each in conditions if each["type"] == "Scheduled"), {})
+        return scheduled_condition(self.binding(name))
 
     def is_settled(self, name: str) -> bool:
         """Scheduled, and the newest generation was seen."""
-        found = self.binding(name)
-        seen = found.get("status", {}).get("schedulerObservedGeneration")
-        is_scheduled = self.condition(name).get("status") == "True"
-        return is_scheduled and bool(seen == found["metadata"]["generation"])
+        return is_settled(self.binding(name))
 
     def reasons(self) -> list[str]:
         return [each["reason"] for each in self.cluster.all(EVENTS)]

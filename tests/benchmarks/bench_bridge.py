@@ -52,7 +52,7 @@ def arrive(karmada: Karmada, start: int, count: int) -> float:
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-bridge-") as name, new_karmada_server() as api:
         folder, karmada = Path(name), Karmada(api)
-        karmada.put(*(member(f"m{number}", cpu="4000") for number in range(CLUSTERS)))
+        karmada.put(*(member(f"m{number}", cpu="4000", pods="4000") for number in range(CLUSTERS)))
         with (
             control_plane(folder) as (_, endpoint),
             bridge_process(karmada, folder, endpoint, "bench") as bridge,

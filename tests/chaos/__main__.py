@@ -1,6 +1,7 @@
 """Control planes, agents and PostgreSQL killed again and again: no promise may be broken.
 
-Exits with 1 when one was, or an answer was lost, or a caller was stuck.
+``--bridge``: a bridge, its control plane and Karmada's API server instead: the end is as if nothing
+had been. Exits with 1 when one was, or an answer was lost, or a caller was stuck.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.chaos.bridged import BridgePlan, disturb
 from tests.chaos.havoc import Plan, Result, wreak
 from tests.chaos.losses import lose
+from tests.chaos.planes import durable_postgres
 
 MOST_SHOWN = 20
 
@@ -23,10 +26,18 @@ def main() -> int:
     parser.add_argument("--callers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--losses", action="store_true", help="clusters that are lost instead")
+    parser.add_argument("--bridge", action="store_true", help="a bridge to Karmada instead")
+    parser.add_argument("--bindings", type=int, default=500, help="with --bridge")
+    parser.add_argument("--kills", type=int, default=12, help="with --bridge")
     given = parser.parse_args()
+    bridged = BridgePlan(bindings=given.bindings, kills=given.kills, seed=given.seed)
     plan = Plan(seconds=given.seconds, planes=given.planes, callers=given.callers, seed=given.seed)
     with tempfile.TemporaryDirectory(prefix="fedsched-chaos-", dir="/var/tmp") as folder:
-        result = (lose if given.losses else wreak)(Path(folder), plan)
+        if given.bridge:
+            with durable_postgres(Path(folder)) as postgres:
+                result = disturb(Path(folder), postgres.url, bridged)
+        else:
+            result = (lose if given.losses else wreak)(Path(folder), plan)
     show(result)
     return 1 if result.violations else 0
 
