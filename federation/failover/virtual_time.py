@@ -257,7 +257,9 @@ class VirtualFleet:
             replace(state, cluster=replace(state.cluster, ready=False)) if name in stale else state
             for name, state in self._states.items()
         ]
-        made = Simulation(states, self._options, now=self._now, profiles=self._profiles)
+        made = Simulation(
+            states, self._options, now=self._now, profiles=self._profiles, preempts=False
+        )
         for key, binding in self._bindings.items():
             ran = self._ran[key]
             there = [(each.name, each.replicas) for each in binding.clusters]

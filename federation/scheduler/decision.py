@@ -14,7 +14,7 @@ from federation.model.workload import TargetCluster
 from federation.scheduler.serialization import to_plain
 from federation.scheduler.trace import Trace
 
-PREEMPTION: Final = "spec.preemptionPolicy has no effect here: only what is committed preempts"
+PREEMPTION: Final = "spec.preemptionPolicy has no effect here: nobody preempts in virtual time"
 GANG: Final = "spec.gang has no effect here: this is where the binding would go by itself"
 
 

@@ -1,16 +1,27 @@
-"""Which replicas make room for a binding of higher priority, with the least loss.
+"""Which replicas make room for bindings of higher priority, with the least loss, and what is left
+to those that lose them.
 
-Pure. Must not know rooms: it asks whether the binding fits once some replicas are gone.
+Pure. Must not know rooms: it asks whether the bindings fit once some replicas are gone.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import product
 from typing import Final, TypeAlias
 
+from federation.model.placement import Binding, SchedulingType
+from federation.model.workload import TargetCluster
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.demand import Demand
+from federation.scheduler.trace import undivided_trace
+
+# Of the least urgent ones.
+MOST_CANDIDATES: Final = 128
+NOTHING_HELPS: Final = "nothing of lower priority makes room"
 # With so many choices the least loss of all is looked for; with more one that cannot be made less.
 MOST_EXACT_UNITS: Final = 12
 
@@ -35,6 +46,114 @@ class Candidate:
     @property
     def choices(self) -> range:
         return range(0, self.replicas + 1, 1 if self.divisible else self.replicas)
+
+
+def candidate_of(
+    binding: Binding, target: TargetCluster, *, waiting: int, running: int = 0
+) -> Candidate | None:
+    """What a binding may lose in a cluster, where so many of its replicas are on no node yet, and
+    so many are: of a share that may shrink single replicas, else all of it. One that ignores what
+    fits would grow back at once: it does not shrink by what runs.
+    """
+    total = sum(each.replicas for each in binding.clusters)
+    may_shrink = (
+        binding.placement.partial
+        and not binding.components
+        and binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
+    )
+    every = waiting + running
+    spare = every if Demand.of(binding).rule.heeds_capacity else waiting
+    spare = min(spare, target.replicas, total - (binding.min_available or 0))
+    if may_shrink and spare > 0:
+        replicas = spare
+    elif 0 < target.replicas <= every and may_lose(binding, target.replicas):
+        replicas, may_shrink = target.replicas, False
+    else:
+        return None
+    return Candidate(
+        binding=binding.key,
+        cluster=target.name,
+        priority=binding.priority,
+        replicas=replicas,
+        divisible=may_shrink,
+        placed_at=binding.last_scheduled_time or 0.0,
+    )
+
+
+def ordered_candidates(found: Iterable[Candidate], uid: str) -> list[Candidate]:
+    """The least urgent ones, in the tie order of a workload."""
+
+    def tie_order(candidate: Candidate) -> tuple[bytes, str, str]:
+        text = f"{uid}\0{candidate.cluster}\0{candidate.binding}".encode()
+        hashed = blake2b(text, digest_size=8).digest() if uid else b""
+        return hashed, candidate.cluster, candidate.binding
+
+    least_urgent = sorted(found, key=lambda each: each.priority)[:MOST_CANDIDATES]
+    return sorted(least_urgent, key=tie_order)
+
+
+def may_lose(binding: Binding, replicas: int) -> bool:
+    """Whether as many as it asks for are left, or none."""
+    left = sum(each.replicas for each in binding.clusters) - replicas
+    return not left or left >= (binding.min_available or 0)
+
+
+def open_clusters(decision: Decision) -> set[int]:
+    """The clusters, by position, that let in who found no room, had they some."""
+    filtering = decision.trace.filtering
+    return {
+        position
+        for position, refusal in enumerate(filtering.refusal_c.tolist())
+        if refusal < 0 or filtering.refusals[refusal].filter == "Capacity"
+    }
+
+
+def losses_by_binding(
+    candidates: Sequence[Candidate], losses: Losses
+) -> Mapping[str, Mapping[str, int]]:
+    """What each loses, by cluster."""
+    lost: dict[str, dict[str, int]] = {}
+    for candidate, loss in zip(candidates, losses, strict=True):
+        if loss:
+            lost.setdefault(candidate.binding, {})[candidate.cluster] = loss
+    return lost
+
+
+def loss_texts(candidates: Sequence[Candidate], losses: Losses) -> tuple[str, ...]:
+    """What the decision of who preempts says of them."""
+    return tuple(
+        f"{candidate.binding}: {loss} in {candidate.cluster}, priority {candidate.priority}"
+        for candidate, loss in zip(candidates, losses, strict=True)
+        if loss
+    )
+
+
+def shares_left(binding: Binding, lost: Mapping[str, int]) -> tuple[TargetCluster, ...]:
+    """Where it is with so much less."""
+    return tuple(
+        TargetCluster(name=target.name, replicas=target.replicas - lost.get(target.name, 0))
+        for target in binding.clusters
+        if target.name not in lost or target.replicas > lost[target.name]
+    )
+
+
+def loss_decision(
+    binding: Binding, lost: Mapping[str, int], by: str, names: tuple[str, ...], now: float
+) -> Decision:
+    """What is decided of who loses so much in a fleet of clusters of these names."""
+    left, by = shares_left(binding, lost), f"preempted by {by}"
+    where = ", ".join(f"{count} in {name}" for name, count in sorted(lost.items()))
+    is_divided = binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
+    missing = binding.replicas - sum(each.replicas for each in left)
+    kept = {each.name: each.replicas for each in left}
+    stays = {position: kept[name] for position, name in enumerate(names) if name in kept}
+    return Decision(
+        outcome=Outcome.PARTIAL if left else Outcome.UNSCHEDULABLE,
+        clusters=left,
+        remainder=max(missing, 0) if is_divided else sum(lost.values()),
+        reason=f"{by}: {where}",
+        trace=undivided_trace(names, now, stays, by),
+    )
 
 
 def least_loss(candidates: Sequence[Candidate], fits: Fits) -> Losses | None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from federation.model.estimate import Estimates
 from federation.model.placement import Binding
 from federation.scheduler.cycle import schedule
-from federation.scheduler.decision import PREEMPTION, Decision, not_preempting
+from federation.scheduler.decision import Decision
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import Profile
 from federation.scheduler.promisable import without_room
@@ -88,9 +88,6 @@ def replay(inputs: DecisionInputs, stored: Decision, refused: Mapping[str, str])
     if decision.reason and stored.reason.startswith(f"{decision.reason}; "):
         decision = replace(decision, reason=stored.reason)
     decision = replace(decision, trace=replace(decision.trace, preempted=trace.preempted))
-    if PREEMPTION in trace.warnings:
-        # It was committed from a preview.
-        decision = not_preempting(decision, inputs.binding)
     before, after = _compared(stored), _compared(decision)
     return Replay(
         stored_sha256=_sha256(before),

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -19,13 +20,26 @@ from federation.model.cluster import ClusterState
 from federation.model.component_sets import shape_of
 from federation.model.errors import InvalidRequest
 from federation.model.estimate import Bound, EstimateOptions, Estimates, Source
-from federation.model.placement import Binding, Certificate, Gang, gang_to_join
+from federation.model.placement import Binding, Certificate, Gang, PreemptionPolicy, gang_to_join
 from federation.model.workload import TargetCluster
 from federation.scheduler.cycle import schedule
 from federation.scheduler.decision import Decision, Outcome, not_preempting
 from federation.scheduler.demand import Demand
 from federation.scheduler.fleet import Fleet
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
+from federation.scheduler.preemption import (
+    NOTHING_HELPS,
+    Candidate,
+    Losses,
+    candidate_of,
+    least_loss,
+    loss_decision,
+    loss_texts,
+    losses_by_binding,
+    may_lose,
+    open_clusters,
+    ordered_candidates,
+)
 from federation.scheduler.promisable import instead_where, stuck_notes, without_room
 from federation.scheduler.scarcity import short_of, with_scarcity
 from federation.scheduler.simulated_rooms import SimulatedRooms
@@ -77,6 +91,7 @@ class Simulation:
         *,
         now: float,
         profiles: Profiles = DEFAULT_PROFILES,
+        preempts: bool = True,
     ) -> None:
         ordered = sorted(states, key=lambda state: state.cluster.name)
         self.fleet = Fleet.of(state.cluster for state in ordered)
@@ -91,7 +106,10 @@ class Simulation:
         self._options = options
         self.now = now
         self._profiles = profiles
+        self._preempts = preempts
         self._decided: list[tuple[Binding, Decision]] = []
+        # What became of those that lost something to later ones.
+        self._lost: dict[str, Decision] = {}
 
     def decide_all(self, bindings: Sequence[Binding]) -> list[Decision]:
         """Decisions in the order of the bindings; a gang is decided where its last member stands.
@@ -115,12 +133,13 @@ class Simulation:
                 if binding.gang is not None and binding.key not in decided:
                     gate = _gate(binding.gang, members)
                     decided[binding.key] = self._decide_gated(binding, gate)
-        return [decided[binding.key] for binding in bindings]
+        newest = decided | self._lost
+        return [newest[binding.key] for binding in bindings]
 
     def decide_together(self, gang: Gang, joining: Sequence[Binding]) -> list[Decision]:
         """All of a gang that have no place yet get one, or none does. Raises as ``decide`` does."""
         before = self._as_it_is()
-        decisions = [self.decide(each) for each in joining]
+        decisions = self._with_room_made(joining)
         missed = [n for n, decision in enumerate(decisions) if not decision.is_placed]
         if not missed:
             return decisions
@@ -133,7 +152,7 @@ class Simulation:
     def hold(self, binding: Binding, clusters: Collection[TargetCluster]) -> None:
         """Take the room of replicas that were decided before, where there is any."""
         profile, demand = self._profiles.profile_of(binding), Demand.of(binding)
-        if not (self._options.reserve or demand.rule.heeds_capacity or demand.in_sets):
+        if not self._takes_room(binding):
             return
         asked = binding.certificate or profile.certificate
         new = [each for each in clusters if each.replicas > 0 and each.name in self.fleet.index]
@@ -143,7 +162,7 @@ class Simulation:
 
     def _decide_gated(self, binding: Binding, gate: str) -> Decision:
         before = self._as_it_is()
-        decision = _refused_by(self.decide(binding), gate)
+        decision = _refused_by(self._decide(binding), gate)
         self.__dict__.update(before)
         return decision
 
@@ -154,6 +173,7 @@ class Simulation:
             "_outstanding": self._outstanding.copy(),
             "_stated": dict(self._stated),
             "_decided": list(self._decided),
+            "_lost": dict(self._lost),
         }
 
     def decide(self, binding: Binding) -> Decision:
@@ -161,6 +181,11 @@ class Simulation:
 
         Raises InvalidRequest for a scheduler name without a profile, and PluginFailed.
         """
+        (decision,) = self._with_room_made([binding])
+        return decision
+
+    def _decide(self, binding: Binding) -> Decision:
+        """The same, where nobody makes room."""
         demand = Demand.of(binding)
         shape = _shape(binding)
         profile = self._profiles.profile_of(binding)
@@ -202,9 +227,94 @@ class Simulation:
             )
         if self._options.reserve or heeds_capacity:
             self._take(added_c, shape)
-        decision = not_preempting(decision, binding)
         self._decided.append((binding, decision))
         return decision
+
+    def _with_room_made(self, bindings: Sequence[Binding]) -> list[Decision]:
+        """What is decided of those that are placed together, or of one; where they ask for it, and
+        one finds no room, earlier ones make some for all of them.
+        """
+        if any(each.preemption_policy is PreemptionPolicy.NEVER for each in bindings):
+            return list(map(self._decide, bindings))
+        before = self._as_it_is()
+        decisions = list(map(self._decide, bindings))
+        fits = {Outcome.SCHEDULED, Outcome.PARTIAL, Outcome.UNSCHEDULABLE}
+        is_short = any(each.outcome is Outcome.UNSCHEDULABLE for each in decisions)
+        if not (is_short and all(each.outcome in fits for each in decisions)):
+            return decisions
+        if not self._preempts:
+            return list(map(not_preempting, decisions, bindings))
+        after = self._as_it_is()
+        self.__dict__.update(before)
+        candidates = self._candidates(bindings, decisions)
+        losses = least_loss(candidates, partial(self._makes_room, bindings, candidates))
+        if losses is None or not self._lose(candidates, losses, bindings[0].key):
+            self.__dict__.update(after)
+            return [
+                each if each.is_placed else replace(each, reason=f"{each.reason}; {NOTHING_HELPS}")
+                for each in decisions
+            ]
+        told = loss_texts(candidates, losses)
+        return [
+            replace(each, trace=replace(each.trace, preempted=told))
+            for each in map(self._decide, bindings)
+        ]
+
+    def _makes_room(
+        self, bindings: Sequence[Binding], candidates: Sequence[Candidate], losses: Losses
+    ) -> bool:
+        before = self._as_it_is()
+        fits = self._lose(candidates, losses, "") and all(
+            self._decide(each).is_placed for each in bindings
+        )
+        self.__dict__.update(before)
+        return fits
+
+    def _candidates(
+        self, bindings: Sequence[Binding], decisions: Iterable[Decision]
+    ) -> list[Candidate]:
+        """Of what was promised to earlier ones: what runs, as it came, stays."""
+        below = min(each.priority for each in bindings)
+        open_c = set[int]().union(*map(open_clusters, decisions))
+        is_open = {
+            self.fleet.names[c] for c in open_c if self._rooms.there_c[c] or c in self._stated
+        }
+        found = [
+            candidate_of(placed, target, waiting=target.replicas)
+            for binding, decision in self._decided
+            if binding.priority < below and binding.preemptible and self._takes_room(binding)
+            for placed in (replace(binding, clusters=decision.clusters),)
+            for target in decision.clusters
+            if target.name in is_open
+            and target.name not in {each.name for each in binding.clusters}
+        ]
+        return ordered_candidates(filter(None, found), bindings[0].resource.uid)
+
+    def _lose(self, candidates: Sequence[Candidate], losses: Losses, by: str) -> bool:
+        """Take so much from earlier ones; False where that cannot be."""
+        lost = losses_by_binding(candidates, losses)
+        for place, (binding, decision) in enumerate(self._decided):
+            if binding.key not in lost:
+                continue
+            placed = replace(binding, clusters=decision.clusters)
+            here = lost[binding.key]
+            if not may_lose(placed, sum(here.values())):
+                return False
+            profile = self._profiles.profile_of(binding)
+            left = loss_decision(placed, here, by, self.fleet.names, self.now)
+            if self._rooms.take(placed, left.clusters, binding.certificate or profile.certificate):
+                return False
+            for name, replicas in here.items():
+                position = self.fleet.index[name]
+                if position in self._stated:
+                    self._stated[position] += 1 if binding.components else replicas
+            self._decided[place] = binding, left
+            self._lost[binding.key] = left
+        return True
+
+    def _takes_room(self, binding: Binding) -> bool:
+        demand = Demand.of(binding)
+        return self._options.reserve or demand.rule.heeds_capacity or demand.in_sets
 
     def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
         estimates = self._outstanding.available(_shape(binding))

@@ -18,7 +18,7 @@ from federation.model.placement import PreemptionPolicy, is_grouped
 from federation.model.waiting import Leaving, Nomination
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import Profiles
-from federation.scheduler.preemption import Losses, least_loss
+from federation.scheduler.preemption import NOTHING_HELPS, Losses, least_loss, loss_texts
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import Peers, Store, StoredBinding, Transaction
 from federation.services.scheduling.claims import (
@@ -39,7 +39,6 @@ from federation.services.values import Scheduled
 DEFAULT_LIMITS: Final = PreemptionLimits(replicas=1000, in_namespace=100)
 # Of the least urgent ones.
 MOST_BINDINGS: Final = 100
-NOTHING_HELPS: Final = "nothing of lower priority makes room"
 SPENT: Final = "no more replicas may be preempted within this minute"
 CROWDED: Final = f"{MOST_NOMINATED} others wait for room that they preempted"
 
@@ -252,11 +251,7 @@ def _nominate(
 
 def _note(choice: _Choice, losses: Losses) -> None:
     """What its decision says of them, and what counts against the limits."""
-    told = tuple(
-        f"{candidate.binding}: {loss} in {candidate.cluster}, priority {candidate.priority}"
-        for candidate, loss in zip(choice.possible.candidates, losses, strict=True)
-        if loss
-    )
+    told = loss_texts(choice.possible.candidates, losses)
     for attempt in choice.attempts:
         decision = attempt.verdict.decision
         decision = replace(decision, trace=replace(decision.trace, preempted=told))

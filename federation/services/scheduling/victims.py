@@ -7,24 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Final, NamedTuple, TypeAlias
 
 from federation.failover.moves import PREEMPTED, with_evictions
-from federation.model.placement import Binding, BindingName, SchedulingType
-from federation.model.workload import ReplicaRequirements, TargetCluster
-from federation.scheduler.decision import Decision, Outcome
-from federation.scheduler.demand import Demand
-from federation.scheduler.preemption import Candidate, Losses
-from federation.scheduler.trace import undivided_trace
+from federation.model.placement import BindingName
+from federation.model.workload import ReplicaRequirements
+from federation.scheduler.preemption import (
+    Candidate,
+    Losses,
+    candidate_of,
+    loss_decision,
+    losses_by_binding,
+    may_lose,
+    open_clusters,
+    ordered_candidates,
+)
 from federation.services.scheduling.decide import request_room, reserve
 from federation.services.scheduling.nominating import Coming, LeavingPods, holds
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import Verdict
 
-# Of the least urgent ones.
-MOST_CANDIDATES: Final = 128
 # Who may lose something is looked for among so many.
 MOST_LOOKED_AT: Final = 10_000
 
@@ -76,19 +79,16 @@ class PossibleVictims:
 
     def shrunk(self, working: WorkingCopy, losses: Losses) -> list[Attempt] | None:
         """The victims, with so much less on the working copy; None where that cannot be."""
-        lost: dict[str, dict[str, int]] = {}
         leaving: dict[str, set[str]] = {}
         for candidate, loss in zip(self.candidates, losses, strict=True):
-            if loss:
-                lost.setdefault(candidate.binding, {})[candidate.cluster] = loss
             if self.running(candidate, loss):
                 leaving.setdefault(candidate.binding, set()).add(candidate.cluster)
         shrunk = []
-        for key, by_cluster in lost.items():
+        for key, lost in losses_by_binding(self.candidates, losses).items():
             victim = self.victims[key]
-            if not _may_lose(victim.binding, sum(by_cluster.values())):
+            if not may_lose(victim.binding, sum(lost.values())):
                 return None
-            self._decide_loss(working, victim, by_cluster, leaving.get(key, ()))
+            self._decide_loss(working, victim, lost, leaving.get(key, ()))
             request_room(working, victim, victim.binding.certificate or victim.profile.certificate)
             if reserve(working, victim) is not None:
                 return None
@@ -103,26 +103,12 @@ class PossibleVictims:
         leaving: Collection[str],
     ) -> None:
         binding, snapshot = victim.binding, working.snapshot
-        left = tuple(_left(binding, lost))
-        by = f"preempted by {self.by}"
-        why = dict.fromkeys(leaving, by)
+        decision = loss_decision(binding, lost, self.by, snapshot.names, self.now)
+        left = decision.clusters
+        why = dict.fromkeys(leaving, f"preempted by {self.by}")
         tasks = with_evictions(binding, PREEMPTED, why, left, self.now)
         victim.candidate = replace(binding, clusters=left, eviction_tasks=tasks)
-        where = ", ".join(f"{count} in {name}" for name, count in sorted(lost.items()))
-        is_divided = binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
-        missing = binding.replicas - sum(each.replicas for each in left)
-        positions = snapshot.positions
-        stays = {positions[e.name]: e.replicas for e in left if e.name in positions}
-        victim.verdict = Verdict(
-            decision=Decision(
-                outcome=Outcome.PARTIAL if left else Outcome.UNSCHEDULABLE,
-                clusters=left,
-                remainder=max(missing, 0) if is_divided else sum(lost.values()),
-                reason=f"{by}: {where}",
-                trace=undivided_trace(snapshot.names, self.now, stays, by),
-            ),
-            evidence=snapshot.evidence_at(self.now),
-        )
+        victim.verdict = Verdict(decision=decision, evidence=snapshot.evidence_at(self.now))
 
 
 def losable_shares(
@@ -134,7 +120,8 @@ def losable_shares(
     own = {attempt.binding.key for attempt in attempts}
     names = working.snapshot.names
     found: dict[BindingName, dict[str, LosableShare]] = {}
-    for position in sorted(_open_to(attempts)):
+    let_in = (open_clusters(attempt.verdict.decision) for attempt in attempts)
+    for position in sorted(set[int]().union(*let_in)):
         cluster = names[position]
         with_running = avoided is not None and cluster not in avoided
         for key, share in _losable_in(working, position, attempts, with_running=with_running):
@@ -148,35 +135,14 @@ def candidates_of(
     attempts: Sequence[Attempt], victims: Mapping[str, Attempt], shares: LosableShares
 ) -> list[Candidate]:
     """The least urgent ones, in the tie order."""
-    found = [
-        candidate
-        for victim in victims.values()
-        for target in victim.binding.clusters
-        if target.name in shares[victim.key]
-        and (candidate := _candidate(victim.binding, target, shares[victim.key][target.name]))
-    ]
-    found.sort(key=lambda each: each.priority)
-    uid = attempts[0].candidate.resource.uid
-
-    def tie_order(candidate: Candidate) -> tuple[bytes, str, str]:
-        text = f"{uid}\0{candidate.cluster}\0{candidate.binding}".encode()
-        hashed = blake2b(text, digest_size=8).digest() if uid else b""
-        return hashed, candidate.cluster, candidate.binding
-
-    return sorted(found[:MOST_CANDIDATES], key=tie_order)
-
-
-def _open_to(attempts: Sequence[Attempt]) -> set[int]:
-    """The clusters, by position, that let in one of them, had it room there."""
-    found: set[int] = set()
-    for attempt in attempts:
-        filtering = attempt.verdict.decision.trace.filtering
-        found |= {
-            position
-            for position, refusal in enumerate(filtering.refusal_c.tolist())
-            if refusal < 0 or filtering.refusals[refusal].filter == "Capacity"
-        }
-    return found
+    found = []
+    for victim in victims.values():
+        for target in victim.binding.clusters:
+            there = shares[victim.key].get(target.name)
+            if there is not None:
+                waiting, running = there.waiting, there.running
+                found.append(candidate_of(victim.binding, target, waiting=waiting, running=running))
+    return ordered_candidates(filter(None, found), attempts[0].candidate.resource.uid)
 
 
 def _losable_in(
@@ -204,45 +170,3 @@ def _losable_in(
         running = max(0, first.replicas - count) if is_counted else 0
         if count or running:
             yield key, LosableShare(count, running, asked)
-
-
-def _candidate(binding: Binding, target: TargetCluster, share: LosableShare) -> Candidate | None:
-    """What a binding may lose in a cluster: of a share that may shrink single replicas, else all of
-    it. One that ignores what fits would grow back at once: it does not shrink by what runs.
-    """
-    total = sum(each.replicas for each in binding.clusters)
-    may_shrink = (
-        binding.placement.partial
-        and not binding.components
-        and binding.placement.replica_scheduling.type is SchedulingType.DIVIDED
-    )
-    every = share.waiting + share.running
-    spare = every if Demand.of(binding).rule.heeds_capacity else share.waiting
-    spare = min(spare, target.replicas, total - (binding.min_available or 0))
-    if may_shrink and spare > 0:
-        replicas = spare
-    elif 0 < target.replicas <= every and _may_lose(binding, target.replicas):
-        replicas, may_shrink = target.replicas, False
-    else:
-        return None
-    return Candidate(
-        binding=binding.key,
-        cluster=target.name,
-        priority=binding.priority,
-        replicas=replicas,
-        divisible=may_shrink,
-        placed_at=binding.last_scheduled_time or 0.0,
-    )
-
-
-def _may_lose(binding: Binding, replicas: int) -> bool:
-    """Whether as many as it asks for are left, or none."""
-    left = sum(each.replicas for each in binding.clusters) - replicas
-    return not left or left >= (binding.min_available or 0)
-
-
-def _left(binding: Binding, lost: Mapping[str, int]) -> Iterator[TargetCluster]:
-    for target in binding.clusters:
-        replicas = target.replicas - lost.get(target.name, 0)
-        if replicas or target.name not in lost:
-            yield TargetCluster(name=target.name, replicas=replicas)

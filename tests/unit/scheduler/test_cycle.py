@@ -120,7 +120,7 @@ def test_of_several_groups_the_first_that_has_enough_is_taken() -> None:
     assert shares(decide(wanted, {"a": 3, "b": 5, "c": 4})) == {"b": 5}
 
 
-def test_that_only_what_is_committed_preempts_is_told() -> None:
+def test_that_nobody_preempts_in_virtual_time_is_told() -> None:
     wanted = replace(web(2), preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY)
     assert not_preempting(decide(wanted, {"a": 2}), wanted).trace.warnings == ()
     assert not_preempting(decide(web(2), {"a": 1}), web(2)).trace.warnings == ()

@@ -19,9 +19,9 @@ from federation.model.arrays import IntArray
 from federation.model.cluster import Cluster, Taint, TaintEffect
 from federation.model.errors import PreconditionFailed
 from federation.model.estimate import Bound, Estimates, Source
-from federation.model.placement import Binding, PreemptionPolicy, SpreadConstraint
+from federation.model.placement import Binding, SpreadConstraint
 from federation.model.workload import ObjectReference
-from federation.scheduler.decision import PREEMPTION, Decision, Outcome, not_preempting
+from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.fleet import Column, Fleet
 from federation.scheduler.plugins.filters import FILTERS, CapacityArgs
 from federation.scheduler.plugins.permits import GangArgs, gang
@@ -140,16 +140,6 @@ def test_what_preemption_adds_is_taken_from_the_decision() -> None:
     verdict = a_verdict()
     trace = replace(verdict.decision.trace, preempted=("shop/other: 2 in a, priority 1",))
     assert_equal(recorded(changed(verdict, trace=trace)).replayed(InputReader(DEFAULT_PROFILES)))
-    assert isinstance(verdict.inputs, DecisionInputs)
-    asking = replace(
-        verdict.inputs.binding, preemption_policy=PreemptionPolicy.PREEMPT_LOWER_PRIORITY
-    )
-    refused = {"a": "only 2 of 3 find room"}
-    shown = not_preempting(without_room(verdict.decision, refused), asking)
-    assert PREEMPTION in shown.trace.warnings
-    inputs = replace(verdict.inputs, binding=asking)
-    verdict = replace(verdict, decision=shown, inputs=inputs, refused=refused)
-    assert_equal(recorded(verdict).replayed(InputReader(DEFAULT_PROFILES)))
 
 
 RICH = Cluster(

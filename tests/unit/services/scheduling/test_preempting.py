@@ -12,15 +12,28 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from federation.model.cluster import Cluster, ClusterState
 from federation.model.errors import Conflict
-from federation.model.placement import Binding, Placement, PreemptionPolicy
+from federation.model.placement import Binding, Gang, Placement, PreemptionPolicy
 from federation.model.waiting import WaitState
-from federation.scheduler.decision import Outcome
+from federation.scheduler.decision import Decision, Outcome
+from federation.scheduler.preemption import NOTHING_HELPS
+from federation.scheduler.simulation import Simulation, SimulationOptions
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
-from federation.services.scheduling.preempting import NOTHING_HELPS, SPENT
+from federation.services.scheduling.preempting import SPENT
 from federation.store.postgres import PostgresStore
-from tests.services import DYNAMIC, WEB, Agents, Deciders, apply, decided, make_deciders, shares
+from tests.services import (
+    DYNAMIC,
+    WEB,
+    Agents,
+    Deciders,
+    apply,
+    decided,
+    make_deciders,
+    make_report,
+    shares,
+)
 from tests.unit.services.conftest import ControlPlane, MeddledStore, StillClock, held, only, rows
 
 URGENT = PreemptionPolicy.PREEMPT_LOWER_PRIORITY
@@ -191,6 +204,56 @@ async def test_a_preview_shows_who_would_lose_and_preempts_nobody(
     assert previewed.record.decision.trace.preempted == ("shop/low: 3 in b, priority 0",)
     assert previewed.token == ""
     assert await where(store, low) == [{"b": 3}]
+
+
+async def test_a_simulation_preempts_as_the_service_does(deciders: Deciders) -> None:
+    every = [
+        named("low", in_parts(only("a", 6)), -5),
+        named("middle", only("b", 2), 3),
+        named("high", only("c", 3), 4),
+        urgent("first", replace(only("a", 5), placement=Placement(replica_scheduling=DYNAMIC))),
+        urgent("second", only("b", 2)),
+        urgent("third", only("c", 4)),
+    ]
+    for each in every:
+        await apply(deciders.scheduling, each)
+    reports = {"a": 6000, "b": 3000, "c": 3000}
+    states = [
+        ClusterState(cluster=Cluster(name=name), report=make_report(cpu_millis=free))
+        for name, free in reports.items()
+    ]
+    simulated = Simulation(states, SimulationOptions(), now=0.0).decide_all(every)
+    live = []
+    for each in every:
+        view = await deciders.scheduling.get_binding("shop", each.name)
+        assert view.record is not None
+        live.append(view.record.decision)
+
+    def gist(decision: Decision) -> object:
+        told = decision.trace.preempted
+        return decision.outcome, decision.clusters, decision.remainder, decision.reason, told
+
+    assert [gist(each) for each in simulated] == [gist(each) for each in live]
+    assert shares(simulated[0].clusters) == {"a": 2}
+    assert "preempted by shop/second" in simulated[1].reason
+    assert simulated[5].reason.endswith(NOTHING_HELPS)
+
+
+def test_a_simulation_makes_room_for_a_whole_gang_or_for_nobody() -> None:
+    states = [
+        ClusterState(cluster=Cluster(name=name), report=make_report(cpu_millis=3000))
+        for name in "bc"
+    ]
+    low = [named("low", only("b", 3)), named("other", only("c", 3))]
+
+    def gang(last: int) -> list[Binding]:
+        members = [urgent("one", only("b", 2)), urgent("two", only("c", last))]
+        return [replace(each, gang=Gang(name="train", size=2)) for each in members]
+
+    decisions = Simulation(states, SimulationOptions(), now=0.0).decide_all([*low, *gang(3)])
+    assert [shares(each.clusters) for each in decisions] == [{}, {}, {"b": 2}, {"c": 3}]
+    decisions = Simulation(states, SimulationOptions(), now=0.0).decide_all([*low, *gang(4)])
+    assert [shares(each.clusters) for each in decisions] == [{"b": 3}, {"c": 3}, {}, {}]
 
 
 def limited(

@@ -14,12 +14,13 @@ from federation.model.errors import NotPlacedTogether
 from federation.model.placement import Binding, Gang, PreemptionPolicy, PurgeMode
 from federation.model.waiting import WaitState
 from federation.scheduler.decision import Outcome
+from federation.scheduler.preemption import NOTHING_HELPS
 from federation.services.failover.evicting import Evicting
 from federation.services.failover.moving import Moving
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.scheduling.preempting import NOTHING_HELPS, SPENT
+from federation.services.scheduling.preempting import SPENT
 from federation.services.values import Scheduled
 from tests.reports import echo
 from tests.services import Agents, apply, decided, make_deciders, make_report, shares
