@@ -38,7 +38,7 @@ from federation.rpc.served import SERVICES, add_services, server_credentials, un
 from federation.rpc.simulation import add_simulation_to_server
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
-from federation.runtime.settings import Settings
+from federation.runtime.settings import Accept, Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.access.namespace_quotas import QuotaService
 from federation.services.access.tokens import Tokens
@@ -205,7 +205,9 @@ class ControlPlane:
         )
         parts.fleet.observe_models(conversations.welcome_again)
         self._look_after_streams(conversations, reporting)
-        registration = Registration(parts.store, parts.fleet)
+        registration = Registration(
+            parts.store, parts.fleet, holds_joiners=self._settings.accept is Accept.MANUAL
+        )
         membership = Membership(parts.store, parts.fleet, parts.sessions)
         add_access_to_server(
             Tokens(parts.store, parts.identity.forget),

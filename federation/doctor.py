@@ -19,6 +19,8 @@ from cryptography import x509
 
 from federation.database import Database, pending_migrations
 from federation.model.errors import FederationError
+from federation.model.printable import printable
+from federation.model.releases import TOO_FAR, releases_apart
 from federation.runtime.settings import LoadedSettings, Settings
 from federation.store.condition import DatabaseCondition, condition_of
 from federation.store.engine import POOL_SIZE, SERVER_SETTINGS, create_engine, translated
@@ -33,6 +35,8 @@ EXPIRES_SOON: Final = timedelta(days=30)
 LITTLE_SPACE: Final = 1 << 30
 # Of the lines for people.
 WIDTH: Final = 100
+# Clusters named in one finding.
+MOST_NAMED: Final = 10
 
 
 class Severity(StrEnum):
@@ -195,10 +199,18 @@ def fleet_findings(condition: DatabaseCondition) -> Iterator[Finding]:
     else:
         yield good("fleet", f"{planes} control planes run, for {clusters} clusters")
     ours = version("fedsched")
-    odd = [each for each in condition.agent_versions if _release(each) != _release(ours)]
-    if odd:
-        says = f"agents run {', '.join(odd)}, control planes {ours}"
-        yield note("versions", says, "bring agents to the release of the control plane")
+    apart: dict[int, list[str]] = {}
+    for agent in condition.agents:
+        apart.setdefault(min(releases_apart(ours, agent.split(" ")[-1]), TOO_FAR), []).append(agent)
+    remedy = "bring agents to the release of the control plane"
+    if far := apart.get(TOO_FAR):
+        says = f"agents are refused, two releases or more from {ours}: {_some(far)}"
+        yield bad("versions", says, remedy)
+    if near := apart.get(1):
+        yield note("versions", f"agents are one release from {ours}: {_some(near)}", remedy)
+    if condition.held:
+        says = f"clusters wait to be accepted: {_some(condition.held)}"
+        yield note("joiners", says, "look at `fedctl get joiners`; accept or reject them")
 
 
 def certificate_findings(settings: Settings, now: datetime) -> Iterator[Finding]:
@@ -252,6 +264,7 @@ def _is_here(address: str) -> bool:
     return address.startswith("127.") or address == "::1"
 
 
-def _release(number: str) -> Sequence[str]:
-    """What has to be equal for two programs to be of one release."""
-    return number.split(".")[:2]
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    shown = printable(", ".join(names[:MOST_NAMED]))
+    return f"{shown} and {more} more" if more > 0 else shown

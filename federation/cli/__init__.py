@@ -14,11 +14,11 @@ Must not compute answers: the API, or the same pure code it runs, does.
   which token
 - ``decisions``: how a decision is shown: the outcome, the shares, the nodes, and the whole trace
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
-- ``fleet``: verbs about member clusters: get, describe, apply, join-token; and the lists of
-  everything else
+- ``fleet``: verbs about member clusters: get, describe, apply; and the lists of everything else
 - ``folders``: where fedctl finds its files, by the environment
 - ``history``: verbs about what was decided before: get decisions, history, replay
 - ``inputs``: what the offline verbs read: clusters, requests, options, each under its field path
+- ``joining``: verbs about clusters that join: join-token, accept, reject, and get joiners
 - ``login``: verbs about where the control planes are: login, config
 - ``members``: verbs that change a member cluster's standing: cordon, uncordon, delete, replace,
   revoke
@@ -27,6 +27,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``plans``: verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop
 - ``pictures``: pictures of figures in pairs, as SVG
 - ``queueing``: verbs about what waits for room: get queue, suspend, resume, reschedule
+- ``quota``: verbs about namespace quotas: set, list, delete
 - ``reservations``: verbs about what bindings hold: describe binding, release, renew
 - ``score``: the verb ``score``: which node a scheduler's configuration prefers for a pod, from
   files alone

@@ -25,6 +25,7 @@ from federation.runtime.terminal import Program, error_lines, say_lines
 REFUSED = 1
 # Verb, and the module that has it.
 VERBS = {
+    "accept": "joining",
     "apply": "fleet",
     "completion": "completion",
     "config": "login",
@@ -38,10 +39,11 @@ VERBS = {
     "failover": "failover",
     "get": "fleet",
     "history": "history",
-    "join-token": "fleet",
+    "join-token": "joining",
     "login": "login",
     "quota": "quota",
     "rebalance": "plans",
+    "reject": "joining",
     "release": "reservations",
     "renew": "reservations",
     "replace": "members",

@@ -1,4 +1,4 @@
-"""Verbs about member clusters: get, describe, apply, join-token; and the lists of everything else.
+"""Verbs about member clusters: get, describe, apply; and the lists of everything else.
 
 Must not interpret what it shows.
 """
@@ -15,11 +15,11 @@ from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.history import get_decisions
+from federation.cli.joining import get_joiners
 from federation.cli.names import Kinds, named_binding
 from federation.cli.output import Format, output_option
 from federation.cli.queueing import get_queue
 from federation.cli.reservations import describe_binding, get_reservations
-from federation.cli.times import seconds_of
 from federation.client import Client
 from federation.codec.clusters import LOST, OVER_COMMITTED, cluster_from_message
 from federation.codec.document_files import documents_of
@@ -178,30 +178,7 @@ describe.add_command(describe_binding)
 get.add_command(get_reservations)
 get.add_command(get_queue)
 get.add_command(get_decisions)
-
-
-@click.group("join-token", epilog="Example: fedctl join-token create --cluster member1 --ttl 1h")
-def join_token() -> None:
-    """Let clusters join."""
-
-
-@join_token.command("create", epilog="Example: fedctl join-token create --cluster member1")
-@click.option("--cluster", required=True, help="The name the cluster will have.")
-@click.option("--ttl", default="1h", show_default=True, help="How long it is good: 30s, 15m, 1h.")
-@click.option("--token-only", is_flag=True, help="Print the token and nothing else.")
-@output_option
-def create_join_token(cluster: str, ttl: str, output: Format, *, token_only: bool) -> None:
-    """Make a single-use token and print the one command to run in the member cluster."""
-    seconds = seconds_of(ttl, "--ttl")
-    answer = connection().call(lambda api: api.create_join_token(cluster, ttl_seconds=seconds))
-    if token_only:
-        say(answer.token)
-    elif output.is_document:
-        show.print_document(document_from_message(answer), output)
-    else:
-        say(f"Run this where {cluster} can be reached, within {ttl}, once:", err=True)
-        say("", err=True)
-        say(answer.command)
+get.add_command(get_joiners)
 
 
 @click.command(epilog="Example: fedctl apply -f cluster.yaml")
@@ -262,6 +239,7 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
             ("Zones", ", ".join(spec.zones) or "-"),
             ("Taints", ", ".join(map(taint_text, spec.taints)) or "-"),
             ("Ready", _readiness(cluster)),
+            *([("Cordoned", _cordoned(status))] if status.cordoned else []),
             *(("Note", each.message) for each in status.conditions if each.message),
             ("Kubernetes", status.kubernetes_version or "-"),
             ("Agent", f"{'connected' if agent.connected else 'away'}, version {agent.version}"),
@@ -280,6 +258,11 @@ def _print_cluster(cluster: resource_pb2.Cluster) -> None:
         ]
     )
     _print_summary(status.resource_summary)
+
+
+def _cordoned(status: resource_pb2.ClusterStatus) -> str:
+    by = f"by {status.cordoned_by}" if status.cordoned_by else ""
+    return ", ".join(filter(None, (by, status.cordon_reason))) or "yes"
 
 
 def _kept_back(replicas: int) -> str:
@@ -329,6 +312,7 @@ def _readiness(cluster: resource_pb2.Cluster) -> str:
     """As kubectl says it of nodes, with the reason where there is one."""
     ready = next((each for each in cluster.status.conditions if each.type == "Ready"), None)
     words = [ready.status if ready else "Unknown", ready.reason if ready else ""]
+    words.append("Held" if cluster.status.held else "")
     words.append("Cordoned" if cluster.status.cordoned else "")
     conditions = {each.type: each.status for each in cluster.status.conditions}
     words += [each for each in (LOST, OVER_COMMITTED) if conditions.get(each) == "True"]

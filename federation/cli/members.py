@@ -20,11 +20,12 @@ from federation.runtime.terminal import say
 yes_option = click.option("--yes", is_flag=True, help="Do it without asking, as scripts have to.")
 
 
-@click.command(epilog="Example: fedctl cordon member1")
+@click.command(epilog="Example: fedctl cordon member1 --reason 'kernel upgrade'")
 @click.argument("name")
-def cordon(name: str) -> None:
+@click.option("--reason", default="", help="Why: kept, and shown to whoever finds no room there.")
+def cordon(name: str, reason: str) -> None:
     """Keep new replicas away from a cluster; what runs there stays."""
-    connection().call(lambda api: api.cordon_cluster(name, cordoned=True))
+    connection().call(lambda api: api.cordon_cluster(name, cordoned=True, reason=reason))
     say(f"cluster/{name} cordoned")
 
 

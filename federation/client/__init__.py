@@ -5,6 +5,7 @@
   loop thread
 - ``estimates``: answers about estimates, unpacked
 - ``failures``: turns a failed call's status into the error tree, details included
+- ``joining``: the calls about clusters that join, as ``Client.joining``
 - ``paging``: lists that come in pages, read to their end
 - ``plans``: the calls about plans, as ``Client.plans``
 - ``watching``: watches that go on: resumed when the connection breaks, begun anew when too much

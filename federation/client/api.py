@@ -17,6 +17,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.client.estimates import EstimateTable
 from federation.client.failures import error_of
+from federation.client.joining import JoiningCalls
 from federation.client.paging import listed
 from federation.client.plans import PlanCalls
 from federation.client.watching import WatchMessage, watched
@@ -91,6 +92,7 @@ class Client:
         self._clusters = clusters_pb2_grpc.ClustersStub(self._channel)
         self._estimates = estimates_pb2_grpc.EstimatesStub(self._channel)
         self._failover = failover_pb2_grpc.FailoverStub(self._channel)
+        self.joining = JoiningCalls(self._channel, self._answer)
         self.plans = PlanCalls(self._channel, self._answer, self._metadata)
         self._scheduling = scheduling_pb2_grpc.SchedulingStub(self._channel)
         self._scoring = scoring_pb2_grpc.ScoringStub(self._channel)
@@ -129,9 +131,11 @@ class Client:
         request = clusters_pb2.UpdateClusterRequest(cluster=cluster)
         return (await self._answer(self._clusters.UpdateCluster, request)).cluster
 
-    async def cordon_cluster(self, name: str, *, cordoned: bool) -> resource_pb2.Cluster:
+    async def cordon_cluster(
+        self, name: str, *, cordoned: bool, reason: str = ""
+    ) -> resource_pb2.Cluster:
         """Keeps new replicas away from a cluster, or lets them in again."""
-        request = clusters_pb2.CordonClusterRequest(name=name, cordoned=cordoned)
+        request = clusters_pb2.CordonClusterRequest(name=name, cordoned=cordoned, reason=reason)
         return (await self._answer(self._clusters.CordonCluster, request)).cluster
 
     async def delete_cluster(self, name: str, *, force: bool = False) -> None:

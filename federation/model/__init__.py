@@ -22,6 +22,7 @@
   a page
 - ``quantity``: Kubernetes quantity strings ("500m", "1.5Gi", "2e3"), read and written exactly
 - ``readable``: amounts and spans of time as people read them
+- ``releases``: how far two programs of fedsched are apart, by their versions
 - ``reported_pools``: pools between what is reckoned with and what is reported, both ways and
   without loss
 - ``reservations``: what was promised to bindings and what agents have seen of it: values, and

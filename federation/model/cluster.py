@@ -47,7 +47,7 @@ class Cluster:
 
     ``api_enablements`` holds (groupVersion, kind) pairs; None when nobody has said.
     ``ready`` is the Ready condition; True when nobody has said. ``cordoned`` keeps new replicas
-    away.
+    away, as does ``held``: it joined and waits for somebody to accept it.
     """
 
     name: str
@@ -62,6 +62,9 @@ class Cluster:
     modeling_enabled: bool = True
     ready: bool = True
     cordoned: bool = False
+    cordon_reason: str = ""
+    cordoned_by: str = ""
+    held: bool = False
     api_enablements: frozenset[tuple[str, str]] | None = None
     generation: int = 1
     resource_version: int = 0

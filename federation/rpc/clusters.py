@@ -19,8 +19,9 @@ from federation.model.reported_pools import reported_pools
 from federation.rpc.bindings import read_off_loop
 from federation.rpc.interceptors import Context, caller
 from federation.rpc.joining import Advertised, join_command
-from federation.rpc.pages import fitting, key_of, page_size_of, page_token
+from federation.rpc.pages import fitting, id_of, key_of, page_size_of, page_token
 from federation.rpc.watching import cluster_filter, clusters_response, serve_watch
+from federation.services.member_ports import StoredJoinToken
 from federation.services.members.join import DEFAULT_TOKEN_SECONDS, Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.ports import Clock
@@ -32,6 +33,7 @@ from federation.v1.resource_pb2 import Cluster as ClusterMessage
 
 # Kubernetes keeps objects of up to 1.5 MiB. An answer holds 4, the agent's part included.
 MAX_CLUSTER_BYTES = 1536 * 1024
+MAX_REASON = 200
 
 
 class ClustersServicer(Servicer):
@@ -66,6 +68,41 @@ class ClustersServicer(Servicer):
             ca_sha256=self._advertised.ca_sha256,
             command=join_command(self._advertised, made.cluster, made.token),
         )
+
+    async def ListJoinTokens(
+        self, request: messages.ListJoinTokensRequest, context: Context
+    ) -> messages.ListJoinTokensResponse:
+        limit = page_size_of(request.page_size)
+        listed = await self._registration.list_join_tokens(
+            id_of(request.page_token), limit + 1, scope=caller().scope
+        )
+        page = listed[:limit]
+        return messages.ListJoinTokensResponse(
+            tokens=map(_join_token_message, page),
+            next_page_token=page_token([page[-1].id]) if len(listed) > limit else "",
+        )
+
+    async def RevokeJoinToken(
+        self, request: messages.RevokeJoinTokenRequest, context: Context
+    ) -> messages.RevokeJoinTokenResponse:
+        found = Violations()
+        refuse_nul(request, "", found)
+        required(request.id, "id", found)
+        found.check()
+        token = await self._registration.revoke_join_token(request.id, scope=caller().scope)
+        return messages.RevokeJoinTokenResponse(token=_join_token_message(token))
+
+    async def AcceptCluster(
+        self, request: messages.AcceptClusterRequest, context: Context
+    ) -> messages.AcceptClusterResponse:
+        view = await self._membership.accept(_name(request.name))
+        return messages.AcceptClusterResponse(cluster=self._message(view))
+
+    async def RejectCluster(
+        self, request: messages.RejectClusterRequest, context: Context
+    ) -> messages.RejectClusterResponse:
+        await self._membership.reject(_name(request.name))
+        return messages.RejectClusterResponse()
 
     async def EnrollCluster(
         self, request: messages.EnrollClusterRequest, context: Context
@@ -144,7 +181,15 @@ class ClustersServicer(Servicer):
     async def CordonCluster(
         self, request: messages.CordonClusterRequest, context: Context
     ) -> messages.CordonClusterResponse:
-        view = await self._membership.cordon(_name(request.name), cordoned=request.cordoned)
+        found = Violations()
+        texts.word(request.reason, "reason", found, most=MAX_REASON)
+        found.check()
+        view = await self._membership.cordon(
+            _name(request.name),
+            cordoned=request.cordoned,
+            reason=request.reason,
+            by=str(caller()),
+        )
         return messages.CordonClusterResponse(cluster=self._message(view))
 
     async def DeleteCluster(
@@ -186,6 +231,15 @@ class ClustersServicer(Servicer):
             careful_reserve=view.careful_reserve,
             packable=packed_into,
         )
+
+
+def _join_token_message(token: StoredJoinToken) -> messages.JoinToken:
+    return messages.JoinToken(
+        id=token.id,
+        cluster=token.cluster,
+        create_time=timestamp_from_seconds(token.created_at),
+        expire_time=timestamp_from_seconds(token.expires_at),
+    )
 
 
 def _read_cluster(message: ClusterMessage) -> Cluster:

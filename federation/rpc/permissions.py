@@ -214,6 +214,14 @@ _OURS: Final[Mapping[str, Permission]] = {
         within="cluster",
         changes=True,
     ),
+    "Clusters/ListJoinTokens": Permission(
+        verb="list", resource="join-tokens", roles=_OPERATE, within=_ANSWER
+    ),
+    "Clusters/RevokeJoinToken": Permission(
+        verb="revoke", resource="join-tokens", roles=_OPERATE, within="cluster", changes=True
+    ),
+    "Clusters/AcceptCluster": _cluster("accept", _OPERATE),
+    "Clusters/RejectCluster": _cluster("reject", _OPERATE),
     "Clusters/EnrollCluster": Permission(
         audience=Audience.ANYBODY, verb="enroll", resource="clusters", changes=True
     ),

@@ -49,6 +49,13 @@ class UiAccess(StrEnum):
     OFF = "off"
 
 
+class Accept(StrEnum):
+    """Whether a cluster that joins gets replicas at once, or when somebody has accepted it."""
+
+    AUTO = "auto"
+    MANUAL = "manual"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Every setting, parsed. ``OPTIONS`` says what each is for. Empty and None: not set."""
@@ -75,6 +82,7 @@ class Settings:
     renew_credentials_seconds: float
     max_stream_seconds: float
     max_connections: int
+    accept: Accept
     scheduler_config: Path | None
     oidc_issuer: str
     oidc_audience: str
@@ -215,6 +223,12 @@ OPTIONS = OptionTable(
         parse=number_between(1, 1_000_000),
         default="20000",
         help="How many connections the API has at once; fewer where the limit of open files is.",
+    ),
+    Option(
+        name="accept",
+        parse=one_of(Accept),
+        default="auto",
+        help="auto, or manual: a cluster that joins is held until an operator accepts it.",
     ),
     Option(
         name="scheduler_config",

@@ -250,7 +250,10 @@ class Fleet:
 def _why_unready(cluster: Cluster) -> str:
     if not cluster.ready:
         return "is not Ready"
-    return "is cordoned" if cluster.cordoned else ""
+    if cluster.held:
+        return "is held until somebody accepts it"
+    because = f" ({cluster.cordon_reason})" if cluster.cordon_reason else ""
+    return f"is cordoned{because}" if cluster.cordoned else ""
 
 
 def _label(key: str, cluster: Cluster) -> str | None:

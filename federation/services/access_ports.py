@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from federation.model.access import CallerLimits, Role, Scope
+from federation.model.access import NO_LIMITS, CallerLimits, Role, Scope
 from federation.model.audit import AuditHead, AuditRecord
 from federation.model.namespace_quotas import NamespaceQuota
 
@@ -22,7 +22,7 @@ class NewToken:
     role: Role
     scope: Scope
     networks: tuple[str, ...]
-    limits: CallerLimits
+    limits: CallerLimits = NO_LIMITS
     ttl_seconds: int
     created_by: str
 

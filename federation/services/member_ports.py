@@ -68,6 +68,16 @@ class ReportVerdict:
     ledger_version: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredJoinToken:
+    """A join token without its secret. Times are Unix seconds."""
+
+    id: str
+    cluster: str
+    created_at: float
+    expires_at: float
+
+
 class Credentials(Protocol):
     """Secrets, as hashes. Times are the store's own."""
 
@@ -111,6 +121,14 @@ class Credentials(Protocol):
 
     async def revoke_all(self, cluster: str) -> int:
         """Revokes all credentials of a cluster; how many there were."""
+        ...
+
+    async def join_tokens(self, after: str, limit: int) -> Sequence[StoredJoinToken]:
+        """Those that may still be used, by ascending id, those that come after ``after``."""
+        ...
+
+    async def cancel_join_token(self, token_id: str) -> StoredJoinToken | None:
+        """Ends one; None where it may not be used any more."""
         ...
 
     async def cancel_join_tokens(self, cluster: str) -> None:

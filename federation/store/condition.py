@@ -37,8 +37,9 @@ _FLEET = text("""
     SELECT
         (SELECT count(*) FROM replica WHERE heard_at > now() - interval '15 seconds') AS planes,
         (SELECT count(*) FROM cluster) AS clusters,
-        ARRAY(SELECT DISTINCT facts ->> 'agent_version' FROM cluster
-              WHERE facts ->> 'agent_version' <> '' ORDER BY 1) AS agent_versions
+        ARRAY(SELECT name || ' ' || (facts ->> 'agent_version') FROM cluster
+              WHERE facts ->> 'agent_version' <> '' ORDER BY 1) AS agents,
+        ARRAY(SELECT name FROM cluster WHERE (spec ->> 'held')::boolean ORDER BY 1) AS held
 """)
 
 
@@ -49,7 +50,8 @@ class DatabaseCondition:
     ``connections`` are those that there may be, ``others_connections`` those of other programs.
     ``trip_seconds`` is how long the quickest of some answers took; ``clock_ahead_seconds`` is how
     far its clock is ahead of ours. ``is_pooled``: something between gives each transaction another
-    server process. ``planes`` run now.
+    server process. ``planes`` run now. ``agents`` are clusters, each with its agent's version, and
+    ``held`` those that wait to be accepted.
     """
 
     version: int
@@ -70,7 +72,8 @@ class DatabaseCondition:
     clock_ahead_seconds: float
     planes: int
     clusters: int
-    agent_versions: Sequence[str]
+    agents: Sequence[str]
+    held: Sequence[str]
 
 
 async def condition_of(engine: AsyncEngine, ours: str) -> DatabaseCondition:

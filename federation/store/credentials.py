@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Interval,
+    Row,
     Text,
     any_,
     bindparam,
@@ -26,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from federation.services.member_ports import StoredCredential
+from federation.services.member_ports import StoredCredential, StoredJoinToken
 from federation.services.values import PrincipalKind
 from federation.store.access_tables import credential, join_token
 from federation.store.tables import cluster as cluster_table
@@ -67,8 +69,7 @@ class CredentialStatements:
             .where(
                 join_token.c.id == token_id,
                 join_token.c.cluster_name == cluster,
-                join_token.c.used_at.is_(None),
-                join_token.c.expires_at > func.now(),
+                _is_unused(),
             )
             .values(used_at=func.now())
             .returning(join_token.c.secret_hash)
@@ -168,6 +169,21 @@ class CredentialStatements:
         )
         return len((await self._connection.execute(statement)).all())
 
+    async def join_tokens(self, after: str, limit: int) -> Sequence[StoredJoinToken]:
+        statement = select(join_token).where(join_token.c.id > after, _is_unused())
+        rows = await self._connection.execute(statement.order_by(join_token.c.id).limit(limit))
+        return list(map(_join_token, rows))
+
+    async def cancel_join_token(self, token_id: str) -> StoredJoinToken | None:
+        statement = (
+            update(join_token)
+            .where(join_token.c.id == token_id, _is_unused())
+            .values(used_at=func.now())
+            .returning(join_token)
+        )
+        row = (await self._connection.execute(statement)).one_or_none()
+        return None if row is None else _join_token(row)
+
     async def cancel_join_tokens(self, cluster: str) -> None:
         await self._connection.execute(
             update(join_token)
@@ -224,6 +240,19 @@ class CredentialStatements:
         await self._connection.execute(
             update(credential).where(_is_admin()).values(revoked_at=func.now())
         )
+
+
+def _is_unused() -> ColumnElement[bool]:
+    return join_token.c.used_at.is_(None) & (join_token.c.expires_at > func.now())
+
+
+def _join_token(row: Row[Any]) -> StoredJoinToken:
+    return StoredJoinToken(
+        id=row.id,
+        cluster=row.cluster_name,
+        created_at=row.created_at.timestamp(),
+        expires_at=row.expires_at.timestamp(),
+    )
 
 
 def _is_admin() -> ColumnElement[bool]:

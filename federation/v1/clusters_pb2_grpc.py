@@ -39,6 +39,26 @@ class ClustersStub:
                 request_serializer=federation_dot_v1_dot_clusters__pb2.CreateJoinTokenRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_clusters__pb2.CreateJoinTokenResponse.FromString,
                 _registered_method=True)
+        self.ListJoinTokens = channel.unary_unary(
+                '/federation.v1.Clusters/ListJoinTokens',
+                request_serializer=federation_dot_v1_dot_clusters__pb2.ListJoinTokensRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_clusters__pb2.ListJoinTokensResponse.FromString,
+                _registered_method=True)
+        self.RevokeJoinToken = channel.unary_unary(
+                '/federation.v1.Clusters/RevokeJoinToken',
+                request_serializer=federation_dot_v1_dot_clusters__pb2.RevokeJoinTokenRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_clusters__pb2.RevokeJoinTokenResponse.FromString,
+                _registered_method=True)
+        self.AcceptCluster = channel.unary_unary(
+                '/federation.v1.Clusters/AcceptCluster',
+                request_serializer=federation_dot_v1_dot_clusters__pb2.AcceptClusterRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_clusters__pb2.AcceptClusterResponse.FromString,
+                _registered_method=True)
+        self.RejectCluster = channel.unary_unary(
+                '/federation.v1.Clusters/RejectCluster',
+                request_serializer=federation_dot_v1_dot_clusters__pb2.RejectClusterRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_clusters__pb2.RejectClusterResponse.FromString,
+                _registered_method=True)
         self.EnrollCluster = channel.unary_unary(
                 '/federation.v1.Clusters/EnrollCluster',
                 request_serializer=federation_dot_v1_dot_clusters__pb2.EnrollClusterRequest.SerializeToString,
@@ -91,6 +111,36 @@ class ClustersServicer:
 
     def CreateJoinToken(self, request, context):
         """Makes a single-use token with which one agent may join under one name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListJoinTokens(self, request, context):
+        """Join tokens that may still be used, by ascending id; never their secrets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeJoinToken(self, request, context):
+        """Nobody may join with it any more. NOT_FOUND where it was used, has expired, or never was.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcceptCluster(self, request, context):
+        """Lets new replicas into a cluster that joined while joiners are held (--accept manual).
+        FAILED_PRECONDITION where it is not held.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RejectCluster(self, request, context):
+        """Forgets a cluster that is held, its credentials and join tokens; its agent is sent away.
+        FAILED_PRECONDITION where it is not held.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,6 +219,26 @@ def add_ClustersServicer_to_server(servicer, server):
                     request_deserializer=federation_dot_v1_dot_clusters__pb2.CreateJoinTokenRequest.FromString,
                     response_serializer=federation_dot_v1_dot_clusters__pb2.CreateJoinTokenResponse.SerializeToString,
             ),
+            'ListJoinTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJoinTokens,
+                    request_deserializer=federation_dot_v1_dot_clusters__pb2.ListJoinTokensRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_clusters__pb2.ListJoinTokensResponse.SerializeToString,
+            ),
+            'RevokeJoinToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeJoinToken,
+                    request_deserializer=federation_dot_v1_dot_clusters__pb2.RevokeJoinTokenRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_clusters__pb2.RevokeJoinTokenResponse.SerializeToString,
+            ),
+            'AcceptCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptCluster,
+                    request_deserializer=federation_dot_v1_dot_clusters__pb2.AcceptClusterRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_clusters__pb2.AcceptClusterResponse.SerializeToString,
+            ),
+            'RejectCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.RejectCluster,
+                    request_deserializer=federation_dot_v1_dot_clusters__pb2.RejectClusterRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_clusters__pb2.RejectClusterResponse.SerializeToString,
+            ),
             'EnrollCluster': grpc.unary_unary_rpc_method_handler(
                     servicer.EnrollCluster,
                     request_deserializer=federation_dot_v1_dot_clusters__pb2.EnrollClusterRequest.FromString,
@@ -242,6 +312,114 @@ class Clusters:
             '/federation.v1.Clusters/CreateJoinToken',
             federation_dot_v1_dot_clusters__pb2.CreateJoinTokenRequest.SerializeToString,
             federation_dot_v1_dot_clusters__pb2.CreateJoinTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListJoinTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Clusters/ListJoinTokens',
+            federation_dot_v1_dot_clusters__pb2.ListJoinTokensRequest.SerializeToString,
+            federation_dot_v1_dot_clusters__pb2.ListJoinTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeJoinToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Clusters/RevokeJoinToken',
+            federation_dot_v1_dot_clusters__pb2.RevokeJoinTokenRequest.SerializeToString,
+            federation_dot_v1_dot_clusters__pb2.RevokeJoinTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Clusters/AcceptCluster',
+            federation_dot_v1_dot_clusters__pb2.AcceptClusterRequest.SerializeToString,
+            federation_dot_v1_dot_clusters__pb2.AcceptClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RejectCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Clusters/RejectCluster',
+            federation_dot_v1_dot_clusters__pb2.RejectClusterRequest.SerializeToString,
+            federation_dot_v1_dot_clusters__pb2.RejectClusterResponse.FromString,
             options,
             channel_credentials,
             insecure,

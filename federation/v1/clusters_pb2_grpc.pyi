@@ -33,6 +33,18 @@ class ClustersStub:
     def __new__(cls, channel: _aio.Channel) -> ClustersAsyncStub: ...
     CreateJoinToken: _grpc.UnaryUnaryMultiCallable[_clusters_pb2.CreateJoinTokenRequest, _clusters_pb2.CreateJoinTokenResponse]
     """Makes a single-use token with which one agent may join under one name."""
+    ListJoinTokens: _grpc.UnaryUnaryMultiCallable[_clusters_pb2.ListJoinTokensRequest, _clusters_pb2.ListJoinTokensResponse]
+    """Join tokens that may still be used, by ascending id; never their secrets."""
+    RevokeJoinToken: _grpc.UnaryUnaryMultiCallable[_clusters_pb2.RevokeJoinTokenRequest, _clusters_pb2.RevokeJoinTokenResponse]
+    """Nobody may join with it any more. NOT_FOUND where it was used, has expired, or never was."""
+    AcceptCluster: _grpc.UnaryUnaryMultiCallable[_clusters_pb2.AcceptClusterRequest, _clusters_pb2.AcceptClusterResponse]
+    """Lets new replicas into a cluster that joined while joiners are held (--accept manual).
+    FAILED_PRECONDITION where it is not held.
+    """
+    RejectCluster: _grpc.UnaryUnaryMultiCallable[_clusters_pb2.RejectClusterRequest, _clusters_pb2.RejectClusterResponse]
+    """Forgets a cluster that is held, its credentials and join tokens; its agent is sent away.
+    FAILED_PRECONDITION where it is not held.
+    """
     EnrollCluster: _grpc.UnaryUnaryMultiCallable[_clusters_pb2.EnrollClusterRequest, _clusters_pb2.EnrollClusterResponse]
     """Joins a cluster. The only call, beside health, that needs no credential: it carries the token."""
     ListClusters: _grpc.UnaryUnaryMultiCallable[_clusters_pb2.ListClustersRequest, _clusters_pb2.ListClustersResponse]
@@ -63,6 +75,18 @@ class ClustersAsyncStub(ClustersStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateJoinToken: _aio.UnaryUnaryMultiCallable[_clusters_pb2.CreateJoinTokenRequest, _clusters_pb2.CreateJoinTokenResponse]  # type: ignore[assignment]
     """Makes a single-use token with which one agent may join under one name."""
+    ListJoinTokens: _aio.UnaryUnaryMultiCallable[_clusters_pb2.ListJoinTokensRequest, _clusters_pb2.ListJoinTokensResponse]  # type: ignore[assignment]
+    """Join tokens that may still be used, by ascending id; never their secrets."""
+    RevokeJoinToken: _aio.UnaryUnaryMultiCallable[_clusters_pb2.RevokeJoinTokenRequest, _clusters_pb2.RevokeJoinTokenResponse]  # type: ignore[assignment]
+    """Nobody may join with it any more. NOT_FOUND where it was used, has expired, or never was."""
+    AcceptCluster: _aio.UnaryUnaryMultiCallable[_clusters_pb2.AcceptClusterRequest, _clusters_pb2.AcceptClusterResponse]  # type: ignore[assignment]
+    """Lets new replicas into a cluster that joined while joiners are held (--accept manual).
+    FAILED_PRECONDITION where it is not held.
+    """
+    RejectCluster: _aio.UnaryUnaryMultiCallable[_clusters_pb2.RejectClusterRequest, _clusters_pb2.RejectClusterResponse]  # type: ignore[assignment]
+    """Forgets a cluster that is held, its credentials and join tokens; its agent is sent away.
+    FAILED_PRECONDITION where it is not held.
+    """
     EnrollCluster: _aio.UnaryUnaryMultiCallable[_clusters_pb2.EnrollClusterRequest, _clusters_pb2.EnrollClusterResponse]  # type: ignore[assignment]
     """Joins a cluster. The only call, beside health, that needs no credential: it carries the token."""
     ListClusters: _aio.UnaryUnaryMultiCallable[_clusters_pb2.ListClustersRequest, _clusters_pb2.ListClustersResponse]  # type: ignore[assignment]
@@ -96,6 +120,42 @@ class ClustersServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_clusters_pb2.CreateJoinTokenResponse, _abc.Awaitable[_clusters_pb2.CreateJoinTokenResponse]]:
         """Makes a single-use token with which one agent may join under one name."""
+
+    @_abc_1.abstractmethod
+    def ListJoinTokens(
+        self,
+        request: _clusters_pb2.ListJoinTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_clusters_pb2.ListJoinTokensResponse, _abc.Awaitable[_clusters_pb2.ListJoinTokensResponse]]:
+        """Join tokens that may still be used, by ascending id; never their secrets."""
+
+    @_abc_1.abstractmethod
+    def RevokeJoinToken(
+        self,
+        request: _clusters_pb2.RevokeJoinTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_clusters_pb2.RevokeJoinTokenResponse, _abc.Awaitable[_clusters_pb2.RevokeJoinTokenResponse]]:
+        """Nobody may join with it any more. NOT_FOUND where it was used, has expired, or never was."""
+
+    @_abc_1.abstractmethod
+    def AcceptCluster(
+        self,
+        request: _clusters_pb2.AcceptClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_clusters_pb2.AcceptClusterResponse, _abc.Awaitable[_clusters_pb2.AcceptClusterResponse]]:
+        """Lets new replicas into a cluster that joined while joiners are held (--accept manual).
+        FAILED_PRECONDITION where it is not held.
+        """
+
+    @_abc_1.abstractmethod
+    def RejectCluster(
+        self,
+        request: _clusters_pb2.RejectClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_clusters_pb2.RejectClusterResponse, _abc.Awaitable[_clusters_pb2.RejectClusterResponse]]:
+        """Forgets a cluster that is held, its credentials and join tokens; its agent is sent away.
+        FAILED_PRECONDITION where it is not held.
+        """
 
     @_abc_1.abstractmethod
     def EnrollCluster(

@@ -529,6 +529,9 @@ class ClusterStatus(_message.Message):
     CORDONED_FIELD_NUMBER: _builtins.int
     PACKABLE_FIELD_NUMBER: _builtins.int
     CAREFUL_RESERVE_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    CORDON_REASON_FIELD_NUMBER: _builtins.int
+    CORDONED_BY_FIELD_NUMBER: _builtins.int
     kubernetes_version: _builtins.str
     cordoned: _builtins.bool
     """Gets no new replicas, by CordonCluster."""
@@ -536,6 +539,11 @@ class ClusterStatus(_message.Message):
     """How many replicas of a careful promise are kept back at most, where best fit and spreading leave
     unequal room: more where promised replicas find no room in the newest report.
     """
+    held: _builtins.bool
+    """Joined, and gets no replicas until it is accepted."""
+    cordon_reason: _builtins.str
+    """Why it is cordoned, if that was said, and by whom."""
+    cordoned_by: _builtins.str
     @_builtins.property
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]: ...
     @_builtins.property
@@ -566,10 +574,13 @@ class ClusterStatus(_message.Message):
         cordoned: _builtins.bool = ...,
         packable: Global___PackableCapacity | None = ...,
         careful_reserve: _builtins.int = ...,
+        held: _builtins.bool = ...,
+        cordon_reason: _builtins.str = ...,
+        cordoned_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "api_enablements", b"api_enablements", "careful_reserve", b"careful_reserve", "conditions", b"conditions", "cordoned", b"cordoned", "kubernetes_version", b"kubernetes_version", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "api_enablements", b"api_enablements", "careful_reserve", b"careful_reserve", "conditions", b"conditions", "cordon_reason", b"cordon_reason", "cordoned", b"cordoned", "cordoned_by", b"cordoned_by", "held", b"held", "kubernetes_version", b"kubernetes_version", "node_summary", b"node_summary", "packable", b"packable", "resource_summary", b"resource_summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

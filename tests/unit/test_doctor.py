@@ -35,7 +35,8 @@ SOUND = DatabaseCondition(
     clock_ahead_seconds=0.01,
     planes=2,
     clusters=300,
-    agent_versions=[],
+    agents=[],
+    held=[],
 )
 
 
@@ -69,7 +70,9 @@ def test_of_a_sound_database_nothing_is_to_do() -> None:
         ({"synchronous_standbys": ""}, "durability", Severity.NOTE, "one server's disk"),
         ({"standbys_in_sync": 0}, "durability", Severity.BAD, "none is there"),
         ({"planes": 1}, "fleet", Severity.NOTE, "1 control plane runs"),
-        ({"agent_versions": ["9.9.0"]}, "versions", Severity.NOTE, "agents run 9.9.0"),
+        ({"agents": ["eu-1 9.9.0"]}, "versions", Severity.BAD, "0.1.0: eu-1 9.9.0"),
+        ({"agents": ["eu-1 0.2.0"]}, "versions", Severity.NOTE, "0.1.0: eu-1 0.2.0"),
+        ({"held": ["eu-1", "eu-2"]}, "joiners", Severity.NOTE, "accepted: eu-1, eu-2"),
     ],
 )
 def test_what_is_wrong_is_said_with_a_remedy(

@@ -6,7 +6,7 @@ Must not write anything when it refuses: every refusal happens before the commit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -23,7 +23,8 @@ from federation.model.errors import (
 from federation.model.grades import validate_model
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
-from federation.services.member_ports import StoredCluster
+from federation.services.member_ports import StoredCluster, StoredJoinToken
+from federation.services.members.releases import check_release
 from federation.services.ports import Store, Transaction
 from federation.services.secrets import make_secret, parse_secret
 from federation.services.values import (
@@ -47,11 +48,15 @@ TOKEN_REFUSED = "The join token is unknown, used, expired, or for another cluste
 
 
 class Registration:
-    """Join tokens, enrolment, and the clusters' specs."""
+    """Join tokens, enrolment, and the clusters' specs.
 
-    def __init__(self, store: Store, fleet: FleetOwner) -> None:
+    ``holds_joiners``: a new cluster gets nothing until somebody accepts it.
+    """
+
+    def __init__(self, store: Store, fleet: FleetOwner, *, holds_joiners: bool = False) -> None:
         self._store = store
         self._fleet = fleet
+        self._holds_joiners = holds_joiners
 
     async def create_join_token(
         self, cluster: str, ttl_seconds: int = DEFAULT_TOKEN_SECONDS
@@ -70,6 +75,30 @@ class Registration:
             )
         return JoinToken(token=made.token, cluster=cluster, expires_at=expires_at)
 
+    async def list_join_tokens(
+        self, after: str, limit: int, *, scope: Scope = EVERYTHING
+    ) -> Sequence[StoredJoinToken]:
+        """Those that may still be used, by ascending id, those that come after ``after``."""
+        found: list[StoredJoinToken] = []
+        async with self._store.reading() as read:
+            while len(found) < limit:
+                page = await read.credentials.join_tokens(after, limit)
+                found += [token for token in page if scope.sees_cluster(token.cluster)]
+                if len(page) < limit:
+                    break
+                after = page[-1].id
+        return found[:limit]
+
+    async def revoke_join_token(
+        self, token_id: str, *, scope: Scope = EVERYTHING
+    ) -> StoredJoinToken:
+        """Raises NotFound where it may not be used any more."""
+        async with self._store.transaction() as tx:
+            token = await tx.credentials.cancel_join_token(token_id)
+            if token is None or not scope.sees_cluster(token.cluster):
+                raise NotFound(f"There is no join token {token_id!r} that may still be used.")
+        return token
+
     async def enroll(self, enrollment: Enrollment) -> IssuedCredential:
         """Joins a cluster, or gives one that is known another credential.
 
@@ -81,10 +110,11 @@ class Registration:
             violations.append(Violation(field="clusterUid", rule="must not be empty"))
         if violations:
             raise InvalidRequest(violations)
+        check_release(enrollment.cluster, enrollment.agent_version)
         made = make_secret()
         async with self._store.transaction() as tx:
             await _spend_token(tx, enrollment)
-            stored = await _known_or_added(tx, enrollment)
+            stored = await _known_or_added(tx, enrollment, held=self._holds_joiners)
             await tx.credentials.keep_newest(stored.id, CREDENTIALS_PER_CLUSTER - 1)
             expires_at = await tx.credentials.add(
                 credential_id=made.id,
@@ -172,11 +202,11 @@ async def _spend_token(tx: Transaction, enrollment: Enrollment) -> None:
         raise Unauthenticated(TOKEN_REFUSED)
 
 
-async def _known_or_added(tx: Transaction, enrollment: Enrollment) -> StoredCluster:
+async def _known_or_added(tx: Transaction, enrollment: Enrollment, *, held: bool) -> StoredCluster:
     # Two agents may bring two tokens for one new name: the second insert finds the first's row.
     stored = (
         await tx.clusters.lock(enrollment.cluster)
-        or await tx.clusters.add(_discovered(enrollment), _facts(enrollment))
+        or await tx.clusters.add(_discovered(enrollment, held=held), _facts(enrollment))
         or await tx.clusters.lock(enrollment.cluster)
     )
     if stored is None:
@@ -190,13 +220,14 @@ async def _known_or_added(tx: Transaction, enrollment: Enrollment) -> StoredClus
     return stored
 
 
-def _discovered(enrollment: Enrollment) -> Cluster:
+def _discovered(enrollment: Enrollment, *, held: bool) -> Cluster:
     return Cluster(
         name=enrollment.cluster,
         uid=enrollment.cluster_uid,
         provider=enrollment.provider,
         region=enrollment.region,
         zones=tuple(sorted(set(enrollment.zones))),
+        held=held,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from federation.model.cluster import Cluster
 from federation.model.errors import (
     InvalidRequest,
     NotFound,
@@ -34,16 +35,38 @@ class Membership:
         self._fleet = fleet
         self._streams = streams
 
-    async def cordon(self, name: str, *, cordoned: bool) -> ClusterView:
+    async def cordon(
+        self, name: str, *, cordoned: bool, reason: str = "", by: str = ""
+    ) -> ClusterView:
         """Keeps new replicas away, or lets them in again; what is there stays. Raises NotFound."""
         async with self._store.transaction() as tx:
             stored = await _locked(tx, name)
             cluster = stored.cluster
-            if cluster.cordoned != cordoned:
-                cluster = await tx.clusters.put(stored.id, replace(cluster, cordoned=cordoned))
-                await tx.journal.append([ClusterChanged(cluster=name)])
+            if not cordoned:
+                reason = by = ""
+            if cluster.cordoned != cordoned or (reason and reason != cluster.cordon_reason):
+                wanted = replace(cluster, cordoned=cordoned, cordon_reason=reason, cordoned_by=by)
+                cluster = await _put(tx, stored, wanted)
         self._fleet.put_cluster(cluster)
         return self._fleet.view(name)
+
+    async def accept(self, name: str) -> ClusterView:
+        """Lets new replicas into a cluster that is held. Raises NotFound, PreconditionFailed."""
+        async with self._store.transaction() as tx:
+            stored = await _locked(tx, name)
+            _check_held(stored.cluster)
+            cluster = await _put(tx, stored, replace(stored.cluster, held=False))
+        self._fleet.put_cluster(cluster)
+        return self._fleet.view(name)
+
+    async def reject(self, name: str) -> None:
+        """Forgets a cluster that is held. Raises NotFound, PreconditionFailed."""
+        async with self._store.transaction() as tx:
+            stored = await _locked(tx, name)
+            _check_held(stored.cluster)
+            await _forget(tx, stored)
+        self._fleet.remove(name)
+        self._streams.dismiss(name, PermissionRefused(f"Cluster {name!r} was rejected."))
 
     async def delete(self, name: str, *, force: bool) -> None:
         """Forgets a cluster and everything that lets its agent in.
@@ -55,10 +78,7 @@ class Membership:
             holding = await tx.bindings.holding(name, BINDINGS_NAMED + 1)
             if holding and not force:
                 raise PreconditionFailed(_still_holding(name, holding), reason="STILL_HOLDING")
-            await tx.credentials.cancel_join_tokens(name)
-            await _emptied(tx, name)
-            await tx.clusters.delete(stored.id)
-            await tx.journal.append([ClusterChanged(cluster=name, deleted=True)])
+            await _forget(tx, stored)
         self._fleet.remove(name)
         self._streams.dismiss(name, PermissionRefused(f"Cluster {name!r} was deleted."))
 
@@ -104,6 +124,29 @@ async def _locked(tx: Transaction, name: str) -> StoredCluster:
     if stored is None:
         raise NotFound(f"There is no cluster {name!r}.")
     return stored
+
+
+def _check_held(cluster: Cluster) -> None:
+    """Raises PreconditionFailed."""
+    if not cluster.held:
+        raise PreconditionFailed(
+            f"Cluster {cluster.name!r} is not held: nobody has to accept it.", reason="NOT_HELD"
+        )
+
+
+async def _put(tx: Transaction, stored: StoredCluster, wanted: Cluster) -> Cluster:
+    cluster = await tx.clusters.put(stored.id, wanted)
+    await tx.journal.append([ClusterChanged(cluster=cluster.name)])
+    return cluster
+
+
+async def _forget(tx: Transaction, stored: StoredCluster) -> None:
+    """The cluster, and everything that lets its agent in."""
+    name = stored.cluster.name
+    await tx.credentials.cancel_join_tokens(name)
+    await _emptied(tx, name)
+    await tx.clusters.delete(stored.id)
+    await tx.journal.append([ClusterChanged(cluster=name, deleted=True)])
 
 
 async def _emptied(tx: Transaction, name: str) -> int:

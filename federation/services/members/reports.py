@@ -34,6 +34,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged, new_nonce
 from federation.services.member_ports import NamedReport, ReportVerdict
 from federation.services.members.finished_jobs import Finishing
+from federation.services.members.releases import check_release
 from federation.services.ports import Clock, Store
 from federation.services.values import AgentFacts, AgentHello, AgentSight, WelcomeFacts
 
@@ -82,8 +83,10 @@ class Reporting:
         """An agent's stream opened, with a credential that from now on is the one in use.
 
         Raises NotFound, Unauthenticated when the credential is not valid any more, Conflict
-        when the epoch is outdated, and PreconditionFailed when it lies in the future.
+        when the epoch is outdated, and PreconditionFailed when it lies in the future, or where the
+        agent is of a release too far from ours.
         """
+        check_release(cluster, hello.agent_version)
         self._refuse_future(cluster, hello)
         facts = AgentFacts(
             agent_version=hello.agent_version,

@@ -84,7 +84,9 @@ class PlanControl:
                     f"Plan {running.id} runs: wait for its end, or stop it.", reason="PLAN_RUNNING"
                 )
             emptied = cordoned_by(plan, steps)
-            cordoned = [each for name in emptied if (each := await _cordoned(tx, name))]
+            cordoned = [
+                each for name in emptied if (each := await _cordoned(tx, name, plan_id, by))
+            ]
             if cordoned:
                 await tx.journal.append([ClusterChanged(cluster=each.name) for each in cordoned])
             await tx.plans.put(approved)
@@ -152,9 +154,12 @@ def _found(plan: Plan | None, plan_id: int) -> Plan:
     return plan
 
 
-async def _cordoned(tx: Transaction, name: str) -> Cluster | None:
+async def _cordoned(tx: Transaction, name: str, plan_id: int, by: str) -> Cluster | None:
     """The cluster, cordoned from now on; None where it was, or is gone."""
     stored = await tx.clusters.lock(name)
     if stored is None or stored.cluster.cordoned:
         return None
-    return await tx.clusters.put(stored.id, replace(stored.cluster, cordoned=True))
+    cordoned = replace(
+        stored.cluster, cordoned=True, cordon_reason=f"plan {plan_id}", cordoned_by=by
+    )
+    return await tx.clusters.put(stored.id, cordoned)

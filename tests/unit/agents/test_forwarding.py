@@ -50,6 +50,9 @@ class ReplicasAlone:
     def is_known(self, bearer: str) -> bool:
         return bearer == BEARER
 
+    def is_of_others(self, bearer: str) -> bool:
+        return False
+
     async def identify(self, bearer: str, address: str) -> Principal:
         assert address
         if bearer != BEARER:

@@ -102,7 +102,7 @@ def test_variables_that_mean_nothing_are_warned_about_with_a_near_name() -> None
     environment = {
         "FEDERATION_DATABSE_URL": "postgresql://u:s3cret@h/d",
         "FEDERATION_CONFIG": "f.yaml",
-        "FEDERATION_PORT": "7443",
+        "FEDERATION_XYZZY": "7443",
         "FEDCTL_CA": "x",
     }
     assert load(environment=environment).warnings == [
@@ -110,7 +110,7 @@ def test_variables_that_mean_nothing_are_warned_about_with_a_near_name() -> None
             "FEDERATION_DATABSE_URL is no setting and does nothing; "
             "did you mean FEDERATION_DATABASE_URL?"
         ),
-        "FEDERATION_PORT is no setting and does nothing",
+        "FEDERATION_XYZZY is no setting and does nothing",
     ]
 
 
