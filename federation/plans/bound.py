@@ -15,6 +15,8 @@ import numpy.typing as npt
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 
 _SEED: Final = 1
+# Beyond that an interior point takes seconds, and the simplex method minutes.
+_MOST_SIMPLEX_COLUMNS: Final = 100_000
 # What the solver may be wrong by, in parts and in replicas.
 _TOLERANCE: Final = 1e-6
 
@@ -208,7 +210,9 @@ class _Programme:
     def solved(
         self, cost_v: npt.NDArray[Any], most_v: npt.NDArray[Any]
     ) -> tuple[float, FloatArray]:
-        """The most of ``cost_v`` that the columns come to, each from 0 to ``most_v``."""
+        """What the columns, each from 0 to ``most_v``, come to of ``cost_v`` at most; and columns
+        that come to about that.
+        """
         if not len(cost_v):
             return 0.0, np.zeros(0)
         import highspy  # noqa: PLC0415 - takes long to load, and few programs ever make a plan
@@ -226,11 +230,20 @@ class _Programme:
         starts = np.searchsorted(columns[order], np.arange(len(cost_v) + 1))
         model.a_matrix_.start_ = starts.astype(np.int32)
         model.a_matrix_.index_ = rows[order].astype(np.int32)
-        model.a_matrix_.value_ = np.concatenate(self._values)[order]
+        values = np.concatenate(self._values)
+        model.a_matrix_.value_ = values[order]
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call] # its stubs leave that out
-        for option, value in (("output_flag", False), ("threads", 1), ("random_seed", _SEED)):
+        options: dict[str, object] = {"output_flag": False, "threads": 1, "random_seed": _SEED}
+        if len(cost_v) > _MOST_SIMPLEX_COLUMNS:
+            options |= {"solver": "ipm", "run_crossover": "off", "presolve": "off"}
+        for option, value in options.items():
             solver.setOptionValue(option, value)
         solver.passModel(model)
         solver.run()
-        solution = np.asarray(solver.getSolution().col_value)
-        return float(solution @ cost_v), solution
+        solution = solver.getSolution()
+        # By weak duality any prices of the rows, none below 0, prove a bound, however exact the
+        # solver was.
+        price_n = np.abs(np.asarray(solution.row_dual))
+        paid_v = np.bincount(columns, weights=values * price_n[rows], minlength=len(cost_v))
+        bound = price_n @ model.row_upper_ + most_v @ np.maximum(cost_v - paid_v, 0)
+        return float(bound), np.asarray(solution.col_value)

@@ -104,7 +104,8 @@ class _Emptying:
                     # It stays, and may take what leaves the others.
                     targets.remove(c)
             for c in self._candidates():
-                self._empty(c, ())
+                if len(self._emptied) < bound:
+                    self._empty(c, ())
             if len(self._emptied) in (before, bound):
                 return bound
             _, part_c = self._best()

@@ -37,8 +37,9 @@ from federation.services.plans.search import (
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 
-# Of more the first way is taken that is found: to look for a better one would take too long.
+# Of more a better way is looked for once, and beyond that not at all: it would take too long.
 MOST_REPAIRED: Final = 3000
+MOST_GUIDED: Final = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,11 +107,11 @@ def _repaired(
     move if replicas could be cut, wherever there is room; and the same way to where they would.
     """
     best = most_moved(question(working.anew(), movable, now))
-    if len(movable) > MOST_REPAIRED:
+    if len(movable) > MOST_GUIDED:
         return way, best.whole
     guide = {each.key: best.units_bc[b] for b, each in enumerate(movable)}
     order = sorted(movable, key=lambda each: -_part(each, guide[each.key]))
-    for guided in ({}, guide):
+    for guided in ({}, guide) if len(movable) <= MOST_REPAIRED else (guide,):
         if way.replicas >= best.whole:
             break
         other = _way(working, order, now, guided)
