@@ -153,6 +153,7 @@ def _tell(stage: DemoStage, programs: Programs) -> None:
         _show_main_job(stage, programs)
         _show_promises(stage, programs, client)
         _show_queue(stage, programs, client)
+        _show_plan(programs, client)
         _show_failover(stage, programs, client)
         _show_documentation(stage, programs, client)
 
@@ -272,6 +273,12 @@ def _show_queue(stage: DemoStage, programs: Programs, client: BlockingClient) ->
     _fedctl(programs, "delete", "binding", placed)
     await_clusters(programs, client, "race/urgent", bool)
     _fedctl(programs, "history", "race/urgent")
+
+
+def _show_plan(programs: Programs, client: BlockingClient) -> None:
+    left = await_clusters(programs, client, DEPLOYED, bool)[0]
+    _say(f"\nTo empty {left} would move this. Nothing moves until somebody approves the plan:")
+    _fedctl(programs, "rebalance", "plan", "drain", left)
 
 
 def _show_failover(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:

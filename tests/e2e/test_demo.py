@@ -142,6 +142,9 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
     placed, refused = shown(demo.printed, "history race/urgent").splitlines()[1:]
     assert re.search(r" SCHEDULED +small\d 0 to 1 ", placed)
     assert " UNSCHEDULABLE " in refused
+    drain = demo.printed.partition("$ fedctl rebalance plan drain member1\n")[2]
+    assert re.search(r"^Moves: +2 of 2 replicas, in 1 steps$", drain, re.MULTILINE)
+    assert re.search(r"^At best: +2 .*within 0 % of the best possible$", drain, re.MULTILINE)
     assert re.search(r"^member1 +\S+ +lost for ", demo.printed, re.MULTILINE)
     back, moved, _first = shown(demo.printed, "history shop/checkout-deployment").splitlines()[1:]
     assert re.search(r"member1 2 to 0.* untolerated taint fedsched\.io/unreachable", moved)
