@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from federation.cli import members, plans
 from federation.cli.__main__ import fedctl
 from federation.v1 import rebalance_pb2
 from federation.v1.rebalance_pb2_grpc import RebalanceStub
@@ -154,15 +155,19 @@ async def where(plane: RunningControlPlane) -> tuple[set[str], int, int]:
     return {each.name for each in spec.clusters}, replicas, len(spec.graceful_eviction_tasks)
 
 
-async def say(plane: RunningControlPlane, *arguments: str, code: int = 0) -> str:
+async def say(
+    plane: RunningControlPlane, *arguments: str, code: int = 0, answer: str | None = None
+) -> str:
     token = str(plane.plane.admin_token_file)
     to = ("--insecure", "--endpoint", str(plane.plane.endpoint), "--token-file", token)
-    said = await asyncio.to_thread(CliRunner().invoke, fedctl, [*to, *arguments])
+    said = await asyncio.to_thread(CliRunner().invoke, fedctl, [*to, *arguments], input=answer)
     assert said.exit_code == code, said.output
     return said.output
 
 
-async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(fleet: Fleet) -> None:
+async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plane = fleet.plane
     first, *others = (shlex.split(each) for each in COMMANDS)
     assert first == ["drain", "member1"]
@@ -171,6 +176,13 @@ async def test_the_commands_of_the_page_empty_the_clusters_of_real_agents(fleet:
     # There is no terminal to ask on.
     assert "say --yes" in await say(plane, *first, code=2)
     assert await say(plane, "rebalance", "list", "-o", "json") == "[]\n"
+    # Who is asked and declines leaves no draft.
+    with monkeypatch.context() as terminal:
+        for module in (members, plans):
+            terminal.setattr(module, "check_may_ask", lambda **_: None)
+        await say(plane, *first, code=1, answer="n\n")
+    (declined,) = json.loads(await say(plane, "rebalance", "list", "-o", "json"))
+    assert (declined["state"], declined["reason"]) == ("stopped", "declined")
     assert (await where(plane))[0] == {"member1"}
     drained, _ = await asyncio.gather(say(plane, *first, "--yes"), fleet.take_away("member1"))
     assert re.search(r"^Moves: +6 of 6 replicas, in 1 steps$", drained, flags=re.MULTILINE)
@@ -257,7 +269,7 @@ async def wrong_requests(plane: RunningControlPlane) -> None:
             request = getattr(rebalance_pb2, f"{rpc}Request")(id=plan_id)
             told = await refused(plane.admin.call(getattr(stub, rpc), request))
             assert told.code.name == code
-    # The second one is done.
+    # The second one was carried out.
     ended = rebalance_pb2.StopPlanRequest(id=2, reason="too late")
     told = await refused(plane.admin.call(stub.StopPlan, ended))
     assert (told.code.name, told.reason) == ("FAILED_PRECONDITION", "ENDED")
