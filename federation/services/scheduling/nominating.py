@@ -6,7 +6,7 @@ kept, and promised once reports show it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
@@ -60,13 +60,16 @@ def holds(leaving: ReplicaRequirements, wanted: Binding, spare_slots: int = 0) -
 
 
 def placed_beside(
-    working: WorkingCopy, attempts: Sequence[Attempt], coming: Coming, now: float
+    working: WorkingCopy,
+    attempts: Sequence[Attempt],
+    coming: Coming,
+    spare: Mapping[int, int],
+    now: float,
 ) -> list[ComingPlace] | None:
     """Where each of the attempts goes, all together, in what is free and what is coming; None where
-    one finds no place. Only the working copy is changed.
+    one finds no place. Only the working copy is changed. ``spare`` are the spare pod slots.
     """
     left = {working.snapshot.positions[name]: [*pods] for name, pods in coming.items()}
-    spare = {position: _spare_slots(working.room(position)) for position in left}
     placed: list[Attempt] = []
     places: list[ComingPlace] = []
     for attempt in attempts:
@@ -97,6 +100,12 @@ def placed_beside(
         shares = tuple(TargetCluster(name=name, replicas=more[name]) for name in sorted(more))
         places.append(ComingPlace(attempt=attempt, shares=shares, has_to_wait=bool(late)))
     return places
+
+
+def spare_slots(working: WorkingCopy, clusters: Iterable[str]) -> Mapping[int, int]:
+    """How many pod slots every node of these clusters has to spare, by position."""
+    positions = {working.snapshot.positions[name] for name in clusters}
+    return {position: _spare_slots(working.room(position)) for position in positions}
 
 
 def _spare_slots(room: Room | None) -> int:

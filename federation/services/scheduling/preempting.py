@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,7 +28,7 @@ from federation.services.scheduling.claims import (
     waits_for,
 )
 from federation.services.scheduling.decide import tell
-from federation.services.scheduling.nominating import ComingPlace, placed_beside
+from federation.services.scheduling.nominating import ComingPlace, placed_beside, spare_slots
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.together import decide_all, is_atomic, is_together
 from federation.services.scheduling.victims import PossibleVictims, candidates_of, losable_shares
@@ -197,11 +197,20 @@ def _planned(working: WorkingCopy, choice: _Choice) -> tuple[WorkingCopy, Sequen
     """Raises nothing: who finds no victims is told so."""
     possible, attempts = choice.possible, choice.attempts
 
+    spare = spare_slots(working, {each.cluster for each in possible.candidates})
+    known: dict[Hashable, Sequence[ComingPlace] | None] = {}
+
     def places(losses: Losses) -> Sequence[ComingPlace] | None:
-        trial = working.anew()
-        if possible.shrunk(trial, losses) is None:
+        if not possible.are_spare(losses):
             return None
-        return placed_beside(trial, attempts, possible.coming(losses), possible.now)
+        effect = possible.effect(losses)
+        if effect not in known:
+            trial = working.anew()
+            known[effect] = None
+            if possible.shrunk(trial, losses, is_trial=True) is not None:
+                coming = possible.coming(losses)
+                known[effect] = placed_beside(trial, attempts, coming, spare, possible.now)
+        return known[effect]
 
     losses = least_loss(possible.candidates, lambda each: places(each) is not None)
     found = None if losses is None else places(losses)

@@ -5,7 +5,8 @@ Plain functions of their arguments. Must not choose: ``preempting`` does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -77,8 +78,29 @@ class PossibleVictims:
                 found.setdefault(candidate.cluster, []).append(pods)
         return found
 
-    def shrunk(self, working: WorkingCopy, losses: Losses) -> list[Attempt] | None:
-        """The victims, with so much less on the working copy; None where that cannot be."""
+    def effect(self, losses: Losses) -> Hashable:
+        """Equal for losses that leave the same room."""
+        promised = tuple(
+            min(loss, self.share(candidate).waiting)
+            for candidate, loss in zip(self.candidates, losses, strict=True)
+        )
+        left = Counter[Hashable]()
+        for cluster, pods in self.coming(losses).items():
+            for each in pods:
+                left[cluster, id(each.requirements)] += each.replicas
+        return promised, frozenset(left.items())
+
+    def are_spare(self, losses: Losses) -> bool:
+        """Whether each is left with as many as it asks for, or none."""
+        lost = losses_by_binding(self.candidates, losses)
+        return all(may_lose(self.victims[key].binding, sum(lost[key].values())) for key in lost)
+
+    def shrunk(
+        self, working: WorkingCopy, losses: Losses, *, is_trial: bool = False
+    ) -> list[Attempt] | None:
+        """The victims, with so much less on the working copy; None where that cannot be. In a trial
+        those are left out of which nothing was promised: what runs is not in there.
+        """
         leaving: dict[str, set[str]] = {}
         for candidate, loss in zip(self.candidates, losses, strict=True):
             if self.running(candidate, loss):
@@ -86,8 +108,9 @@ class PossibleVictims:
         shrunk = []
         for key, lost in losses_by_binding(self.candidates, losses).items():
             victim = self.victims[key]
-            if not may_lose(victim.binding, sum(lost.values())):
-                return None
+            shares = self.shares[victim.key]
+            if is_trial and not any(shares[cluster].waiting for cluster in lost):
+                continue
             self._decide_loss(working, victim, lost, leaving.get(key, ()))
             request_room(working, victim, victim.binding.certificate or victim.profile.certificate)
             if reserve(working, victim) is not None:
