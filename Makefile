@@ -37,9 +37,9 @@ test: install ## All tests
 test-all: test ## All tests, and on every other Python here what may differ there
 	@$(BIN)/python -m tools.other_pythons
 
-demo: ## A control plane and a fleet on this machine, to look at
+demo: ## A control plane and a fleet on this machine, to look at; KARMADA=1: the bridge, too
 	@$(call INSTALL,demo)
-	@$(BIN)/federation demo
+	@$(BIN)/federation demo $(if $(KARMADA),--karmada)
 
 bench: install ## The measurements; QUICK=1 within a minute, FULL=1 for certainty
 	@for script in tests/benchmarks/bench_*.py; do \

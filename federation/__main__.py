@@ -205,7 +205,8 @@ def show_config(loaded: LoadedSettings, output: str) -> None:
     show_default=True,
     help="Folder with the recorded clusters and the workload to schedule.",
 )
-def demo(examples: Path) -> None:
+@click.option("--karmada", is_flag=True, help="Also show the bridge to Karmada.")
+def demo(examples: Path, *, karmada: bool) -> None:
     """Show the main job from nothing: PostgreSQL, a control plane, three agents, one Deployment.
 
     Then a workload waits for room and gets it, and a cluster is lost and comes back.
@@ -224,7 +225,8 @@ def demo(examples: Path) -> None:
     from federation.demo.story import run_demo  # noqa: PLC0415 - see above
 
     with told():
-        run_demo(examples.resolve(), os.environ, interruptions, stay=sys.stdout.isatty())
+        stay = sys.stdout.isatty()
+        run_demo(examples.resolve(), os.environ, interruptions, stay=stay, karmada=karmada)
 
 
 main.add_command(bridge)

@@ -38,7 +38,7 @@ class ProgramEnded(DemoFailed):
 
 
 class Programs:
-    """``with Programs(folder) as programs: programs.start("control-plane", "federation", …)``."""
+    """``with Programs(folder) as programs: programs.start("agent", "-m", "estimator", …)``."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], interruptions: Interruptions
@@ -54,12 +54,12 @@ class Programs:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, name: str, module: str, *arguments: str) -> None:
-        """Starts ``python -m module arguments``; its output goes to ``name.log``."""
+    def start(self, name: str, *arguments: str) -> None:
+        """Starts Python with the arguments; its output goes to ``name.log``."""
         # Interrupted halfway, a process would run that nobody knows of.
         with self._log(name).open("ab") as log, self._interruptions.held():
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -19,6 +19,13 @@ from time import monotonic, sleep
 from federation.certificates import ca_fingerprint, make_certificates
 from federation.client import BlockingClient, Client, Target
 from federation.demo.awaiting import await_clusters, await_placed, await_reports
+from federation.demo.karmada import (
+    BINDING,
+    NEEDED,
+    karmada_command,
+    start_bridge,
+    start_karmada,
+)
 from federation.demo.programs import (
     LOOPBACK,
     DemoFailed,
@@ -84,6 +91,7 @@ class DemoStage:
     endpoint: str
     web: str
     environment: Mapping[str, str]
+    karmada: bool = False
 
     @property
     def certificates(self) -> Path:
@@ -100,19 +108,22 @@ def run_demo(
     interruptions: Interruptions,
     *,
     stay: bool,
+    karmada: bool = False,
 ) -> None:
-    """Runs the whole story; with ``stay`` it keeps everything up until it is interrupted.
+    """Runs the whole story, with the chapter about Karmada where it is wanted; with ``stay`` it
+    keeps everything up until it is interrupted.
 
     Raises FederationError when a step fails, and KeyboardInterrupt when the story is interrupted.
     Leaves nothing running, and nothing on disk but the logs of a failure.
     """
-    _require_examples(examples)
+    _require_examples(examples, *(NEEDED if karmada else ()))
     with (
         tempfile.TemporaryDirectory(prefix="fedsched-demo-") as name,
         claimed_port(7443) as port,
         claimed_port(7080) as web_port,
     ):
         stage = _set_up(Path(name), examples, environment, port=port, web_port=web_port)
+        stage = replace(stage, karmada=karmada)
         try:
             with Programs(stage.folder, stage.environment, interruptions) as programs:
                 _play(stage, programs, interruptions, stay=stay)
@@ -156,10 +167,13 @@ def _tell(stage: DemoStage, programs: Programs) -> None:
         _show_plan(programs, client)
         _show_failover(stage, programs, client)
         _show_documentation(stage, programs, client)
+        if stage.karmada:
+            _show_karmada(stage, programs, client)
 
 
-def _require_examples(examples: Path) -> None:
-    for name in ("clusters", "reports", "deployment.yaml", "twenty_at_once.py", "urgent.yaml"):
+def _require_examples(examples: Path, *others: str) -> None:
+    usual = ("clusters", "reports", "deployment.yaml", "twenty_at_once.py", "urgent.yaml")
+    for name in (*usual, *others):
         needed = examples / name
         if not needed.exists():
             raise DemoFailed(
@@ -194,6 +208,7 @@ def _start_control_plane(stage: DemoStage, programs: Programs) -> None:
     with _step("embedded PostgreSQL and one control plane, TLS on"):
         programs.start(
             CONTROL_PLANE,
+            "-m",
             "federation",
             "serve",
             f"--listen={stage.endpoint}",
@@ -227,6 +242,7 @@ def _start_agent(stage: DemoStage, programs: Programs, cluster: str, *options: s
     """Without a token in the options it has to have joined before."""
     programs.start(
         cluster,
+        "-m",
         "estimator",
         "run",
         f"--cluster={cluster}",
@@ -314,6 +330,22 @@ def _show_documentation(stage: DemoStage, programs: Programs, client: BlockingCl
             *("estimate", "--request", table.request),
             *("--clusters", chosen, "--source", table.source),
         )
+
+
+def _show_karmada(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
+    _say("")
+    with _step("an API server as Karmada's, with three Clusters that have no agent of ours"):
+        start_karmada(stage, programs)
+    with _step("the bridge, which decides what names fedsched as its scheduler"):
+        start_bridge(stage, programs, client)
+        await_reports(programs, client, ("asia", "europe", "oceania"))
+    _say("\nKarmada makes a binding of a Deployment and a policy, and the bridge places it:")
+    manifest = _shown(stage.examples / "karmada" / "binding.yaml")
+    _run(programs, *karmada_command(stage, "create", manifest, _shown))
+    await_placed(programs, client, BINDING.split("/", maxsplit=1)[0])
+    _run(programs, *karmada_command(stage, "show", BINDING, _shown))
+    _say("\nIn Karmada everything is as its own scheduler writes it. Here, too, it is known why:")
+    _fedctl(programs, "explain", BINDING)
 
 
 def _fedctl(programs: Programs, *arguments: str) -> None:

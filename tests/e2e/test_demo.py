@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.e2e.servers import ROOT, environment
 
@@ -127,7 +128,7 @@ def shown(printed: str, command: str) -> str:
 
 
 def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
-    with running_demo(tmp_path / "tmp") as demo:
+    with running_demo(tmp_path / "tmp", "--karmada") as demo:
         demo.read_until(JOINING)
         assert demo.traces()
         code = demo.end()
@@ -149,6 +150,14 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
     back, moved, _first = shown(demo.printed, "history shop/checkout-deployment").splitlines()[1:]
     assert re.search(r"member1 2 to 0.* untolerated taint fedsched\.io/unreachable", moved)
     assert re.search(r"member1 0 to 2", back)
+    written = yaml.safe_load(
+        re.findall(r"show \S+karmada.config \S+\n(.*?)\n\n", demo.printed, re.DOTALL)[0]
+    )
+    shares = {each["name"]: each["replicas"] for each in written["spec"]["clusters"]}
+    assert shares == {"asia": 6, "europe": 2}
+    (condition,) = written["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("True", "Success")
+    assert re.search(r"^asia +6 +summary-checked ", demo.printed, re.MULTILINE)
     assert "Traceback" not in demo.printed
 
 
