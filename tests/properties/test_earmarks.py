@@ -1,0 +1,123 @@
+"""L4: what is kept for who was overtaken, and what is promised, never exceed what reports show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.model.placement import Binding, Placement
+from federation.model.waiting import Wait, WaitState
+from federation.model.workload import ReplicaRequirements
+from federation.scheduler.plugins.profile import DEFAULT_PROFILE
+from federation.services.ports import StoredBinding
+from federation.services.scheduling.queue import Attempt, RoomClaims
+from federation.services.scheduling.together import decide_all
+from federation.services.scheduling.working_copy import WorkingCopy
+from federation.services.values import AgentPresence
+from tests.services import DYNAMIC
+from tests.unit.services.scheduling.test_working_copy import fleet_of, pooled
+
+NAMES = ("a", "b", "c")
+CORE = ReplicaRequirements(request={"cpu": 1000})
+NOW = 10.0
+
+
+class Asked(NamedTuple):
+    """Replicas of one core each, and how urgent they are."""
+
+    replicas: int
+    priority: int
+    is_partial: bool = False
+
+
+waiting = st.builds(Asked, st.integers(1, 8), st.integers(0, 2))
+asked = st.builds(Asked, st.integers(1, 6), st.integers(0, 3), st.booleans())
+
+
+def binding(name: str, each: Asked) -> Binding:
+    return Binding(
+        namespace="shop",
+        name=name,
+        replicas=each.replicas,
+        priority=each.priority,
+        requirements=CORE,
+        placement=Placement(replica_scheduling=DYNAMIC, partial=each.is_partial),
+    )
+
+
+def earmarked(number: int, each: Asked) -> StoredBinding:
+    wait = Wait(
+        state=WaitState.UNSCHEDULABLE,
+        since=1.0 + number,
+        remainder=each.replicas,
+        earmarked_since=5.0,
+    )
+    return StoredBinding(id=number, binding=binding(f"waits-{number}", each), wait=wait)
+
+
+def attempt(name: str, each: Asked, claims: RoomClaims) -> Attempt:
+    nobody = cast(Any, None)
+    made = Attempt(binding=binding(name, each), answer=nobody, call=None)
+    made.claims = claims
+    return made
+
+
+def working_copy(cores: Sequence[int]) -> WorkingCopy:
+    """Clusters that are heard, with so many nodes of one core each."""
+    reports = {name: pooled(count, 1000) for name, count in zip(NAMES, cores, strict=True)}
+    fleet = fleet_of(**reports)
+    for name in NAMES:
+        fleet.put_presence(name, AgentPresence(connected=True, silent_after=NOW + 1))
+    return WorkingCopy(fleet.snapshot)
+
+
+def rooms(working: WorkingCopy) -> list[int]:
+    found: list[int] = working.availability(binding("any", Asked(1, 0)), None).replicas_c.tolist()
+    return found
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(1, 6), min_size=3, max_size=3),
+    st.lists(waiting, min_size=1, max_size=3),
+    st.lists(asked, min_size=1, max_size=8),
+)
+def test_nobody_who_comes_later_takes_what_is_kept(
+    cores: list[int], kept: list[Asked], coming: list[Asked]
+) -> None:
+    working = working_copy(cores)
+    stored = [earmarked(number, each) for number, each in enumerate(kept)]
+    stored.sort(key=lambda each: -each.binding.priority)
+    claims = RoomClaims(earmarked=[(each, DEFAULT_PROFILE) for each in stored])
+    promised = [0, 0, 0]
+    for number, each in enumerate(coming):
+        before = rooms(working)
+        one = attempt(f"comes-{number}", each, claims)
+        decide_all(working, [one], NOW)
+        shares = {at.name: at.replicas for at in one.verdict.decision.clusters}
+        promised = [n + shares.get(name, 0) for n, name in zip(promised, NAMES, strict=True)]
+        assert all(n <= count for n, count in zip(promised, cores, strict=True))
+        first = next((e.wait for e in stored if e.binding.priority >= each.priority), None)
+        if first is None:
+            # It is more urgent than all: what is kept is not kept from it.
+            assert bool(shares) is (sum(before) >= (1 if each.is_partial else each.replicas))
+            continue
+        for room, name in zip(before, NAMES, strict=True):
+            assert shares.get(name, 0) <= room - min(first.remainder, room)
+
+
+def test_whom_it_is_kept_for_gets_it() -> None:
+    working = working_copy([2, 2, 2])
+    stored = earmarked(1, Asked(5, 1))
+    claims = RoomClaims(earmarked=[(stored, DEFAULT_PROFILE)])
+    late = attempt("late", Asked(1, 1), claims)
+    own = replace(attempt("waits-1", Asked(5, 1), claims), known=stored, answer=cast(Any, None))
+    own.claims = claims
+    decide_all(working, [late, own], NOW)
+    assert not late.is_placed
+    assert "room is kept for shop/waits-1" in late.verdict.decision.reason
+    assert sum(each.replicas for each in own.verdict.decision.clusters) == 5
