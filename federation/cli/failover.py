@@ -6,7 +6,8 @@ Must not interpret what it shows.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
 @click.group(epilog="Example: fedctl failover status")
 def failover() -> None:
     """See how workloads are moved off lost clusters, and stop it or let it go on."""
@@ -35,19 +39,38 @@ def status(output: Format) -> None:
     _show(connection().call(lambda api: api.get_failover()), output)
 
 
+def _place_options(command: _F) -> _F:
+    """``--region`` and ``--provider``."""
+    for name in ("provider", "region"):
+        command = click.option(f"--{name}", default="", help=f"Only the clusters of one {name}.")(
+            command
+        )
+    return command
+
+
 @failover.command(epilog='Example: fedctl failover freeze --reason "network change, until 14:00"')
 @click.option("--reason", required=True, help="Why; everybody who asks is shown it.")
+@_place_options
 @output_option
-def freeze(reason: str, output: Format) -> None:
-    """Move nothing any more, until somebody resumes it."""
-    _show(connection().call(lambda api: api.freeze_failover(reason)), output)
+def freeze(reason: str, region: str, provider: str, output: Format) -> None:
+    """Move nothing any more, until somebody resumes it; or nothing off the clusters of a place."""
+    _show(
+        connection().call(
+            lambda api: api.freeze_failover(reason, region=region, provider=provider)
+        ),
+        output,
+    )
 
 
 @failover.command(epilog="Example: fedctl failover resume")
+@_place_options
 @output_option
-def resume(output: Format) -> None:
+def resume(region: str, provider: str, output: Format) -> None:
     """Let it go on: clusters that are silent now are lost when their time is over."""
-    _show(connection().call(lambda api: api.resume_failover()), output)
+    _show(
+        connection().call(lambda api: api.resume_failover(region=region, provider=provider)),
+        output,
+    )
 
 
 def _show(status: failover_pb2.FailoverStatus, output: Format) -> None:
@@ -74,9 +97,16 @@ def _state(status: failover_pb2.FailoverStatus) -> str:
 
 def _freeze(status: failover_pb2.FailoverStatus, now: float) -> list[tuple[str, str]]:
     if not status.HasField("freeze"):
-        return []
+        return [_frozen_place(each, now) for each in status.places]
     freeze = status.freeze
     return [("Frozen by", f"{freeze.by}, {_ago(freeze.since, now)} ago"), ("Why", freeze.reason)]
+
+
+def _frozen_place(frozen: failover_pb2.FrozenPlace, now: float) -> tuple[str, str]:
+    place = f"region {frozen.region}" if frozen.region else f"provider {frozen.provider}"
+    freeze = frozen.freeze
+    told = f"by {freeze.by}, {_ago(freeze.since, now)} ago: {freeze.reason}"
+    return f"Frozen in {place}", told
 
 
 def _print_silent(status: failover_pb2.FailoverStatus, now: float) -> None:

@@ -413,14 +413,20 @@ class Client:
         request = failover_pb2.GetFailoverRequest()
         return (await self._answer(self._failover.GetFailover, request)).status
 
-    async def freeze_failover(self, reason: str) -> failover_pb2.FailoverStatus:
+    async def freeze_failover(
+        self, reason: str, *, region: str = "", provider: str = ""
+    ) -> failover_pb2.FailoverStatus:
         """Nothing is moved any more, until it is resumed; how it stands then."""
-        request = failover_pb2.FreezeFailoverRequest(reason=reason)
+        request = failover_pb2.FreezeFailoverRequest(
+            reason=reason, region=region, provider=provider
+        )
         return (await self._answer(self._failover.FreezeFailover, request)).status
 
-    async def resume_failover(self) -> failover_pb2.FailoverStatus:
+    async def resume_failover(
+        self, *, region: str = "", provider: str = ""
+    ) -> failover_pb2.FailoverStatus:
         """Lets failover go on, whoever froze it; how it stands then."""
-        request = failover_pb2.ResumeFailoverRequest()
+        request = failover_pb2.ResumeFailoverRequest(region=region, provider=provider)
         return (await self._answer(self._failover.ResumeFailover, request)).status
 
     async def _answer(self, method: _UnaryMethod[T], request: object) -> T:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from federation.failover.silence import Silences
+from federation.model.cluster import Cluster
 
 BREAKER: Final = "breaker"
 AT_ONCE_SECONDS: Final = 60.0
@@ -48,9 +50,39 @@ class Freeze:
         return self.by == BREAKER
 
 
+class ScopeKind(StrEnum):
+    """What clusters of one place share."""
+
+    REGION = "region"
+    PROVIDER = "provider"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreezeScope:
+    """A region, or a provider, by its name."""
+
+    kind: ScopeKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    def has(self, cluster: Cluster) -> bool:
+        there = cluster.region if self.kind is ScopeKind.REGION else cluster.provider
+        return there == self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenPlace:
+    """A place of which people have said that nothing moves off its clusters."""
+
+    place: FreezeScope
+    freeze: Freeze
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Whether failover is frozen.
+    """Whether failover is frozen, as a whole and in which places.
 
     ``accepted`` clusters were silent when people let it go on: until they are heard again they do
     not count as falling silent.
@@ -58,12 +90,27 @@ class Breaker:
 
     freeze: Freeze | None = None
     accepted: frozenset[str] = field(default_factory=frozenset)
+    places: tuple[FrozenPlace, ...] = ()
 
     def frozen(self, by: str, now: float, reason: str) -> Breaker:
         return replace(self, freeze=Freeze(by=by, since=now, reason=reason))
 
     def resumed(self, silent: Collection[str]) -> Breaker:
-        return Breaker(accepted=frozenset(silent))
+        return replace(self, freeze=None, accepted=frozenset(silent))
+
+    def frozen_in(self, place: FreezeScope, freeze: Freeze) -> Breaker:
+        places = [*self.resumed_in(place).places, FrozenPlace(place=place, freeze=freeze)]
+        return replace(self, places=tuple(sorted(places, key=lambda each: str(each.place))))
+
+    def resumed_in(self, place: FreezeScope) -> Breaker:
+        return replace(self, places=tuple(each for each in self.places if each.place != place))
+
+    def freeze_of(self, place: FreezeScope) -> Freeze | None:
+        return next((each.freeze for each in self.places if each.place == place), None)
+
+    def holds(self, cluster: Cluster) -> bool:
+        """Whether it is in a place where nothing moves."""
+        return any(each.place.has(cluster) for each in self.places)
 
 
 class ClusterOrigin(NamedTuple):

@@ -14,6 +14,7 @@ from federation.codec.selectors import taint_messages
 from federation.codec.strict import refuse_nul
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
+from federation.failover.breaker import FreezeScope, ScopeKind
 from federation.model.access import EVERYTHING
 from federation.rpc.interceptors import Context, caller
 from federation.services.failover.control import FailoverControl, FailoverStatus
@@ -39,15 +40,33 @@ class FailoverServicer(Servicer):
         refuse_nul(request, "", found)
         required(request.reason, "reason", found)
         texts.word(request.reason, "reason", found)
+        place = _place(request, found)
         found.check()
-        status = await self._control.freeze(str(caller()), request.reason)
+        status = await self._control.freeze(str(caller()), request.reason, place)
         return messages.FreezeFailoverResponse(status=_message(status))
 
     async def ResumeFailover(
         self, request: messages.ResumeFailoverRequest, context: Context
     ) -> messages.ResumeFailoverResponse:
-        status = await self._control.resume(str(caller()))
+        found = Violations()
+        refuse_nul(request, "", found)
+        place = _place(request, found)
+        found.check()
+        status = await self._control.resume(str(caller()), place)
         return messages.ResumeFailoverResponse(status=_message(status))
+
+
+def _place(
+    request: messages.FreezeFailoverRequest | messages.ResumeFailoverRequest, found: Violations
+) -> FreezeScope | None:
+    """What of the fleet is meant; None: all of it."""
+    if request.region and request.provider:
+        found.add("provider", "must not be set beside region: a freeze is of one place")
+    for kind in ScopeKind:
+        name = texts.word(getattr(request, kind.value), kind.value, found)
+        if name:
+            return FreezeScope(kind=kind, name=name)
+    return None
 
 
 def _seen(status: FailoverStatus) -> FailoverStatus:
@@ -79,6 +98,10 @@ def _message(status: FailoverStatus) -> messages.FailoverStatus:
     if (freeze := status.freeze) is not None:
         message.freeze.by, message.freeze.reason = freeze.by, freeze.reason
         message.freeze.since.CopyFrom(moment(freeze.since))
+    for frozen in status.places:
+        place = message.places.add(**{frozen.place.kind.value: frozen.place.name})
+        place.freeze.by, place.freeze.reason = frozen.freeze.by, frozen.freeze.reason
+        place.freeze.since.CopyFrom(moment(frozen.freeze.since))
     for each in status.silent:
         silent = message.silent.add(name=each.name, since=moment(each.since))
         if each.lost_since is None:

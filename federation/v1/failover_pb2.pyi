@@ -62,16 +62,25 @@ class FreezeFailoverRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Why; people are shown it. At most 253 characters."""
+    region: _builtins.str
+    """Only the clusters of one region, or one provider: nothing moves off them, and none of them is
+    lost. Both empty: of the fleet.
+    """
+    provider: _builtins.str
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
+        region: _builtins.str = ...,
+        provider: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["provider", b"provider", "reason", b"reason", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -101,12 +110,20 @@ Global___FreezeFailoverResponse: _TypeAlias = FreezeFailoverResponse  # noqa: Y0
 class ResumeFailoverRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    REGION_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """As it was frozen: of one region, one provider, or the fleet."""
+    provider: _builtins.str
     def __init__(
         self,
+        *,
+        region: _builtins.str = ...,
+        provider: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["provider", b"provider", "region", b"region"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -143,6 +160,7 @@ class FailoverStatus(_message.Message):
     EVICTIONS_FIELD_NUMBER: _builtins.int
     EVICTION_COUNT_FIELD_NUMBER: _builtins.int
     REPLICAS_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
     enabled: _builtins.bool
     """False where this control plane runs with --no-failover."""
     eviction_count: _builtins.int
@@ -164,6 +182,10 @@ class FailoverStatus(_message.Message):
     def evictions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Eviction]:
         """The evictions that go on, the oldest first; at most 1000, of eviction_count."""
 
+    @_builtins.property
+    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrozenPlace]:
+        """Regions and providers that people have frozen."""
+
     def __init__(
         self,
         *,
@@ -174,14 +196,42 @@ class FailoverStatus(_message.Message):
         evictions: _abc.Iterable[Global___Eviction] | None = ...,
         eviction_count: _builtins.int = ...,
         replicas_per_minute: _builtins.float = ...,
+        places: _abc.Iterable[Global___FrozenPlace] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["freeze", b"freeze"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "evacuated", b"evacuated", "eviction_count", b"eviction_count", "evictions", b"evictions", "freeze", b"freeze", "replicas_per_minute", b"replicas_per_minute", "silent", b"silent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "evacuated", b"evacuated", "eviction_count", b"eviction_count", "evictions", b"evictions", "freeze", b"freeze", "places", b"places", "replicas_per_minute", b"replicas_per_minute", "silent", b"silent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FailoverStatus: _TypeAlias = FailoverStatus  # noqa: Y015
+
+@_typing.final
+class FrozenPlace(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    FREEZE_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """One of both."""
+    provider: _builtins.str
+    @_builtins.property
+    def freeze(self) -> Global___FailoverFreeze: ...
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        provider: _builtins.str = ...,
+        freeze: Global___FailoverFreeze | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["freeze", b"freeze"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["freeze", b"freeze", "provider", b"provider", "region", b"region"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FrozenPlace: _TypeAlias = FrozenPlace  # noqa: Y015
 
 @_typing.final
 class FailoverFreeze(_message.Message):

@@ -6,6 +6,7 @@ And the brake: many are killed at once, and nothing moves. Each command of the p
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -228,16 +229,37 @@ async def test_nothing_moves_when_many_are_killed_at_once_until_people_say_so(
         "INVALID_ARGUMENT",
         {"reason": "is required"},
     )
+    for place, field in (
+        ({"region": "eu", "provider": "aws"}, "provider"),
+        ({"region": "nowhere"}, "region"),
+        ({"provider": "\x1b[1m"}, "provider"),
+    ):
+        wrong = FreezeFailoverRequest(reason="we look into it", **place)
+        refusal = await refused(fleet.plane.admin.call(stub.FreezeFailover, wrong))
+        assert (refusal.code.name, [*refusal.violations]) == ("INVALID_ARGUMENT", [field])
     await fleet.failover("ResumeFailover", ResumeFailoverRequest())
     moved = await fleet.binding_where("web", lambda each: set(held(each)) == {"member3"})
     assert sum(held(moved).values()) == 9
 
 
 @pytest.mark.parametrize("fleet", [{"no_failover": "true"}], indirect=True)
-async def test_the_commands_of_the_page_run_as_they_stand(fleet: Fleet) -> None:
-    assert len(COMMANDS) >= 4
+async def test_the_commands_of_the_page_run_as_they_stand(fleet: Fleet, tmp_path: Path) -> None:
+    assert len(COMMANDS) >= 6
+    spec = {
+        "apiVersion": "cluster.karmada.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": "member1"},
+        "spec": {"region": "eu-west"},
+    }
+    document = tmp_path / "member1.json"
+    document.write_text(json.dumps(spec), encoding="utf-8")
+    await fleet.fedctl("apply", "-f", str(document))
     for command in COMMANDS:
         said = await fleet.fedctl(*shlex.split(command))
         if command.startswith("failover"):
             assert "off (--no-failover)" in said
+        named = re.search(
+            r"^Frozen in region eu-west: +by admin, .*until 14:00$", said, re.MULTILINE
+        )
+        assert bool(named) is ("freeze --region" in command)
     assert "Failover is not frozen." in await fleet.fedctl("failover", "resume", code=1)

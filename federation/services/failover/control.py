@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federation.failover.breaker import Freeze
+from federation.failover.breaker import Freeze, FreezeScope, FrozenPlace
 from federation.failover.evictions import has_replacement
 from federation.failover.moves import PLANNED_MOVE
 from federation.model.cluster import Taint
-from federation.model.errors import PreconditionFailed
+from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.services.failover.moving import evacuated
 from federation.services.failover.watching import Failover, FailoverSettings, tell_of_change
@@ -58,6 +58,7 @@ class FailoverStatus:
 
     enabled: bool
     freeze: Freeze | None
+    places: tuple[FrozenPlace, ...]
     silent: tuple[SilentCluster, ...]
     evacuated: tuple[EvacuatedCluster, ...]
     evictions: tuple[OpenEviction, ...]
@@ -102,6 +103,7 @@ class FailoverControl:
         return FailoverStatus(
             enabled=self._settings.enabled,
             freeze=breaker.freeze,
+            places=breaker.places,
             silent=tuple(self._silent()),
             evacuated=tuple(map(self._held, evacuated(self._fleet))),
             evictions=tuple(evictions[:MOST_EVICTIONS]),
@@ -109,27 +111,46 @@ class FailoverControl:
             replicas_per_minute=replicas * self._settings.percent_a_minute / 100,
         )
 
-    async def freeze(self, by: str, reason: str) -> FailoverStatus:
-        """Nothing moves until people resume it. Raises PreconditionFailed where they froze it."""
+    async def freeze(
+        self, by: str, reason: str, place: FreezeScope | None = None
+    ) -> FailoverStatus:
+        """Nothing moves until people resume it; with a place, nothing off its clusters.
+
+        Raises PreconditionFailed where they froze the same, InvalidRequest for a place that has no
+        clusters.
+        """
+        if place is not None and not any(map(place.has, self._fleet.snapshot.fleet.clusters)):
+            raise InvalidRequest.of(place.kind, f"is that of no cluster: {place.name!r}")
+        freeze = Freeze(by=by, since=self._clock.now(), reason=reason)
         async with self._store.transaction() as tx:
             before = await tx.failover.lock()
-            if before.freeze is not None and not before.freeze.is_by_breaker:
+            known = before.freeze_of(place) if place else before.freeze
+            if known is not None and not known.is_by_breaker:
                 raise PreconditionFailed(
-                    f"Failover is frozen already, by {before.freeze.by}: {before.freeze.reason}",
+                    f"{_named(place)} is frozen already, by {known.by}: {known.reason}",
                     reason="ALREADY_FROZEN",
                 )
-            after = before.frozen(by, self._clock.now(), reason)
+            after = (
+                before.frozen_in(place, freeze)
+                if place
+                else before.frozen(by, freeze.since, reason)
+            )
             await tx.failover.put(after)
         tell_of_change(before, after)
         return await self.get()
 
-    async def resume(self, by: str) -> FailoverStatus:
-        """It goes on. Raises PreconditionFailed where it is not frozen."""
+    async def resume(self, by: str, place: FreezeScope | None = None) -> FailoverStatus:
+        """It goes on, in one place or as a whole. Raises PreconditionFailed where it is not
+        frozen.
+        """
         async with self._store.transaction() as tx:
             before = await tx.failover.lock()
-            if before.freeze is None:
-                raise PreconditionFailed("Failover is not frozen.", reason="NOT_FROZEN")
-            after = before.resumed(self._failover.silences.silent.keys())
+            if (before.freeze_of(place) if place else before.freeze) is None:
+                raise PreconditionFailed(f"{_named(place)} is not frozen.", reason="NOT_FROZEN")
+            if place is not None:
+                after = before.resumed_in(place)
+            else:
+                after = before.resumed(self._failover.silences.silent.keys())
             await tx.failover.put(after)
         tell_of_change(before, after, by)
         return await self.get()
@@ -160,3 +181,7 @@ class FailoverControl:
             bindings=len(keys),
             replicas=sum(each.replicas for key in keys for each in ledger.newest(key)),
         )
+
+
+def _named(place: FreezeScope | None) -> str:
+    return f"Failover of {place}" if place else "Failover"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from federation.failover.breaker import Breaker
 from federation.failover.moves import Move, leaves_at, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
 from federation.model.cluster import Cluster, TaintEffect
@@ -66,6 +67,8 @@ class Moving:
         self._percent = percent_a_minute
         self._moves: list[Move] = []
         self._planned_for: Mapping[str, Cluster] = {}
+        # In frozen places.
+        self._held: Collection[str] = ()
         self._plan_again_at = 0.0
         self._planning: asyncio.Task[None] | None = None
         self._retries: dict[str, _Retry] = {}
@@ -91,10 +94,14 @@ class Moving:
             self._allowance = MoveAllowance(at=now)
         self._allowance = self._allowance.later(now)
 
-    async def move(self) -> bool:
-        """Move what may be moved now. Whether there is more that is only held up by the rate."""
+    async def move(self, breaker: Breaker) -> bool:
+        """Move what may be moved now, off clusters of places that are not frozen. Whether there is
+        more that is only held up by the rate.
+        """
         now = self._clock.now()
-        clusters = evacuated(self._fleet)
+        every = evacuated(self._fleet)
+        clusters = {name: each for name, each in every.items() if not breaker.holds(each)}
+        self._held = every.keys() - clusters.keys()
         if clusters != self._planned_for or (clusters and now >= self._plan_again_at):
             if self._planning is None:
                 self._planning = asyncio.create_task(self._plan(clusters))
@@ -203,8 +210,11 @@ class Moving:
         """Those that fitted nowhere and may stay after all wait for nothing any more."""
         known = {move.binding.key for move in self._moves}
         stay = [self._retries.pop(key).binding for key in self._retries.keys() - known]
-        again = [self._pipeline.move(binding) for binding in stay]
+        again = [self._pipeline.move(each) for each in stay if not self._is_held(each)]
         await asyncio.gather(*again, return_exceptions=True)
+
+    def _is_held(self, binding: Binding) -> bool:
+        return any(target.name in self._held for target in binding.clusters)
 
     def _tell(self) -> None:
         """What was moved since it was told last."""

@@ -146,9 +146,9 @@ class Failover:
         is_frozen = not self._settings.enabled or breaker.freeze is not None
         self._suspect(breaker)
         if not is_frozen:
-            await self._lose(begin)
+            await self._lose(begin, breaker)
         await self._find_again(begin)
-        is_held_up = not is_frozen and await self.moving.move()
+        is_held_up = not is_frozen and await self.moving.move(breaker)
         if await self._evicting.look(begin, self._heard, is_frozen=is_frozen):
             is_held_up = True
         if is_held_up:
@@ -226,10 +226,13 @@ class Failover:
             fields = {"where": place, "silent": found[place]}
             logger.error("many clusters of one place fell silent", extra={"fields": fields})
 
-    async def _lose(self, begin: Begin) -> None:
-        """Those that were silent for too long are lost."""
+    async def _lose(self, begin: Begin, breaker: Breaker) -> None:
+        """Those that were silent for too long are lost, but where people have frozen that."""
         for name in self.silences.lost(self._settings.lost_seconds):
-            if not self._fleet.has(name) or self._fleet.known(name).cluster.lost_since is not None:
+            if not self._fleet.has(name):
+                continue
+            cluster = self._fleet.known(name).cluster
+            if cluster.lost_since is not None or breaker.holds(cluster):
                 continue
             now = self._clock.now()
             taint = Taint(key=UNREACHABLE_KEY, effect=TaintEffect.NO_EXECUTE, time_added=now)
@@ -268,9 +271,21 @@ class Failover:
 
 
 def tell_of_change(before: Breaker, after: Breaker, by: str = "") -> None:
-    """One line where failover is frozen or goes on."""
+    """One line where failover is frozen or goes on, as a whole or in a place."""
+    for each in after.places:
+        if each not in before.places:
+            fields: Mapping[str, object] = {
+                "where": str(each.place),
+                "by": each.freeze.by,
+                "why": each.freeze.reason,
+            }
+            logger.error("failover is frozen in one place", extra={"fields": fields})
+    for each in before.places:
+        if after.freeze_of(each.place) is None:
+            fields = {"where": str(each.place), "by": by, "frozen_by": each.freeze.by}
+            logger.warning("failover goes on in one place", extra={"fields": fields})
     if after.freeze is not None and after.freeze != before.freeze:
-        fields: Mapping[str, object] = {"by": after.freeze.by, "why": after.freeze.reason}
+        fields = {"by": after.freeze.by, "why": after.freeze.reason}
         logger.error("failover is frozen: nothing moves", extra={"fields": fields})
     elif before.freeze is not None and after.freeze is None:
         fields = {"by": by or "itself", "frozen_by": before.freeze.by}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from federation.failover.breaker import BREAKER, BreakerLimits
+from federation.failover.breaker import BREAKER, BreakerLimits, FreezeScope, ScopeKind
 from federation.failover.moves import TAINT_UNTOLERATED
 from federation.model.cluster import UNREACHABLE_KEY, Taint, TaintEffect
-from federation.model.errors import PreconditionFailed
+from federation.model.errors import InvalidRequest, PreconditionFailed
 from federation.model.placement import (
     EVICTION_PRODUCER,
-    Binding,
     ClusterAffinity,
     OnClusterLoss,
     OnClusterReturn,
@@ -26,116 +24,11 @@ from federation.model.workload import (
     TolerationOperator,
 )
 from federation.scheduler.decision import Outcome
-from federation.services.duties import Duties
-from federation.services.failover.control import FailoverControl
-from federation.services.failover.watching import Failover, FailoverSettings
-from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, ClusterChanged
-from federation.services.members.join import Registration
-from federation.services.members.reports import Reporting
 from federation.services.values import Scheduled
-from federation.store.postgres import PostgresStore
-from tests.reports import echo
-from tests.services import DYNAMIC, WEB, Deciders, apply, decided, make_report, shares
-from tests.unit.services.conftest import StillClock, held, only
-
-HEARTBEAT_SECONDS = 10.0
-SETTINGS = FailoverSettings(
-    lost_seconds=60.0, eviction_seconds=100.0, breaker=BreakerLimits(clusters=2, percent=60)
-)
-
-
-@dataclass
-class Drill:
-    """A control plane with clusters a, b and c, of which only those in ``speaking`` are heard."""
-
-    clock: StillClock
-    store: PostgresStore
-    fleet: FleetOwner
-    reporting: Reporting
-    deciders: Deciders
-    registration: Registration
-    speaking: set[str] = field(default_factory=lambda: {"a", "b", "c"})
-    left_alone: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.shared_at = self.clock.now()
-        self.start("one")
-
-    def start(self, replica: str, settings: FailoverSettings = SETTINGS) -> None:
-        """With nothing in memory but the fleet."""
-        self.replica_id = replica
-        self.failover = Failover(
-            self.store,
-            self.fleet,
-            self.deciders.pipeline,
-            self,
-            self.clock,
-            settings,
-        )
-        # One piece a round: the clock stands still in between.
-        duty = replace(self.failover.duty, at_once=2)
-        self.duties = Duties(self.store, replica, [duty], self.clock)
-        self.control = FailoverControl(self.store, self.fleet, self.failover, self.clock, settings)
-
-    @property
-    def silence_seconds(self) -> float:
-        return self.reporting.silence_seconds
-
-    def is_left_alone(self, cluster: str) -> bool:
-        return cluster in self.left_alone
-
-    async def pass_time(self, seconds: int) -> None:
-        """Second by second, each with a look and a round."""
-        for _ in range(seconds):
-            self.clock.time += 1
-            self.shared_at = self.clock.now()
-            for name in self.speaking:
-                self.reporting.heartbeat(name, 0, "", self.clock.now())
-            self.failover.look()
-            await self.duties.do_round()
-
-    async def stored(self, binding: Binding = WEB) -> Binding:
-        async with self.store.reading() as read:
-            found = await read.bindings.get(binding.namespace, binding.name)
-        assert found is not None
-        return found.binding
-
-    async def view(self) -> Any:
-        return await self.deciders.scheduling.get_binding(WEB.namespace, WEB.name)
-
-    async def outcome(self) -> Outcome:
-        """Of the newest decision about WEB, which does not wait for room in the queue."""
-        view = await self.view()
-        assert view.wait is None
-        return view.record.decision.outcome
-
-    async def sees(self, cluster: str, bound: int, free: int = 6) -> None:
-        """The cluster's agent sees so many pods of WEB."""
-        known = self.fleet.report(cluster)
-        assert known is not None
-        seen = replace(
-            make_report(known.sequence + 1, cpu_millis=1000 * free),
-            interest_version=self.fleet.ledger(cluster).interest_version,
-            echoes=(echo(WEB.key, WEB.requirements.request, bound),),
-        )
-        await self.reporting.accept(cluster, seen)
-
-    def is_lost(self, name: str) -> bool:
-        return self.fleet.known(name).cluster.lost_since is not None
-
-
-@pytest.fixture
-def drill(
-    clock: StillClock,
-    store: PostgresStore,
-    fleet: FleetOwner,
-    reporting: Reporting,
-    deciders: Deciders,
-    registration: Registration,
-) -> Drill:
-    return Drill(clock, store, fleet, reporting, deciders, registration)
-
+from tests.services import DYNAMIC, WEB, apply, decided, shares
+from tests.unit.services.conftest import held, only
+from tests.unit.services.failover.conftest import SETTINGS, Drill
 
 THREE = replace(WEB, replicas=3)
 
@@ -190,14 +83,7 @@ async def test_a_region_that_falls_silent_is_told_of_once_and_moved(
     drill: Drill, caplog: pytest.LogCaptureFixture
 ) -> None:
     drill.start("one", replace(SETTINGS, breaker=BreakerLimits(clusters=2, percent=70)))
-    for name in ("a", "b"):
-        cluster = drill.fleet.known(name).cluster
-        async with drill.store.transaction() as tx:
-            stored = await tx.clusters.lock(name)
-            assert stored is not None
-            drill.fleet.put_cluster(
-                await tx.clusters.put(stored.id, replace(cluster, region="south"))
-            )
+    await drill.put_in("south", "a", "b")
     drill.speaking -= {"a", "b"}
     await drill.pass_time(65)
     assert drill.is_lost("a")
@@ -407,6 +293,44 @@ async def test_many_at_once_freeze_it_and_nothing_moves_until_people_say_so(dril
         await drill.control.resume("admin")
     await drill.pass_time(3)
     assert await drill.stored() == before
+
+
+async def test_nothing_moves_off_a_place_that_people_have_frozen(
+    drill: Drill, caplog: pytest.LogCaptureFixture
+) -> None:
+    await drill.put_in("south", "a")
+    await drill.put_in("north", "b")
+    await apply(drill.deciders.scheduling, THREE)
+    before = await drill.stored()
+    south = FreezeScope(kind=ScopeKind.REGION, name="south")
+    status = await drill.control.freeze("admin", "we look into it", south)
+    assert (status.freeze, [str(each.place) for each in status.places]) == (None, ["region south"])
+    with pytest.raises(PreconditionFailed, match="of region south is frozen already, by admin"):
+        await drill.control.freeze("admin", "again", south)
+    nowhere = FreezeScope(kind=ScopeKind.PROVIDER, name="south")
+    with pytest.raises(InvalidRequest, match="provider: is that of no cluster: 'south'"):
+        await drill.control.freeze("admin", "why", nowhere)
+    with pytest.raises(PreconditionFailed, match="of provider south is not frozen"):
+        await drill.control.resume("admin", nowhere)
+    drill.speaking.remove("a")
+    await drill.pass_time(70)
+    assert not drill.is_lost("a")
+    assert await drill.stored() == before
+    # Another one goes on, and people may freeze all and let it go on beside that.
+    drill.speaking.remove("b")
+    await drill.control.freeze("admin", "a moment")
+    await drill.control.resume("admin")
+    await drill.pass_time(70)
+    assert (drill.is_lost("a"), drill.is_lost("b")) == (False, True)
+    left = shares((await drill.stored()).clusters)
+    assert left.get("a") == shares(before.clusters)["a"]
+    assert "b" not in left
+    assert not (await drill.control.resume("admin", south)).places
+    await drill.pass_time(3)
+    assert drill.is_lost("a")
+    assert shares((await drill.stored()).clusters) == {"c": 3}
+    told = [each.message for each in caplog.records if "in one place" in each.message]
+    assert told == ["failover is frozen in one place", "failover goes on in one place"]
 
 
 async def test_silence_accepted_by_people_is_loss_when_its_time_is_over(drill: Drill) -> None:
