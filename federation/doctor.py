@@ -5,6 +5,7 @@ Must not change anything. Reads settings, the database, certificates and disks.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ from typing import Final
 
 from cryptography import x509
 
+from federation.authenticators.configured import key_source, review_source
+from federation.authenticators.keys import keys_of
 from federation.database import Database, pending_migrations
 from federation.model.errors import FederationError
 from federation.model.printable import printable
@@ -74,7 +77,28 @@ async def examine(loaded: LoadedSettings, database: Database) -> list[Finding]:
     findings = [*await examine_database(loaded, database)]
     findings += certificate_findings(loaded.settings, datetime.now(UTC))
     findings += directory_findings(loaded.settings.data_dir, is_embedded=bool(database.embedded))
+    findings += await asyncio.to_thread(list, voucher_findings(loaded.settings))
     return findings
+
+
+def voucher_findings(settings: Settings) -> Iterator[Finding]:
+    """Whether those can be reached who vouch for callers without a token of ours."""
+    if settings.oidc_issuer:
+        subject = "issuer"
+        try:
+            count = len(keys_of(key_source(settings)()))
+            yield good(subject, f"{settings.oidc_issuer} signs JWTs with {count} keys")
+        except FederationError as error:
+            remedy = "callers with JWTs are refused without its keys: see --oidc-jwks, --oidc-ca"
+            yield bad(subject, printable(error.message), remedy)
+    if settings.token_review:
+        subject = "reviews"
+        try:
+            review_source(settings)("not.a.token")
+            yield good(subject, f"{settings.token_review} says whose tokens are")
+        except FederationError as error:
+            remedy = "let it create tokenreviews: bind it to the ClusterRole system:auth-delegator"
+            yield bad(subject, printable(error.message), remedy)
 
 
 async def examine_database(loaded: LoadedSettings, database: Database) -> Sequence[Finding]:

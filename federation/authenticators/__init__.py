@@ -7,4 +7,7 @@ Must not know tokens of our own, nor what a role may do.
   redirected
 - ``keys``: the keys that an issuer signs with: fetched off the event loop, kept, and rotated
 - ``oidc``: callers by the JWTs of one issuer
+- ``subjects``: who others vouch for, as a caller; and those that were found to be so lately
+- ``token_review``: callers by tokens of a Kubernetes cluster's service accounts: its API server
+  says whose they are
 """

@@ -5,12 +5,14 @@ Must not authenticate anybody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from federation.authenticators.fetching import fetched, object_of
 from federation.authenticators.keys import SigningKeys
 from federation.authenticators.oidc import OidcAuthenticator
+from federation.authenticators.token_review import TokenReviewAuthenticator, reviewer
 from federation.codec.role_rules import read_role_rules
 from federation.model.errors import Unavailable
 from federation.runtime.files import read_whole
@@ -23,16 +25,34 @@ DISCOVERY = "/.well-known/openid-configuration"
 
 def authenticators_of(settings: Settings, clock: Clock) -> Sequence[Authenticator]:
     """Raises InvalidRequest where the file of rules breaks one."""
-    if not settings.oidc_issuer or settings.role_rules is None:
+    if settings.role_rules is None:
         return ()
-    oidc = OidcAuthenticator(
-        issuer=settings.oidc_issuer,
-        audience=settings.oidc_audience,
-        rules=read_role_rules(settings.role_rules),
-        keys=SigningKeys(key_source(settings)),
-        clock=clock,
+    rules, found = read_role_rules(settings.role_rules), list[Authenticator]()
+    url, audience = settings.token_review, settings.token_review_audience
+    if settings.oidc_issuer:
+        oidc = OidcAuthenticator(
+            issuer=settings.oidc_issuer,
+            audience=settings.oidc_audience,
+            rules=rules,
+            keys=SigningKeys(key_source(settings)),
+            clock=clock,
+            is_only=not url,
+        )
+        found.append(oidc)
+    if url:
+        review = review_source(settings)
+        found.append(TokenReviewAuthenticator(review, audience=audience, rules=rules, clock=clock))
+    return found
+
+
+def review_source(settings: Settings) -> Callable[[str], Mapping[str, Any]]:
+    """What asks the API server whose a token is."""
+    return reviewer(
+        settings.token_review,
+        settings.token_review_audience,
+        settings.token_review_token,
+        settings.token_review_ca,
     )
-    return (oidc,)
 
 
 def key_source(settings: Settings) -> Callable[[], bytes]:

@@ -43,8 +43,10 @@ def fetched(
     request = Request(url, data=body, headers=dict(headers or {}))  # noqa: S310 - checked above
     until = time.monotonic() + SECONDS
     try:
-        context = ssl.create_default_context(cafile=ca)
-        opener = build_opener(HTTPSHandler(context=context), NoRedirects)
+        handlers: list[Any] = [NoRedirects]
+        if url.startswith("https:"):
+            handlers.append(HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
+        opener = build_opener(*handlers)
         with opener.open(request, timeout=SECONDS) as response:
             content = b""
             while chunk := response.read1(CHUNK_BYTES):

@@ -5,23 +5,19 @@ Must not fetch anything itself, nor believe anything of a token before its signa
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import jwt
 
 from federation.authenticators.keys import ALGORITHMS, SigningKeys
-from federation.model.errors import PermissionRefused, Unauthenticated
-from federation.model.printable import is_printable
+from federation.authenticators.subjects import KnownBearers, subject_of
+from federation.model.errors import Unauthenticated
 from federation.model.role_rules import RoleRules, Voucher
 from federation.services.ports import Clock
-from federation.services.values import Principal, PrincipalKind
+from federation.services.values import Principal
 
 MOST_CHARACTERS: Final = 12 * 1024
-MOST_NAME_CHARACTERS: Final = 255
-MOST_REMEMBERED: Final = 10_000
 # The clocks of two machines may differ by as much.
 LEEWAY_SECONDS: Final = 30.0
 # Of objects within claims, which are named with dots: realm_access.roles.
@@ -40,40 +36,41 @@ _REASONS: Final[Sequence[tuple[type[jwt.PyJWTError], str]]] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Verified:
-    """Whose a token is; verified with keys of this generation, and until when that holds."""
-
-    principal: Principal
-    ends_at: float
-    generation: int
-
-
 class OidcAuthenticator:
     """Implements ``identity.Authenticator`` for JWTs that ``issuer`` made for ``audience``."""
 
     def __init__(
-        self, *, issuer: str, audience: str, rules: RoleRules, keys: SigningKeys, clock: Clock
+        self,
+        *,
+        issuer: str,
+        audience: str,
+        rules: RoleRules,
+        keys: SigningKeys,
+        clock: Clock,
+        is_only: bool = True,
     ) -> None:
         self._issuer = issuer
         self._audience = audience
         self._rules = rules
         self._keys = keys
-        self._clock = clock
-        self._verified: dict[bytes, _Verified] = {}
+        self._is_only = is_only
+        self._known = KnownBearers(clock)
 
     def takes(self, bearer: str) -> bool:
-        """Whether it has the form of a JWT; tokens of ours have one dot."""
-        return bearer.count(".") == 2
+        """Whether it has the form of a JWT, and where others take some, too, says this issuer.
+
+        Tokens of ours have one dot.
+        """
+        return bearer.count(".") == 2 and (self._is_only or _issuer(bearer) == self._issuer)
 
     def knows(self, bearer: str) -> bool:
         """Whether it was verified before, and still holds."""
-        return self._remembered(bearer) is not None
+        return self._known.find(bearer, self._keys.generation) is not None
 
     async def identify(self, bearer: str) -> Principal:
         """Raises Unauthenticated, PermissionRefused, and Unavailable without the issuer's keys."""
-        if (known := self._remembered(bearer)) is not None:
-            return known.principal
+        if (known := self._known.find(bearer, self._keys.generation)) is not None:
+            return known
         if len(bearer) > MOST_CHARACTERS or not bearer.isascii():
             raise _refused(f"it has more than {MOST_CHARACTERS} characters, or others than ASCII")
         header = _header(bearer)
@@ -88,11 +85,11 @@ class OidcAuthenticator:
         if algorithm not in key.algorithms:
             raise _refused("its algorithm is not that of its key")
         claims = self._claims(bearer, key.key, algorithm)
-        principal = self._principal(claims)
-        ends_at = float(claims["exp"]) + LEEWAY_SECONDS
-        self._remember(
-            bearer, _Verified(principal=principal, ends_at=ends_at, generation=generation)
+        principal = subject_of(
+            self._rules, Voucher.OIDC, claims["sub"], texts_of(claims), self._issuer
         )
+        ends_at = float(claims["exp"]) + LEEWAY_SECONDS
+        self._known.remember(bearer, principal, ends_at, generation)
         return principal
 
     def _claims(self, bearer: str, key: Any, algorithm: str) -> Mapping[str, Any]:
@@ -112,41 +109,6 @@ class OidcAuthenticator:
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise _refused("it cannot be read") from error
         return claims
-
-    def _principal(self, claims: Mapping[str, Any]) -> Principal:
-        subject = str(claims["sub"])
-        if not subject or len(subject) > MOST_NAME_CHARACTERS or not is_printable(subject):
-            rule = f"its sub must be 1 to {MOST_NAME_CHARACTERS} printable characters"
-            raise _refused(rule)
-        granted = self._rules.grants(Voucher.OIDC, texts_of(claims))
-        if granted is None:
-            raise PermissionRefused(f"no rule gives the subject {subject} a role")
-        return Principal(
-            kind=PrincipalKind.SUBJECT,
-            credential_id=subject_id(Voucher.OIDC, f"{self._issuer} {subject}"),
-            role=granted.role,
-            scope=granted.scope,
-            limits=granted.limits,
-            name=subject,
-        )
-
-    def _remembered(self, bearer: str) -> _Verified | None:
-        if not self._verified:
-            return None
-        known = self._verified.get(_digest(bearer))
-        if known is None or known.generation != self._keys.generation:
-            return None
-        return known if self._clock.now() < known.ends_at else None
-
-    def _remember(self, bearer: str, verified: _Verified) -> None:
-        if len(self._verified) >= MOST_REMEMBERED:
-            self._verified.pop(next(iter(self._verified)))
-        self._verified[_digest(bearer)] = verified
-
-
-def subject_id(voucher: Voucher, subject: str) -> str:
-    """What a subject is named by in the audit: no secret, and the same for each of its tokens."""
-    return f"{voucher}-{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
 
 
 def texts_of(claims: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
@@ -178,13 +140,21 @@ def _header(bearer: str) -> Mapping[str, Any]:
     return header
 
 
+def _issuer(bearer: str) -> str | None:
+    """What it says of itself, which is nothing to believe yet."""
+    if len(bearer) > MOST_CHARACTERS:
+        return None
+    try:
+        claims = jwt.decode(bearer, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
+        return None
+    issuer = claims.get("iss")
+    return issuer if isinstance(issuer, str) else None
+
+
 def _reason(error: jwt.PyJWTError) -> str:
     return next((text for kind, text in _REASONS if isinstance(error, kind)), "it cannot be read")
 
 
 def _refused(reason: str) -> Unauthenticated:
     return Unauthenticated(f"The JWT is not valid: {reason}.")
-
-
-def _digest(bearer: str) -> bytes:
-    return hashlib.sha256(bearer.encode()).digest()

@@ -20,6 +20,7 @@ class Voucher(StrEnum):
     """Who says who a caller is, beside tokens."""
 
     OIDC = "oidc"
+    KUBERNETES = "kubernetes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

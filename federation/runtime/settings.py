@@ -88,6 +88,10 @@ class Settings:
     oidc_audience: str
     oidc_jwks: str
     oidc_ca: Path | None
+    token_review: str
+    token_review_audience: str
+    token_review_token: Path
+    token_review_ca: Path | None
     role_rules: Path | None
     allow_unproven: bool
     keep_decisions_days: int
@@ -108,6 +112,8 @@ class Settings:
     log_level: LogLevel
 
 
+# Where Kubernetes puts it in every pod.
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 OPTIONS = OptionTable(
     "FEDERATION_",
     Option(
@@ -255,6 +261,29 @@ OPTIONS = OptionTable(
         name="oidc_ca",
         parse=Path,
         help="Certificate authority of the issuer, PEM; else the system's.",
+    ),
+    Option(
+        name="token_review",
+        parse=parse_url,
+        unset="",
+        help="API server that tells whose service-account tokens are: https://kubernetes.default.svc",
+    ),
+    Option(
+        name="token_review_audience",
+        unset="",
+        help="Whom these tokens have to be made for: a name of your own.",
+    ),
+    Option(
+        name="token_review_token",
+        parse=Path,
+        default=f"{SERVICE_ACCOUNT}/token",
+        help="File with the token that asks there; it is read each time.",
+    ),
+    Option(
+        name="token_review_ca",
+        parse=Path,
+        default=f"{SERVICE_ACCOUNT}/ca.crt",
+        help="Certificate authority of that API server, PEM.",
     ),
     Option(
         name="role_rules",
@@ -418,21 +447,32 @@ def check_serving(loaded: LoadedSettings) -> None:
             "or --insecure for plain text on a loopback address"
         )
         violations.append(Violation(field=", ".join(missing), rule=rule))
-    violations += _oidc_violations(loaded)
+    violations += _voucher_violations(loaded)
     if violations:
         raise InvalidRequest(violations, reason="BAD_SETTINGS")
 
 
-def _oidc_violations(loaded: LoadedSettings) -> Iterator[Violation]:
-    """An issuer, an audience and rules come together: one without the others lets nobody in."""
+def _voucher_violations(loaded: LoadedSettings) -> Iterator[Violation]:
+    """What is asked, for whom, and rules come together: one without the others lets nobody in."""
     settings = loaded.settings
-    needed = ("oidc_issuer", "oidc_audience", "role_rules")
-    given = [name for name in (*needed, "oidc_jwks", "oidc_ca") if getattr(settings, name)]
-    for name in needed:
-        if given and name not in given:
-            rule = f"is needed beside {loaded.name_of(given[0])}"
-            yield Violation(field=loaded.options.options[name].flag, rule=rule)
-    named = "oidc_jwks" if settings.oidc_jwks else "oidc_issuer"
-    keys = getattr(settings, named)
-    if keys.startswith("http://") and not is_secure_url(keys):
-        yield Violation(field=loaded.name_of(named), rule="must be https, or on this machine")
+    vouchers = {
+        "oidc_issuer": ("oidc_audience", "oidc_jwks", "oidc_ca"),
+        "token_review": ("token_review_audience",),
+    }
+    named = list[str]()
+    for asked, (audience, *more) in vouchers.items():
+        given = [name for name in (asked, audience, *more) if getattr(settings, name)]
+        named += given
+        needed = (asked, audience, "role_rules") if given else ()
+        for name in needed:
+            if not getattr(settings, name):
+                rule = f"is needed beside {loaded.name_of(given[0])}"
+                yield Violation(field=loaded.options.options[name].flag, rule=rule)
+    if settings.role_rules and not named:
+        rule = f"is needed beside {loaded.name_of('role_rules')}"
+        flags = (loaded.options.options[name].flag for name in vouchers)
+        yield Violation(field=" or ".join(flags), rule=rule)
+    for name in ("oidc_jwks" if settings.oidc_jwks else "oidc_issuer", "token_review"):
+        url = getattr(settings, name)
+        if url.startswith("http://") and not is_secure_url(url):
+            yield Violation(field=loaded.name_of(name), rule="must be https, or on this machine")

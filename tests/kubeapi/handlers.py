@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from tests.kubeapi.access import User
+from tests.kubeapi.access import User, forbidden
 from tests.kubeapi.faults import Asked
 from tests.kubeapi.listing import list_page
 from tests.kubeapi.resources import API_VERSIONS, BY_PATH, PODS, Document, Resource
@@ -47,6 +47,7 @@ VERSION: Final = {
     "platform": "linux/amd64",
 }
 _REVIEWS: Final = "selfsubjectaccessreviews"
+_TOKEN_REVIEWS: Final = "tokenreviews"
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -86,6 +87,8 @@ def target_of(path: str) -> Target:
         return Target(resource=None, name=path.rstrip("/"))
     if api_version == "authorization.k8s.io/v1" and rest == [_REVIEWS]:
         return Target(resource=None, name=_REVIEWS)
+    if api_version == "authentication.k8s.io/v1" and rest == [_TOKEN_REVIEWS]:
+        return Target(resource=None, name=_TOKEN_REVIEWS)
     if api_version not in API_VERSIONS:
         raise web.HTTPNotFound
     namespace = ""
@@ -126,6 +129,8 @@ class Handlers:
     def __init__(self, cluster: Cluster, writer: Writer) -> None:
         self._cluster = cluster
         self._writer = writer
+        # Tokens of service accounts, with what a review says of each.
+        self.reviews: dict[str, Document] = {}
 
     def answer(self, asked: Asked, target: Target, request: Received, user: User) -> Reply:
         """Raises Refused with the Status to answer."""
@@ -152,8 +157,28 @@ class Handlers:
                 return Reply(document=dict(VERSION))
             case _ if target.name == _REVIEWS:
                 return Reply(status=201, document=_reviewed(request.document(), user))
+            case _ if target.name == _TOKEN_REVIEWS:
+                asked = Asked(verb="create", resource=_TOKEN_REVIEWS, group="authentication.k8s.io")
+                if not user.may(asked):
+                    raise forbidden(user.name, asked)
+                return Reply(status=201, document=self._token_reviewed(request.document()))
             case _:
                 raise web.HTTPNotFound
+
+    def _token_reviewed(self, review: Document) -> Document:
+        known = self.reviews.get(review["spec"]["token"])
+        wanted = review["spec"].get("audiences", [])
+        status: Document = {"user": {}, "error": "[invalid bearer token]"}
+        if known is not None and not set(wanted).isdisjoint(known["audiences"]):
+            audiences = [each for each in wanted if each in known["audiences"]]
+            status = {"authenticated": True, "user": known["user"], "audiences": audiences}
+        return {
+            "kind": "TokenReview",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {},
+            "spec": review["spec"],
+            "status": status,
+        }
 
     def _write(self, asked: Asked, target: Target, resource: Resource, request: Received) -> Reply:
         namespace, name, writer = target.namespace, target.name, self._writer

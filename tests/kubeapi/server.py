@@ -106,6 +106,11 @@ class KubeApiServer:
         self._loop.close()
 
     @property
+    def reviews(self) -> dict[str, Document]:
+        """Tokens of service accounts: user and audiences of each."""
+        return self._handlers.reviews
+
+    @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 

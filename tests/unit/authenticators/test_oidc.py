@@ -148,8 +148,8 @@ FORGERIES: dict[str, tuple[Callable[[Issuer], str], str]] = {
     "for ever": (lambda issuer: issuer.token(exp=None), "it lacks one of the claims"),
     "another audience": (lambda issuer: issuer.token(aud="other"), "it is for another audience"),
     "another issuer": (lambda issuer: issuer.token(iss="http://x"), "it is of another issuer"),
-    "nobody": (lambda issuer: issuer.token(sub=""), "its sub must be"),
-    "escape codes": (lambda issuer: issuer.token(sub="a\x1b[2J"), "its sub must be"),
+    "nobody": (lambda issuer: issuer.token(sub=""), "The name of the subject"),
+    "escape codes": (lambda issuer: issuer.token(sub="a\x1b[2J"), "The name of the subject"),
     "path as kid": (
         lambda issuer: issuer.token(header={"kid": "../../../../dev/null"}),
         "the issuer has no key of its kid",
@@ -184,7 +184,7 @@ async def test_what_the_issuer_did_not_make_is_refused_and_audited(
         token = forge(issuer)
         refusal = await refused(listed(plane, token))
         assert (refusal.code, refusal.reason) == (UNAUTHENTICATED, "UNAUTHENTICATED"), name
-        assert refusal.message.startswith(f"The JWT is not valid: {reason}"), name
+        assert reason in refusal.message, name
     # gRPC does not read headers of such a size.
     assert (await refused(listed(plane, "a.b." + "c" * (1 << 20)))).code is not grpc.StatusCode.OK
     assert len((await listed(plane, issuer.token())).clusters) == 1

@@ -197,6 +197,11 @@ def test_addresses_that_are_none_are_refused(text: str) -> None:
 
 
 OIDC = {"oidc_issuer": "https://a.b", "oidc_audience": "us", "role_rules": "rules.yaml"}
+REVIEW = {
+    "token_review": "https://a.b",
+    "token_review_audience": "us",
+    "role_rules": "rules.yaml",
+}
 TLS = {"tls_cert": "c.pem", "tls_key": "k.pem", "tls_ca": "ca.pem"}
 
 
@@ -223,6 +228,9 @@ def test_tls_is_served_everywhere() -> None:
         ({**TLS, **OIDC, "role_rules": ""}, "--role-rules", "beside --oidc-issuer"),
         ({**TLS, **OIDC, "oidc_issuer": "http://a.b"}, "--oidc-issuer", "must be https"),
         ({**TLS, **OIDC, "oidc_jwks": "http://a.b"}, "--oidc-jwks", "must be https"),
+        ({**TLS, **REVIEW, "token_review": "http://a.b"}, "--token-review", "must be https"),
+        ({**TLS, **REVIEW, "token_review_audience": ""}, "--token-review-audience", "beside"),
+        ({**TLS, "role_rules": "r.yaml"}, "--oidc-issuer or --token-review", "--role-rules"),
     ],
 )
 def test_what_may_not_be_served_is_refused_by_rule(
