@@ -131,12 +131,12 @@ class KnownEstimates:
                 or known.cells is not cells
                 or known.outstanding is not outstanding
             ):
-                before = known.promised if known is not None else PromisedColumns()
+                promised = known.promised if known is not None else PromisedColumns()
+                # A heartbeat changes nothing that is promised.
+                if known is None or known.outstanding is not outstanding:
+                    promised = promised.after(outstanding)
                 known = self._answers = _Answers(
-                    capacity=capacity,
-                    cells=cells,
-                    outstanding=outstanding,
-                    promised=before.after(outstanding),
+                    capacity=capacity, cells=cells, outstanding=outstanding, promised=promised
                 )
             return known
 
