@@ -32,8 +32,10 @@ from federation.runtime.terminal import Program, error_lines, json_text, say, sa
 
 REFUSED, USAGE = 1, 2
 INTERRUPTED = 128 + signal.SIGINT
-# The usual 5 ms, again and again, add up to a tenth of a second for one call.
-SWITCH_SECONDS = 0.001
+# An estimate gives the interpreter up at hundreds of its steps; where a thread takes it each time,
+# it waits for as many of these. The usual 5 ms add up to more than a second, and 1 ms to a quarter;
+# with far less, two threads that work at the same time mostly take turns.
+SWITCH_SECONDS = 0.0002
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
