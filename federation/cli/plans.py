@@ -158,7 +158,7 @@ def make(
     drain leaves nothing in the clusters. failback brings bindings back to affinity groups that they
     prefer, of those in the clusters, or of all. balance moves among the clusters, or all, what
     makes some much fuller than others. consolidate leaves as many of them empty as can be.
-    unschedulable moves others out of them, so that what waits finds room there.
+    unschedulable moves what is pending there, and others so that what waits finds room.
     """
     request = _request(kind, clusters, options)
     if cluster_selector:

@@ -27,7 +27,7 @@ CLUSTERS: Final = "clusters"
 class PlanKind(StrEnum):
     """DRAIN: nothing is left in some clusters. FAILBACK: bindings go back to affinity groups that
     they prefer. BALANCE: no cluster is much fuller than the others. CONSOLIDATE: as many clusters
-    as can be are empty. UNSCHEDULABLE: what waits gets room that others leave.
+    as can be are empty. UNSCHEDULABLE: what has no room gets some.
     """
 
     DRAIN = "drain"

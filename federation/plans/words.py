@@ -30,7 +30,7 @@ def gain_words(kind: PlanKind, unit: str, wanted: int, moved: int, bound: int) -
     if kind is PlanKind.UNSCHEDULABLE:
         return GainWords(
             name="Makes room",
-            does=f"for {moved} of {wanted} replicas that wait",
+            does=f"for {moved} of {wanted} replicas that have none",
             at_best=f"{bound} replicas could have room",
         )
     if unit == CLUSTERS:

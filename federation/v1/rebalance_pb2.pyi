@@ -37,7 +37,7 @@ class _PlanKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanKind.Val
     PLAN_KIND_CONSOLIDATE: _PlanKind.ValueType  # 4
     """As many clusters as can be are empty, with headroom in those that stay."""
     PLAN_KIND_UNSCHEDULABLE: _PlanKind.ValueType  # 5
-    """What waits for room gets some that others leave."""
+    """What is pending in a cluster moves, and what waits for room gets some that others leave."""
 
 class PlanKind(_PlanKind, metaclass=_PlanKindEnumTypeWrapper): ...
 
@@ -51,7 +51,7 @@ PLAN_KIND_BALANCE: PlanKind.ValueType  # 3
 PLAN_KIND_CONSOLIDATE: PlanKind.ValueType  # 4
 """As many clusters as can be are empty, with headroom in those that stay."""
 PLAN_KIND_UNSCHEDULABLE: PlanKind.ValueType  # 5
-"""What waits for room gets some that others leave."""
+"""What is pending in a cluster moves, and what waits for room gets some that others leave."""
 Global___PlanKind: _TypeAlias = PlanKind  # noqa: Y015
 
 class _PlanState:

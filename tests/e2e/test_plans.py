@@ -57,7 +57,7 @@ MOST = 2**63 - 1
 WORDS = {
     "failback": r"^Moves: +0 of 0 replicas, in 0 steps$",
     "balance": r"^Evens out: +[0-9.]+ of [0-9.]+ \w+ above the level, in \d+ steps$",
-    "unschedulable": r"^Makes room: +for 0 of 0 replicas that wait, in 0 steps$",
+    "unschedulable": r"^Makes room: +for 0 of 0 replicas that have none, in 0 steps$",
     "consolidate": r"^Empties: +\d of \d clusters, in \d+ steps$",
 }
 

@@ -6,7 +6,8 @@
 - ``consolidating``: the moves that leave as many clusters empty as can be, with headroom in those
   that stay
 - ``drafting``: drafts: what a plan of each kind looks at, and what it comes to
-- ``making_room``: the moves that make room for bindings that wait, where others run
+- ``making_room``: the moves that find room for replicas that are pending, and make some for
+  bindings that wait
 - ``planning``: the moves of a plan whose bindings leave clusters or groups for good, and how good
   it is
 - ``questions``: what is asked about the best possible plan

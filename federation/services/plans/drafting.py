@@ -144,7 +144,7 @@ class Drafting:
     async def _make_room(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
         waiting = await self._waiting()
         scope = frozenset(clusters or self._fleet.snapshot.names)
-        bindings, _ = await self._in(scope) if waiting else ([], 0)
+        bindings, _ = await self._in(scope)
         attempts = [planned_attempt(each, PlannedMove(why={})) for each in bindings]
         wanting = [Attempt(binding=each.binding, again=True) for each in waiting[:MOST_WAITING]]
         await self.read([*attempts, *wanting])

@@ -1,12 +1,14 @@
-"""The moves that make room for bindings that wait, where others run.
+"""The moves that find room for replicas that are pending, and make some for bindings that wait.
 
-A replica that leaves leaves room on its node for those that ask for no more. Plain functions of a
+What lost its room in a cluster moves to another. Elsewhere a replica that leaves leaves room on its
+node for those that ask for no more. Plain functions of a
 thread of their own. Must not place who waits, nor read or write the store: the queue places it,
 once the room is seen.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -64,40 +66,43 @@ def with_room(
     limits: PlanLimits,
     scope: Collection[str],
 ) -> PlannedMoves:
-    """Moves of ``attempts``, out of clusters in ``scope``, for those that are ``waiting``, the
-    first of them first. Who has room already needs no plan.
+    """Moves of ``attempts``, out of clusters in ``scope``: first of those that lost their room
+    there, then for those that are ``waiting``, the first of them first. Who has room already needs
+    no plan.
     """
     # Nobody moves into the room of those that have some.
     beside = working.anew()
     wanting = [each for each in waiting if not _places(beside, each, now)]
     alone = [each for each in wanting if each.candidate.gang is None]
+    pending = _pending(working, attempts, scope)
     makers: list[_RoomMaking] = []
 
     def look(barred: Mapping[BindingName, str]) -> Search:
         fixed = unmovable(attempts, limits, barred)
         movable = [each for each in attempts if each.key not in fixed]
         making = _RoomMaking(beside, movable, now, limits, scope)
+        making.move_pending(pending)
         for each in alone:
             making.make_for(each)
         makers.append(making)
         return making.search
 
-    search, _ = kept_moves(working, attempts, now, look)
+    search, barred = kept_moves(working, attempts, now, look)
     helped = makers[-1].helped
-    moved = sum(_remainder(each) for each in wanting if each.key in helped)
-    wanted = sum(map(_remainder, wanting))
-    bound = makers[0].bound(wanting) if moved < wanted else wanted
+    reasons = search.refusals | unmovable(attempts, limits, barred)
+    replicas = {key: sum(names.values()) for key, names in pending.items()}
+    replicas |= {each.key: _remainder(each) for each in wanting}
+    reasons |= {each.key: IN_GANG if each.candidate.gang else NOT_ENOUGH for each in wanting}
+    wanted = sum(replicas.values())
+    moved = sum(replicas[key] for key in replicas.keys() & helped)
+    bound = wanted
+    if moved < wanted:
+        bound = makers[0].bound(wanting) + sum(replicas[key] for key in pending)
     return PlannedMoves(
         steps=search.steps(attempts),
         unfixed=tuple(
-            Unfixed(
-                namespace=each.key[0],
-                name=each.key[1],
-                replicas=_remainder(each),
-                reason=IN_GANG if each.candidate.gang else NOT_ENOUGH,
-            )
-            for each in sorted(wanting, key=lambda each: each.key)
-            if each.key not in helped
+            Unfixed(namespace=key[0], name=key[1], replicas=replicas[key], reason=reasons[key])
+            for key in sorted(replicas.keys() - helped)
         ),
         gain=Gain(wanted=wanted, moved=moved, bound=max(moved, min(wanted, bound))),
     )
@@ -119,16 +124,30 @@ class _RoomMaking:
         self._attempts = attempts
         self._names = resource_names(attempts)
         self._scope = scope
+        self._pending = _pending(working, attempts, scope)
         most_cr = np.full((len(working.snapshot.names), len(self._names)), ANY_AMOUNT)
         self.search = Search(working.branch(), now, limits, self._names, most_cr)
         self._freed: list[_Freed] = []
+
+    def move_pending(self, pending: Mapping[BindingName, Mapping[str, int]]) -> None:
+        """Let what lost its room leave; it is packed elsewhere, or stays."""
+        for attempt in self._attempts:
+            lost = pending.get(attempt.key, {})
+            why = {
+                name: f"{n} of its replicas lost their room in {name}" for name, n in lost.items()
+            }
+            if why and not self.search.move(attempt, why):
+                self.helped.add(attempt.key)
 
     def make_for(self, attempt: Attempt) -> None:
         """In one cluster if that is enough, the one with the most room first, or in several."""
         reach_c, room_c = _reach(self.search.working, attempt, self.search.now)
         shares: dict[int, list[ClusterShare]] = {}
         for share in shares_of(self.search, self._attempts, self._scope):
-            if reach_c[share.position] and _slots(share.attempt.candidate, attempt.candidate):
+            # What is pending is on no node.
+            is_on_nodes = share.name not in self._pending.get(share.attempt.key, ())
+            slots = _slots(share.attempt.candidate, attempt.candidate)
+            if reach_c[share.position] and is_on_nodes and slots:
                 shares.setdefault(share.position, []).append(share)
         homes = sorted(shares, key=lambda c: (-room_c[c], c))
         for tried in (*([c] for c in homes), homes):
@@ -139,6 +158,8 @@ class _RoomMaking:
 
     def bound(self, waiting: Sequence[Attempt]) -> int:
         """How many replicas of these could have room at best."""
+        if not waiting:
+            return 0
         names = resource_names([*self._attempts, *waiting])
         start = Search(
             self._working.branch(),
@@ -193,6 +214,21 @@ class _RoomMaking:
         _take(freed, attempt.candidate, taken_c - room_c)
         self.search, self._freed = search, freed
         return True
+
+
+def _pending(
+    working: WorkingCopy, attempts: Sequence[Attempt], scope: Collection[str]
+) -> dict[BindingName, dict[str, int]]:
+    """How many replicas of bindings lost the room that clusters had promised them."""
+    by_key = {each.candidate.key: each.key for each in attempts}
+    found: defaultdict[BindingName, dict[str, int]] = defaultdict(dict)
+    for c in working.rooms.overcommitted_c.nonzero()[0].tolist():
+        room, name = working.room(c), working.snapshot.names[c]
+        for each in room.overcommitted if room and name in scope else ():
+            key = by_key.get(each.outstanding.binding)
+            if key is not None:
+                found[key][name] = found[key].get(name, 0) + each.unplaced
+    return dict(found)
 
 
 def _places(working: WorkingCopy, attempt: Attempt, now: float) -> bool:

@@ -149,6 +149,33 @@ async def test_others_make_room_for_what_waits(workshop: Workshop) -> None:
     assert (none, second.gain.moved, second.gain.wanted) == ((), 0, 9)
 
 
+async def test_what_lost_its_room_moves_to_where_there_is_some(workshop: Workshop) -> None:
+    (binding,) = await running(workshop, "b")
+    scaled = replace(binding, replicas=3)
+    await apply(workshop.deciders.scheduling, replace(scaled, placement=only("b", 3).placement))
+    scaled = replace(scaled, placement=Placement(replica_scheduling=DYNAMIC))
+    await apply(workshop.deciders.scheduling, scaled)
+    known = workshop.fleet.report("b")
+    assert known is not None
+    # Somebody else took the last core of b but one before the new pods came.
+    report = make_report(known.sequence + 1, cpu_millis=1000)
+    report = replace(
+        report,
+        interest_version=workshop.fleet.ledger("b").interest_version,
+        echoes=(echo(scaled.key, scaled.requirements.request, 1),),
+    )
+    await workshop.reporting.accept("b", report)
+    wish = PlanWish(kind=PlanKind.UNSCHEDULABLE)
+    plan, steps = await workshop.control.create(wish, "ops")
+    assert (plan.gain.wanted, plan.gain.moved, plan.gain.bound) == (1, 1, 1)
+    assert [step.reason for step in steps] == ["1 of its replicas lost their room in b"]
+    assert "b" not in shares(steps[0].after)
+    await apply(workshop.deciders.scheduling, replace(scaled, annotations={DO_NOT_MOVE: "true"}))
+    pinned, none = await workshop.control.create(wish, "ops")
+    assert (none, pinned.gain.moved) == ((), 0)
+    assert [each.reason for each in pinned.unfixed] == [f"it is pinned by {DO_NOT_MOVE}"]
+
+
 async def test_clusters_are_named_by_labels(workshop: Workshop) -> None:
     await running(workshop, "a", "a", "a")
     wish = PlanWish(kind=PlanKind.BALANCE, cluster_selector={"env": "prod"})
