@@ -152,7 +152,7 @@ class ChangedFleets:
             from_c=from_c,
         )
 
-    def _changed(self, recorded: Fleet) -> tuple[Fleet, IntArray]:
+    def _changed(self, recorded: Fleet) -> tuple[Fleet, IntArray | None]:
         change = self._change
         kept = {
             cluster.name: change.cluster(cluster)
@@ -169,4 +169,5 @@ class ChangedFleets:
         # Silent then, silent now; whether it is cordoned its spec says.
         silent = ["" if c < 0 else recorded.unready[c] for c in from_c.tolist()]
         silent = ["" if why == _CORDONED else why for why in silent]
-        return fleet.without(Column.of(silent)), from_c
+        is_order_kept = np.array_equal(from_c, np.arange(len(recorded)))
+        return fleet.without(Column.of(silent)), None if is_order_kept else from_c

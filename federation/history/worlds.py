@@ -6,7 +6,7 @@ Must not decide anything, nor know why the worlds differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -205,13 +205,17 @@ class World:
         self._add(standing.unit, clusters, 1)
         standing.clusters = clusters
 
-    def _add(self, unit: UnitAmounts, clusters: Iterable[TargetCluster], sign: int) -> None:
-        rows = [(self._axes.row(resource), sign * amount) for resource, amount in unit.request]
-        for each in clusters:
-            column, units = self._axes.column(each.name), each.replicas // unit.replicas
-            self._grow()
-            for row, amount in rows:
-                self._held_rc[row, column] += amount * units
+    def _add(self, unit: UnitAmounts, clusters: Sequence[TargetCluster], sign: int) -> None:
+        if not clusters:
+            return
+        rows = [self._axes.row(resource) for resource, _ in unit.request]
+        columns = [self._axes.column(each.name) for each in clusters]
+        self._grow()
+        held_rc = self._held_rc
+        for column, each in zip(columns, clusters, strict=True):
+            units = sign * (each.replicas // unit.replicas)
+            for row, (_, amount) in zip(rows, unit.request, strict=True):
+                held_rc[row, column] += amount * units
 
     def _grow(self) -> None:
         rows, columns = self._held_rc.shape

@@ -27,6 +27,8 @@ JOURNAL_SECONDS = 3600.0
 PRUNE_EVERY_SECONDS = 60.0
 SWEEP_EVERY_SECONDS = 3600.0
 PRUNED_AT_ONCE = 1000
+# They are large, and their rows stay locked meanwhile.
+DECISIONS_PRUNED_AT_ONCE = 200
 
 logger = logging.getLogger(__name__)
 
@@ -222,8 +224,8 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
     async def prune_decisions(tx: Transaction) -> int:
         """One sweep after the other, each in pieces."""
         nonlocal after
-        swept = await tx.decisions.prune(keep_decisions_seconds, after, PRUNED_AT_ONCE)
-        after = swept.last if swept.looked_at == PRUNED_AT_ONCE else FIRST_PLACE
+        swept = await tx.decisions.prune(keep_decisions_seconds, after, DECISIONS_PRUNED_AT_ONCE)
+        after = swept.last if swept.looked_at == DECISIONS_PRUNED_AT_ONCE else FIRST_PLACE
         return swept.looked_at
 
     async def prune_inputs(tx: Transaction) -> int:
@@ -249,7 +251,7 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
         Duty(
             name=f"prune {what}",
             work=in_one(each),
-            at_once=PRUNED_AT_ONCE,
+            at_once=DECISIONS_PRUNED_AT_ONCE if what == "decisions" else PRUNED_AT_ONCE,
             # A sweep over decisions passes every binding's newest one.
             every_seconds=SWEEP_EVERY_SECONDS if what == "decisions" else PRUNE_EVERY_SECONDS,
         )

@@ -1,8 +1,7 @@
 """What keeping, replaying and forgetting decisions costs: bytes of each, CPU to pack and to replay
-it, and how long rows are locked while a month is pruned.
+it, what of a decision's CPU that is, and how long rows are locked while a month is pruned.
 
-Prints figures beside their goals; must not judge them. What it costs decisions a second,
-``python -m tools.bench_against`` shows.
+Prints figures beside their goals; must not judge them.
 """
 
 from __future__ import annotations
@@ -11,34 +10,37 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 from sqlalchemy import text
 
 from federation.embedded_postgres.binaries import find_binaries
 from federation.embedded_postgres.server import EmbeddedPostgres
-from federation.history.packed_inputs import InputReader, SharedBodies
+from federation.history.packed_inputs import InputReader, Packed, SharedBodies
 from federation.history.recorded import Recorded
 from federation.model.workload import TargetCluster
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, DEFAULT_PROFILES
 from federation.scheduler.replay import DecisionInputs
 from federation.scheduler.state import Surroundings
-from federation.services.duties import PRUNED_AT_ONCE
+from federation.services.duties import DECISIONS_PRUNED_AT_ONCE as PRUNED_AT_ONCE
 from federation.services.listed_decisions import FIRST_PLACE, Swept
 from federation.services.packed_traces import packed_traces
+from federation.services.ports import NewDecision
 from federation.services.values import ReportEvidence, Verdict
 from federation.store.engine import create_engine
 from federation.store.migrate import upgrade
 from federation.store.postgres import PostgresStore
 from tests.benchmarks import bench_scheduler
-from tests.benchmarks.measuring import chosen, median_millis, show
+from tests.benchmarks.measuring import chosen, family_seconds, median_millis, show
 
 DECISIONS = chosen(100, quick=20)
 GOALS = {100: 4096, 1000: 25_600}
 OLD = chosen(40_000, quick=4000)
+BATCHES, TURNS = chosen(5, quick=2), chosen(7, quick=2)
 MONTH_SECONDS = 30 * 86_400.0
 OLD_DECISIONS = text("""
     INSERT INTO decision (binding_id, namespace, name, binding_generation, outcome, clusters,
@@ -134,12 +136,60 @@ async def prune(url: str) -> None:
     show("rows of them locked, at most", f"{most:.0f} ms", goal="<= 100 ms", kept=most <= 100)
 
 
-def measure_pruning() -> None:
+def without_history(made: Sequence[Verdict]) -> list[Packed]:
+    return [Packed(b"") for _ in made]
+
+
+async def kept(url: str, pack: Callable[[Sequence[Verdict]], list[Packed]], name: str) -> None:
+    """Decide and commit, a batch after the other."""
+    engine = create_engine(url)
+    store = PostgresStore(engine)
+    for batch in range(BATCHES):
+        made = verdicts(100)
+        rows = []
+        for number, (verdict, packed) in enumerate(zip(made, pack(made), strict=True)):
+            assert isinstance(verdict.inputs, DecisionInputs)
+            binding = replace(verdict.inputs.binding, name=f"{name}-{batch}-{number}")
+            new = NewDecision(
+                id=str(uuid4()),
+                binding_id=None,
+                binding=binding,
+                verdict=verdict,
+                trace=packed,
+                placed=True,
+            )
+            rows.append(new)
+        async with store.transaction() as tx:
+            await tx.decisions.add_all(rows)
+    await engine.dispose()
+
+
+def measure_cost(url: str, postgres: int) -> None:
+    """By turns with and without, so that whatever else the machine does comes to both."""
+    spent: dict[str, list[float]] = {"with": [], "without": []}
+    for turn in range(TURNS):
+        for how, pack in (("with", packed_traces), ("without", without_history)):
+            before = time.process_time() + family_seconds(postgres)
+            asyncio.run(kept(url, pack, f"{how}-{turn}"))
+            after = time.process_time() + family_seconds(postgres)
+            spent[how].append(1e6 * (after - before) / (BATCHES * DECISIONS))
+    print(f"deciding and committing {DECISIONS} at a time on 100 clusters, nothing else")
+    with_it, without = (statistics.median(spent[how]) for how in spent)
+    cost, percent = with_it - without, 100 * (with_it / without - 1)
+    show("traces and inputs cost each", f"{cost:.0f} us of CPU")
+    print(
+        f"  {percent:.0f} % of {without:.0f} us, PostgreSQL too; a whole decision reserves and "
+        "travels, and takes more: see bench_decisions"
+    )
+
+
+def measure_database() -> None:
     with tempfile.TemporaryDirectory() as directory:
         server = EmbeddedPostgres(find_binaries(None, ""), Path(directory))
         server.start()
         try:
             upgrade(server.url)
+            measure_cost(server.url, server.process_id or 0)
             asyncio.run(prune(server.url))
         finally:
             server.discard()
@@ -167,4 +217,4 @@ def replay_all(made: Sequence[Verdict], shared: Sequence[SharedBodies]) -> None:
 if __name__ == "__main__":
     for clusters in GOALS:
         measure(clusters)
-    measure_pruning()
+    measure_database()
