@@ -97,6 +97,8 @@ class Evicting:
                 endings[Ending.TAKEN_BACK] += bool(taken)
         if ended:
             await self._end(begin, ended)
+            for name, tasks in ended.items():
+                await self._moving.look_no_more(name, tasks)
         _tell(endings)
         return is_held_up
 

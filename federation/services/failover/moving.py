@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from federation.failover.breaker import Breaker
-from federation.failover.moves import Move, leaves_at, moves_of
+from federation.failover.moves import PREEMPTED, Move, leaves_at, moves_of
 from federation.failover.rate import MoveAllowance, cost_of
 from federation.model.cluster import Cluster, TaintEffect
 from federation.model.errors import FederationError
@@ -20,6 +20,7 @@ from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
+from federation.services.scheduling.release import ReleaseService
 from federation.services.telling import tell
 from federation.services.values import Scheduled
 
@@ -63,6 +64,7 @@ class Moving:
         self._store = store
         self._fleet = fleet
         self._pipeline = pipeline
+        self._releases = ReleaseService(store, fleet, pipeline.following)
         self._clock = clock
         self._percent = percent_a_minute
         self._moves: list[Move] = []
@@ -154,6 +156,12 @@ class Moving:
         if is_back:
             tell(self._observers, [scheduled])
         return is_back
+
+    async def look_no_more(self, name: BindingName, tasks: Iterable[EvictionTask]) -> None:
+        """These evictions are over: of what was preempted nothing is to be seen any more."""
+        for task in tasks:
+            if task.reason == PREEMPTED:
+                await self._releases.look_no_more(name, task.from_cluster)
 
     async def _move(
         self, move: Move, replicas: int, cost: float, clusters: Mapping[str, Cluster]

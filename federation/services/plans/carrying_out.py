@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -136,21 +135,12 @@ class CarryingOut:
         """How many of its pods the cluster's agent saw last, on nodes or not."""
         if not self._fleet.has(cluster):
             return 0
-        ledger = self._fleet.ledger(cluster)
-        echoes = [ledger.echo_of(each) for each in ledger.of_binding(key)]
-        return sum(echo.bound + echo.unbound for echo in echoes if echo is not None)
+        return self._fleet.ledger(cluster).seen_of(key)
 
     async def _look_no_more(self, step: PlanStep) -> None:
         """Nothing is to be seen any more of the binding where it is not."""
         for target in step.leaves:
-            newest = (
-                self._fleet.ledger(target.name).newest(step.key)
-                if self._fleet.has(target.name)
-                else []
-            )
-            if newest and not any(each.replicas for each in newest):
-                with suppress(NotFound, Conflict):
-                    await self._releases.release(*step.binding, clusters=[target.name])
+            await self._releases.look_no_more(step.binding, target.name)
 
     async def _take_back(self, binding: Binding, step: PlanStep) -> None:
         """What was not replaced stays where it runs; where that cannot be, both stay."""

@@ -90,7 +90,7 @@ class DecisionPipeline:
     ) -> None:
         self._store = store
         self._fleet = fleet
-        self._following = following
+        self.following = following
         self._clock = clock
         self._profiles = profiles
         self._allow_unproven = allow_unproven
@@ -420,7 +420,7 @@ class DecisionPipeline:
         attempts, refused = list[Attempt](), list[Attempt]()
         async with self._store.reading() as read:
             # What stands is answered without a transaction.
-            await self._following.check(read)
+            await self.following.check(read)
             for attempt in batch:
                 try:
                     if not await answer_as_before(read, attempt):

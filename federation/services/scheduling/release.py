@@ -17,7 +17,7 @@ from federation.model.errors import (
     PreconditionFailed,
 )
 from federation.model.node_plans import LostPlan, NodePlan
-from federation.model.placement import Binding, binding_key
+from federation.model.placement import Binding, BindingName, binding_key
 from federation.model.reservations import PromiseCertificate, Share
 from federation.services.duties import Begin
 from federation.services.fleet.journal_reader import Following
@@ -61,6 +61,14 @@ class ReleaseService:
         self._store = store
         self._fleet = fleet
         self._following = following
+
+    async def look_no_more(self, name: BindingName, cluster: str) -> None:
+        """Nothing is to be seen any more of a binding in a cluster where it is not."""
+        key = binding_key(*name)
+        newest = self._fleet.ledger(cluster).newest(key) if self._fleet.has(cluster) else []
+        if newest and not any(each.replicas for each in newest):
+            with suppress(NotFound, Conflict):
+                await self.release(*name, clusters=[cluster])
 
     async def release(
         self, namespace: str, name: str, uid: str = "", clusters: Collection[str] = ()

@@ -66,6 +66,11 @@ def test_no_placement_is_refused_and_an_empty_one_means_every_cluster() -> None:
         ({"minAvailable": 0}, "spec.minAvailable", "from 1 to 2147483647, not 0"),
         ({"minAvailable": 2**31}, "spec.minAvailable", "not 2147483648"),
         ({"preemptionPolicy": "Always"}, "spec.preemptionPolicy", "PreemptLowerPriority"),
+        (
+            {"gracefulEvictionTasks": [{"fromCluster": "a", "purgeMode": "Now"}]},
+            "spec.gracefulEvictionTasks[0].purgeMode",
+            "Directly, Immediately or Never",
+        ),
         ({"schedulePriority": {"priority": 2**31}}, "spec.schedulePriority.priority", "2147483647"),
         (placed(tieBreak="coin"), "spec.placement.tieBreak", "hash or karmada"),
         (

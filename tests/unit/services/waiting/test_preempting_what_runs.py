@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -79,8 +79,9 @@ class Members:
 
     async def end_evictions(self) -> None:
         world = self.world
-        nobody = cast(Moving, None)
-        evicting = Evicting(world.store, world.fleet, nobody, world.clock, most_seconds=SECONDS)
+        known = world.store, world.fleet
+        moving = Moving(*known, world.deciders.pipeline, world.clock, percent_a_minute=100)
+        evicting = Evicting(*known, moving, world.clock, most_seconds=SECONDS)
         assert not await evicting.look(world.store.transaction, (), is_frozen=False)
         await world.settle()
 
@@ -145,6 +146,8 @@ async def test_the_room_that_victims_leave_is_for_who_preempted_them(members: Me
     # The eviction is over by echo; then its victim may go there again.
     await members.end_evictions()
     assert (await members.stored(victim)).eviction_tasks == ()
+    view = await members.world.deciders.scheduling.get_binding("shop", "low")
+    assert view.held == ()
     assert members.world.keeper.rescued == 0
 
 
