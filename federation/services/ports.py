@@ -243,9 +243,9 @@ class Bindings(Protocol):
         """
         ...
 
-    async def earmarked(self, limit: int) -> Sequence[StoredBinding]:
-        """Those that room is, or was, kept for, and that may be tried: who was overtaken first,
-        then for whom it is kept longest.
+    async def earmarked(self, limit: int, nominated: int = 0) -> Sequence[StoredBinding]:
+        """Those that room is kept for, and that may be tried; who came first is first. So many that
+        were overtaken, and so many for whom others leave, those whose time ends last.
         """
         ...
 

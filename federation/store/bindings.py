@@ -90,8 +90,6 @@ OF_GANG = (
     .where(table.c.namespace == bindparam("namespace"), bindparam("gang", type_=Text) == GANG)
     .order_by(table.c.name)
 )
-# As the index has it.
-KEPT = text("(waiting.earmarked_since IS NOT NULL OR waiting.nominated IS NOT NULL)")
 KEPT_UNTIL = cast(waiting.c.nominated["until"].astext, Double)
 HOLDS_REPLICAS = "$[*] ? (@.name == $name && @.replicas > 0)"
 
@@ -175,12 +173,16 @@ class BindingStatements:
         statement = WAITING.where(table.c.id > after).order_by(table.c.id).limit(limit)
         return [binding_of(row) for row in await self._connection.execute(statement)]
 
-    async def earmarked(self, limit: int) -> Sequence[StoredBinding]:
-        statement = (
-            WAITING.where(KEPT, IS_TRIED)
-            .order_by(waiting.c.earmarked_since.is_(None), KEPT_UNTIL.desc(), *WAITING_ORDER)
-            .limit(limit)
-        )
+    async def earmarked(self, limit: int, nominated: int = 0) -> Sequence[StoredBinding]:
+        earmarked = waiting.c.earmarked_since.is_not(None)
+        kept = [
+            select(waiting.c.binding_id).where(condition, IS_TRIED).order_by(*order).limit(most)
+            for condition, order, most in (
+                (earmarked, WAITING_ORDER, limit),
+                (waiting.c.nominated.is_not(None), (KEPT_UNTIL.desc(),), nominated),
+            )
+        ]
+        statement = WAITING.where(or_(*map(table.c.id.in_, kept))).order_by(*WAITING_ORDER)
         return [binding_of(row) for row in await self._connection.execute(statement)]
 
     async def first_waiting(self, scheduler_names: Collection[str]) -> Sequence[StoredBinding]:

@@ -443,7 +443,7 @@ class DecisionPipeline:
 
     async def _claims(self, read: Transaction) -> RoomClaims:
         """What is kept for bindings that wait."""
-        earmarked = await read.bindings.earmarked(MOST_EARMARKS + MOST_NOMINATED)
+        earmarked = await read.bindings.earmarked(MOST_EARMARKS, MOST_NOMINATED)
         first = await read.bindings.first_waiting(self._strict) if self._strict else ()
         return RoomClaims(
             earmarked=self._with_profiles(earmarked), first=self._with_profiles(first)

@@ -40,7 +40,7 @@ DEFAULT_LIMITS: Final = PreemptionLimits(replicas=1000, in_namespace=100)
 # Of the least urgent ones.
 MOST_BINDINGS: Final = 100
 SPENT: Final = "no more replicas may be preempted within this minute"
-CROWDED: Final = f"{MOST_NOMINATED} others wait for room that they preempted"
+CROWDED: Final = f"no more than {MOST_NOMINATED} at once may wait for others to leave"
 
 
 def wants_preemption(attempts: Sequence[Attempt]) -> bool:
@@ -134,7 +134,8 @@ class Preemption:
         """
         # Who does not wait for room does not wait for others to leave.
         may_wait = all(attempt.wait and not attempt.atomic for attempt in attempts)
-        is_crowded = may_wait and nominated_now(attempts[0], now) >= MOST_NOMINATED
+        kept_for = nominated_now(attempts[0], now) + len(attempts)
+        is_crowded = may_wait and kept_for > MOST_NOMINATED
         avoided = _avoided(working, attempts) if may_wait and not is_crowded else None
         shares = await threads.run(losable_shares, working, attempts, avoided)
         below = min(attempt.candidate.priority for attempt in attempts)

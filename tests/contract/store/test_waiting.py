@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from federation.model.waiting import WaitState
+from federation.model.waiting import Leaving, Nomination, WaitState
+from federation.model.workload import TargetCluster
 from federation.services.ports import StoredBinding
 from federation.services.waiting_ports import NewWait, QueuedBinding, QueuePlace
 from federation.store.postgres import PostgresStore
@@ -163,6 +164,36 @@ async def test_what_became_of_tries_is_noted_of_those_that_may_be_tried(
     changed = (await page(store))[2].wait
     assert (changed.overtaken_since, changed.overtaken_by) == (None, "")
     assert changed.earmarked_since is None
+
+
+async def test_room_that_others_leave_is_kept_until_something_else_is_asked_for(
+    store: PostgresStore,
+) -> None:
+    every = [await added(store, name) for name in ("one", "two", "three", "gated")]
+    made = [
+        Nomination(
+            since=5.0,
+            until=1e9 + number,
+            shares=(TargetCluster(name="m1", replicas=2),),
+            leaving=(Leaving("shop/low", "m1", 3, "d1"),),
+            avoids=("m2",),
+        )
+        for number in range(4)
+    ]
+    async with store.transaction() as tx:
+        waits = [
+            replace(new_wait(each, "suspended" if number == 3 else ""), nominated=nomination)
+            for number, (each, nomination) in enumerate(zip(every, made, strict=True))
+        ]
+        await tx.waiting.put(waits)
+        # Tried once more, and no longer.
+        await tx.waiting.put([new_wait(every[0]), replace(new_wait(every[1]), is_changed=True)])
+    async with store.reading() as read:
+        found = await read.bindings.earmarked(0, 20)
+        last = await read.bindings.earmarked(10, 1)
+    kept = {each.binding.name: each.wait.nominated for each in found if each.wait}
+    assert kept == {"one": made[0], "three": made[2]}
+    assert [each.binding.name for each in last] == ["three"]
 
 
 async def test_the_first_of_each_scheduler_name_is_found(store: PostgresStore) -> None:

@@ -20,7 +20,8 @@ from federation.services.failover.moving import Moving
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.scheduling.preempting import SPENT
+from federation.services.scheduling import preempting
+from federation.services.scheduling.preempting import CROWDED, SPENT
 from federation.services.values import Scheduled
 from tests.reports import echo
 from tests.services import Agents, apply, decided, make_deciders, make_report, shares
@@ -339,3 +340,18 @@ async def test_an_atomic_batch_preempts_nothing_that_runs(members: Members) -> N
     assert not isinstance(answers[0], BaseException)
     assert answers[0].record.decision.reason.endswith(NOTHING_HELPS)
     assert await members.where(victim) == {"b": 3}
+
+
+async def test_so_many_wait_for_others_to_leave_and_no_more(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preempting, "MOST_NOMINATED", 1)
+    victim = await members.run(low())
+    await members.ask(member("one", "b", 1))
+    refused = await members.ask(member("two", "b", 1))
+    assert refused.record.decision.reason.endswith(CROWDED)
+    assert await members.where(victim) == {"b": 3}
+    assert (await members.ask(urgent(replicas=1))).record.decision.trace.preempted
+    other = await members.run(low("other", "c"))
+    assert (await members.ask(urgent("more", "c", 1))).record.decision.reason.endswith(CROWDED)
+    assert await members.where(other) == {"c": 3}
