@@ -27,7 +27,8 @@ from federation.runtime import flags
 from federation.runtime.allocator import give_back_freed_memory
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.logs import configure_logging
-from federation.runtime.settings import OPTIONS, LoadedSettings, check_serving, load_settings
+from federation.runtime.serving_rules import check_serving
+from federation.runtime.settings import OPTIONS, LoadedSettings, load_settings
 from federation.runtime.terminal import Program, error_lines, json_text, say, say_lines
 
 REFUSED, USAGE = 1, 2

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,13 @@ from federation.rpc.peers import PeersServicer
 from federation.rpc.rebalance import RebalanceServicer
 from federation.rpc.scheduling import SchedulingServicer
 from federation.rpc.scoring import ScoringServicer
-from federation.rpc.served import SERVICES, add_services, server_credentials, unstarted_server
+from federation.rpc.served import (
+    SERVICES,
+    add_services,
+    client_credentials,
+    server_credentials,
+    unstarted_server,
+)
 from federation.rpc.simulation import add_simulation_to_server
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import CAP_SECONDS
@@ -44,7 +50,7 @@ from federation.services.access.namespace_quotas import QuotaService
 from federation.services.access.tokens import Tokens
 from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.journal import ClusterChanged, ReportAdvanced
-from federation.services.members.identity import Authenticator
+from federation.services.members.identity import Vouchers
 from federation.services.members.join import Registration
 from federation.services.members.lifecycle import Membership
 from federation.services.members.renewal import Renewal
@@ -77,7 +83,7 @@ class ControlPlane:
         host_name: str,
         profiles: Profiles = DEFAULT_PROFILES,
         watch_pace: WatchPace | None = None,
-        authenticators: Sequence[Authenticator] = (),
+        vouchers: Vouchers | None = None,
     ) -> None:
         self._settings = settings
         self._database = database
@@ -87,7 +93,7 @@ class ControlPlane:
             database,
             profiles=profiles,
             watch_pace=watch_pace,
-            authenticators=authenticators,
+            vouchers=vouchers or Vouchers(),
             why_not_ready=self._why_not_ready,
         )
         self._health = health.aio.HealthServicer()
@@ -96,6 +102,7 @@ class ControlPlane:
         self._tasks: list[asyncio.Task[None]] = []
         self._not_ready: str | None = "starting"
         self.endpoint = settings.listen
+        self.client_endpoint = settings.client_listen
         self.web_endpoint = settings.web_listen
         self.probe_endpoint = settings.probe_listen
 
@@ -193,8 +200,20 @@ class ControlPlane:
         except RuntimeError as error:
             raise Unavailable(f"cannot listen on {address}: is the port in use?") from error
         self.endpoint = Address(host=address.host, port=port)
+        if self._settings.client_listen is not None:
+            self.client_endpoint = self._listen_to_clients(self._settings.client_listen)
         reached = Reached(endpoint=self.endpoint, web=self.web_endpoint, host_name=self._host_name)
         self._add_services(advertised(self._settings, reached, ca_pem))
+
+    def _listen_to_clients(self, address: Address) -> Address:
+        """With certificates of their own."""
+        credentials = client_credentials(self._settings)
+        try:
+            port = self._server.add_secure_port(str(address), credentials)
+        except RuntimeError as error:
+            text = f"cannot listen on {address}: is the port in use, or --client-ca no PEM file?"
+            raise Unavailable(text) from error
+        return Address(host=address.host, port=port)
 
     def _add_services(self, reached_at: Advertised) -> None:
         parts, server, reporting = self.parts, self._server, self.parts.reporting

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import grpc
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -36,7 +36,7 @@ from federation.services.journal import Change, ReportAdvanced
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.hearing import LoopWatch
-from federation.services.members.identity import Authenticator, Identity
+from federation.services.members.identity import Identity, Vouchers
 from federation.services.members.presences import Presences
 from federation.services.members.replicas import Replicas
 from federation.services.members.reports import Reporting, ReportTimes
@@ -80,7 +80,7 @@ class Parts:
         *,
         profiles: Profiles,
         watch_pace: WatchPace | None,
-        authenticators: Sequence[Authenticator],
+        vouchers: Vouchers,
         why_not_ready: Callable[[], Awaitable[str | None]],
     ) -> None:
         self._settings = settings
@@ -92,7 +92,7 @@ class Parts:
         self.store = PostgresStore(self.engine, self.signal.announce)
         self.clock = SystemClock()
         self.fleet = FleetOwner(self.store)
-        self.identity = Identity(self.store, self.clock, authenticators)
+        self.identity = Identity(self.store, self.clock, vouchers)
         self.trail = AuditTrail(self.store)
         self._build_hearing()
         self._build_deciding()

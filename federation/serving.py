@@ -17,7 +17,7 @@ from importlib.metadata import version
 from typing import Any
 
 from federation.app import ControlPlane
-from federation.authenticators.configured import authenticators_of
+from federation.authenticators.configured import vouchers_of
 from federation.database import Database, bring_up_to_date, opened_database
 from federation.parts import SystemClock
 from federation.plugins import read_profiles
@@ -42,7 +42,7 @@ def serve_until_stopped(
     and KeyboardInterrupt when interrupted before it serves.
     """
     profiles = read_profiles(loaded.settings.scheduler_config)
-    authenticators = authenticators_of(loaded.settings, SystemClock())
+    vouchers = vouchers_of(loaded.settings, SystemClock())
     raise_limit_of_files()
     with ExitStack() as stack:
         # An event loop must not be interrupted while it is made: it is told instead.
@@ -50,9 +50,7 @@ def serve_until_stopped(
             database = stack.enter_context(opened_database(loaded.settings, search_path))
             for revision in bring_up_to_date(database, loaded):
                 logger.info("migration run", extra={"fields": {"revision": revision}})
-        configured = functools.partial(
-            ControlPlane, profiles=profiles, authenticators=authenticators
-        )
+        configured = functools.partial(ControlPlane, profiles=profiles, vouchers=vouchers)
         asyncio.run(_serve(loaded, database, configured, interruptions))
 
 
@@ -144,6 +142,8 @@ def _banner(loaded: LoadedSettings, database: Database, control_plane: ControlPl
         f"  database  {database.description}",
         f"  token     {token if token.exists() else 'where an earlier start wrote it'}",
     ]
+    if control_plane.client_endpoint is not None:
+        lines.insert(2, f"  clients   {control_plane.client_endpoint} (with certificates alone)")
     if control_plane.probe_endpoint is not None:
         lines.insert(3, f"  probes    http://{control_plane.probe_endpoint}/readyz")
     return "\n".join(lines)

@@ -19,7 +19,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from federation.app import ControlPlane
-from federation.authenticators.configured import authenticators_of
+from federation.authenticators.configured import vouchers_of
 from federation.database import Database
 from federation.model.access import Role
 from federation.parts import SystemClock
@@ -179,7 +179,7 @@ async def running_control_plane(
         host_name="localhost",
         profiles=profiles,
         watch_pace=watch_pace,
-        authenticators=authenticators_of(loaded.settings, SystemClock()),
+        vouchers=vouchers_of(loaded.settings, SystemClock()),
     )
     try:
         await plane.start()

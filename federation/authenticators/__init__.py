@@ -2,6 +2,7 @@
 
 Must not know tokens of our own, nor what a role may do.
 
+- ``certificates``: callers by client certificates, which the TLS handshake has verified
 - ``configured``: the authenticators that the settings ask for
 - ``fetching``: documents of identity providers over HTTP: bounded in bytes and time, never
   redirected

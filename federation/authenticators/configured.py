@@ -5,10 +5,11 @@ Must not authenticate anybody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from federation.authenticators.certificates import CertificateAuthenticator
 from federation.authenticators.fetching import fetched, object_of
 from federation.authenticators.keys import SigningKeys
 from federation.authenticators.oidc import OidcAuthenticator
@@ -17,16 +18,16 @@ from federation.codec.role_rules import read_role_rules
 from federation.model.errors import Unavailable
 from federation.runtime.files import read_whole
 from federation.runtime.settings import Settings
-from federation.services.members.identity import Authenticator
+from federation.services.members.identity import Authenticator, Vouchers
 from federation.services.ports import Clock
 
 DISCOVERY = "/.well-known/openid-configuration"
 
 
-def authenticators_of(settings: Settings, clock: Clock) -> Sequence[Authenticator]:
+def vouchers_of(settings: Settings, clock: Clock) -> Vouchers:
     """Raises InvalidRequest where the file of rules breaks one."""
     if settings.role_rules is None:
-        return ()
+        return Vouchers()
     rules, found = read_role_rules(settings.role_rules), list[Authenticator]()
     url, audience = settings.token_review, settings.token_review_audience
     if settings.oidc_issuer:
@@ -42,7 +43,8 @@ def authenticators_of(settings: Settings, clock: Clock) -> Sequence[Authenticato
     if url:
         review = review_source(settings)
         found.append(TokenReviewAuthenticator(review, audience=audience, rules=rules, clock=clock))
-    return found
+    certificates = CertificateAuthenticator(rules, clock) if settings.client_listen else None
+    return Vouchers(bearers=found, certificates=certificates)
 
 
 def review_source(settings: Settings) -> Callable[[str], Mapping[str, Any]]:

@@ -126,6 +126,8 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
         "show_default": True,
     },
     ca={"envvar": "FEDCTL_CA"},
+    client_cert={"envvar": "FEDCTL_CLIENT_CERT"},
+    client_key={"envvar": "FEDCTL_CLIENT_KEY"},
     timeout_seconds={"default": 30.0, "show_default": True},
 )
 @click.pass_context

@@ -70,6 +70,20 @@ OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
             "help": "Certificate authority to trust, PEM; else the system's. [env: FEDCTL_CA]",
         },
     ),
+    "client_cert": (
+        "--client-cert",
+        {
+            "type": click.Path(path_type=Path),
+            "help": "Client certificate, PEM, in place of a token. [env: FEDCTL_CLIENT_CERT]",
+        },
+    ),
+    "client_key": (
+        "--client-key",
+        {
+            "type": click.Path(path_type=Path),
+            "help": "Its private key, PEM. [env: FEDCTL_CLIENT_KEY]",
+        },
+    ),
     "insecure": (
         "--insecure",
         {
@@ -95,6 +109,8 @@ class Connection:
     endpoint: str
     token_file: Path
     ca: Path | None
+    client_cert: Path | None
+    client_key: Path | None
     insecure: bool
     timeout_seconds: float
     began: float = field(default_factory=time.monotonic)
@@ -164,11 +180,19 @@ class Connection:
         return f"{self.endpoint} closed the connection ({message}); {remedy}"
 
     def _target(self) -> Target:
-        named = {"token": f"--token-file {self.token_file}", "ca": f"--ca {self.ca}"}
+        cert, key = self.client_cert, self.client_key
+        token = b"" if cert else _read(self.token_file, "--token-file")
+        named = {
+            "token": f"--token-file {self.token_file}",
+            "ca": f"--ca {self.ca}",
+            "clientCert": "--client-cert",
+        }
         try:
             return Target(
                 endpoint=self.endpoint,
-                token=_read(self.token_file, "--token-file").decode("ascii", "replace").strip(),
+                token=token.decode("ascii", "replace").strip(),
+                cert_pem=None if cert is None else _read(cert, "--client-cert"),
+                key_pem=None if key is None else _read(key, "--client-key"),
                 ca_pem=None if self.ca is None else _read(self.ca, "--ca"),
                 plaintext=self.insecure,
                 timeout_seconds=self.timeout_seconds,

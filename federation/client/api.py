@@ -59,12 +59,15 @@ class Target:
     """Where a control plane is and how to be let in.
 
     ``ca_pem`` is the only root trusted; None uses the system's. ``plaintext`` switches TLS off,
-    for a control plane on the loopback interface.
+    for a control plane on the loopback interface. With ``cert_pem`` and ``key_pem`` a client
+    certificate is shown, to a control plane's port for those.
     """
 
     endpoint: str
     token: str = ""
     ca_pem: bytes | None = None
+    cert_pem: bytes | None = None
+    key_pem: bytes | None = None
     plaintext: bool = False
     timeout_seconds: float = 30.0
 
@@ -77,6 +80,8 @@ class Target:
             raise InvalidRequest.of("timeout", rule)
         if not (self.token.isascii() and self.token.isprintable()):
             raise InvalidRequest.of("token", "must be printable ASCII characters on one line")
+        if (self.cert_pem is None) != (self.key_pem is None):
+            raise InvalidRequest.of("clientCert", "comes with its key, and its key with it")
         if self.ca_pem is not None and not _is_certificates(self.ca_pem):
             raise InvalidRequest.of("ca", "holds no certificate in PEM form")
 
@@ -451,5 +456,9 @@ def channel_to(target: Target) -> grpc.aio.Channel:
     """A connection to the control plane, without the caller's token."""
     if target.plaintext:
         return grpc.aio.insecure_channel(target.endpoint)
-    credentials = grpc.ssl_channel_credentials(root_certificates=target.ca_pem)
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=target.ca_pem,
+        private_key=target.key_pem,
+        certificate_chain=target.cert_pem,
+    )
     return grpc.aio.secure_channel(target.endpoint, credentials)

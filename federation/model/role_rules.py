@@ -21,6 +21,7 @@ class Voucher(StrEnum):
 
     OIDC = "oidc"
     KUBERNETES = "kubernetes"
+    CERTIFICATE = "certificate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

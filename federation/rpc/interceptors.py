@@ -18,6 +18,7 @@ from collections.abc import (
     Callable,
     Coroutine,
     Iterator,
+    Sequence,
 )
 from contextlib import (
     AbstractAsyncContextManager,
@@ -144,12 +145,13 @@ class Gate(grpc.aio.ServerInterceptor):
 
     @asynccontextmanager
     async def _entered(
-        self, details: grpc.HandlerCallDetails, peer: str
+        self, details: grpc.HandlerCallDetails, context: Context
     ) -> AsyncGenerator[Reading]:
         """For as long as the call lasts; gives what to read its request within.
 
         Raises FederationError for a call that is not let in.
         """
+        peer = context.peer()
         if details.method in OPEN_METHODS:
             async with self._open[details.method].call(peer) as place:
                 yield place.reading
@@ -157,31 +159,35 @@ class Gate(grpc.aio.ServerInterceptor):
         bearer = ""
         with suppress(Unauthenticated):
             bearer = bearer_of(details)
-        if self._identity.is_known(bearer):
-            principal = await self._admit(details, peer)
+        if self._identity.is_known(bearer) or certificate_of(details, context):
+            principal = await self._admit(details, context)
         else:
             # Who asks somebody else, who may be slow, keeps no place before the database.
             lookup = nullcontext() if self._identity.is_of_others(bearer) else self._lookups
             async with self._unproven.call(peer), lookup:
-                principal = await self._admit(details, peer)
+                principal = await self._admit(details, context)
         with self._counted(principal, peer), self._limited.call(principal):
             yield partial(self._large.reading, peer)
 
-    async def _admit(self, details: grpc.HandlerCallDetails, peer: str) -> Principal:
+    async def _admit(self, details: grpc.HandlerCallDetails, context: Context) -> Principal:
         """Raises FederationError."""
-        try:
-            async with asyncio.timeout(self._deadline_seconds):
-                principal = await self._identity.identify(bearer_of(details), host_of(peer))
-        except TimeoutError as error:
-            raise DeadlineMissed from error
+        if certificate := certificate_of(details, context):
+            principal = self._identity.of_certificate(certificate)
+        else:
+            address = host_of(context.peer())
+            try:
+                async with asyncio.timeout(self._deadline_seconds):
+                    principal = await self._identity.identify(bearer_of(details), address)
+            except TimeoutError as error:
+                raise DeadlineMissed from error
         # Also who may not call this is named in the audit.
         call_as(principal)
         permit(details.method, principal)
         return principal
 
-    async def _admit_again(self, details: grpc.HandlerCallDetails, peer: str) -> None:
+    async def _admit_again(self, details: grpc.HandlerCallDetails, context: Context) -> None:
         if details.method not in OPEN_METHODS:
-            await self._admit(details, peer)
+            await self._admit(details, context)
 
     def _refused(self, details: grpc.HandlerCallDetails, peer: str, error: Exception) -> None:
         """Has a refusal recorded, and a change that failed."""
@@ -243,8 +249,8 @@ class Guard:
     handler: Handler
     method: str
     deadline_seconds: float
-    entered: Callable[[str], AbstractAsyncContextManager[Reading]]
-    admit: Callable[[str], Awaitable[None]]
+    entered: Callable[[Context], AbstractAsyncContextManager[Reading]]
+    admit: Callable[[Context], Awaitable[None]]
     revocation: Callable[[], asyncio.Future[None] | None]
     refused: Callable[[str, Exception], None]
     measures: CallMeasures
@@ -283,7 +289,7 @@ class Guard:
 
         async def work(reading: Reading) -> None:
             request = await self._only(requests, reading, context)
-            admit = partial(self.admit, context.peer())
+            admit = partial(self.admit, context)
             await while_admitted(relay(behaviour, request, context), admit, self.revocation())
 
         await self._served(context, work)
@@ -334,7 +340,7 @@ class Guard:
         limit = asyncio.timeout(None if unlimited else self.deadline_seconds)
         try:
             refuse_late(left)
-            async with limit, self.entered(context.peer()) as reading:
+            async with limit, self.entered(context) as reading:
                 return await work(reading)
         except grpc.aio.AbortError:
             # A method that has its status from elsewhere ends its call itself.
@@ -391,6 +397,16 @@ def bearer_of(details: grpc.HandlerCallDetails) -> str:
     if len(values) > 1 or scheme.lower() != SCHEME or not credential.strip():
         raise Unauthenticated("authorization must be given once, as `Bearer TOKEN`")
     return credential.strip()
+
+
+def certificate_of(details: grpc.HandlerCallDetails, context: Context) -> bytes:
+    """The client certificate that the handshake of its connection verified, of a call without a
+    bearer; empty where there is none. Ports that verify none ask for none.
+    """
+    if any(key == AUTHORIZATION for key, _ in details.invocation_metadata):
+        return b""
+    presented: Sequence[bytes] = tuple(context.auth_context().get("x509_pem_cert", ()))
+    return presented[0] if presented else b""
 
 
 async def each_decoded(requests: AsyncIterable[Any]) -> AsyncGenerator[Any]:

@@ -10,6 +10,7 @@ import resource
 import grpc
 
 from federation.certificates import check_issued
+from federation.model.errors import PreconditionFailed
 from federation.rpc.decoding import MAX_REQUEST_BYTES
 from federation.runtime.files import read_whole
 from federation.runtime.settings import Settings
@@ -93,6 +94,21 @@ def server_credentials(settings: Settings) -> grpc.ServerCredentials | None:
     pair = (read_whole(key), read_whole(cert))
     check_issued(cert, key, ca)
     return grpc.ssl_server_credentials([pair])
+
+
+def client_credentials(settings: Settings) -> grpc.ServerCredentials:
+    """Of the port for client certificates: without one of ``client_ca`` nobody comes in.
+
+    Raises PreconditionFailed.
+    """
+    cert, key, ca = settings.tls_cert, settings.tls_key, settings.client_ca
+    if cert is None or key is None or ca is None:
+        raise PreconditionFailed("client certificates need TLS, and an authority of their own")
+    return grpc.ssl_server_credentials(
+        [(read_whole(key), read_whole(cert))],
+        root_certificates=read_whole(ca),
+        require_client_auth=True,
+    )
 
 
 def add_services(

@@ -20,6 +20,8 @@
 - ``options``: settings of a program as one table: flags, environment, file, default, and where each
   value came from
 - ``measures``: how often things took how long: plain numbers that cost next to nothing to add to
+- ``serving_rules``: rules between the settings of a server, which no setting can be held to by
+  itself
 - ``settings``: settings of the control plane
 - ``terminal``: what the programs print: the one place where it leaves them, and where it is made
   printable

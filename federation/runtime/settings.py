@@ -5,13 +5,13 @@ Must not read the process environment, the command line or files: all three are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from federation.model.errors import InvalidRequest, Violation
-from federation.runtime.addresses import Address, is_secure_url, parse_address
+from federation.model.errors import InvalidRequest
+from federation.runtime.addresses import Address, parse_address
 from federation.runtime.database_url import parse_database_url
 from federation.runtime.options import (
     LoadedOptions,
@@ -92,6 +92,8 @@ class Settings:
     token_review_audience: str
     token_review_token: Path
     token_review_ca: Path | None
+    client_listen: Address | None
+    client_ca: Path | None
     role_rules: Path | None
     allow_unproven: bool
     keep_decisions_days: int
@@ -286,6 +288,16 @@ OPTIONS = OptionTable(
         help="Certificate authority of that API server, PEM.",
     ),
     Option(
+        name="client_listen",
+        parse=parse_address,
+        help="HOST:PORT of the gRPC API for callers with client certificates alone.",
+    ),
+    Option(
+        name="client_ca",
+        parse=Path,
+        help="Certificate authority of the callers' certificates, PEM; one of their own.",
+    ),
+    Option(
         name="role_rules",
         parse=Path,
         help="YAML file of rules that give callers without a token of ours their roles.",
@@ -425,54 +437,3 @@ def load_settings(
         raise InvalidRequest(loaded.violations, reason="BAD_SETTINGS")
     values = {**loaded.values, "data_dir": loaded.values["data_dir"] or data_dir}
     return LoadedSettings(settings=Settings(**values), options=replace(loaded, values=values))
-
-
-def check_serving(loaded: LoadedSettings) -> None:
-    """The rules between settings that hold for a server. Raises InvalidRequest with all broken."""
-    settings = loaded.settings
-    tls = {name: getattr(settings, name) for name in ("tls_cert", "tls_key", "tls_ca")}
-    missing = [loaded.options.options[name].flag for name, path in tls.items() if path is None]
-    violations = []
-    if settings.insecure:
-        if len(missing) < len(tls):
-            rule = "excludes --tls-cert, --tls-key and --tls-ca: choose one"
-            violations.append(Violation(field=loaded.name_of("insecure"), rule=rule))
-        if not settings.listen.is_loopback:
-            rule = f"plain text is served on loopback addresses only, not on {settings.listen}"
-            violations.append(Violation(field=loaded.name_of("insecure"), rule=rule))
-    elif missing:
-        rule = (
-            "the API is served with TLS: give --tls-cert, --tls-key and --tls-ca "
-            "(`federation certs --dir DIR` makes them for trying out), "
-            "or --insecure for plain text on a loopback address"
-        )
-        violations.append(Violation(field=", ".join(missing), rule=rule))
-    violations += _voucher_violations(loaded)
-    if violations:
-        raise InvalidRequest(violations, reason="BAD_SETTINGS")
-
-
-def _voucher_violations(loaded: LoadedSettings) -> Iterator[Violation]:
-    """What is asked, for whom, and rules come together: one without the others lets nobody in."""
-    settings = loaded.settings
-    vouchers = {
-        "oidc_issuer": ("oidc_audience", "oidc_jwks", "oidc_ca"),
-        "token_review": ("token_review_audience",),
-    }
-    named = list[str]()
-    for asked, (audience, *more) in vouchers.items():
-        given = [name for name in (asked, audience, *more) if getattr(settings, name)]
-        named += given
-        needed = (asked, audience, "role_rules") if given else ()
-        for name in needed:
-            if not getattr(settings, name):
-                rule = f"is needed beside {loaded.name_of(given[0])}"
-                yield Violation(field=loaded.options.options[name].flag, rule=rule)
-    if settings.role_rules and not named:
-        rule = f"is needed beside {loaded.name_of('role_rules')}"
-        flags = (loaded.options.options[name].flag for name in vouchers)
-        yield Violation(field=" or ".join(flags), rule=rule)
-    for name in ("oidc_jwks" if settings.oidc_jwks else "oidc_issuer", "token_review"):
-        url = getattr(settings, name)
-        if url.startswith("http://") and not is_secure_url(url):
-            yield Violation(field=loaded.name_of(name), rule="must be https, or on this machine")

@@ -64,6 +64,22 @@ class Authenticator(Protocol):
         ...
 
 
+class CertificateReader(Protocol):
+    """Tells callers by client certificates that the TLS handshake has verified."""
+
+    def identify(self, pem: bytes) -> Principal:
+        """Raises Unauthenticated and PermissionRefused."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vouchers:
+    """What tells callers by credentials that others made."""
+
+    bearers: Sequence[Authenticator] = ()
+    certificates: CertificateReader | None = None
+
+
 class Identity:
     """Tells callers by their bearer tokens.
 
@@ -73,10 +89,8 @@ class Identity:
     ``LOOK_SECONDS`` by ``keep_looking``.
     """
 
-    def __init__(
-        self, store: Store, clock: Clock, authenticators: Sequence[Authenticator] = ()
-    ) -> None:
-        self._authenticators = authenticators
+    def __init__(self, store: Store, clock: Clock, vouchers: Vouchers | None = None) -> None:
+        self._vouchers = vouchers or Vouchers()
         self._store = store
         self._clock = clock
         self._remembered: dict[str, TrustedCredential] = {}
@@ -179,12 +193,20 @@ class Identity:
             and presented.matches(known.credential.secret_hash)
         )
 
+    def of_certificate(self, pem: bytes) -> Principal:
+        """Who has a client certificate that was verified. Raises Unauthenticated, and
+        PermissionRefused.
+        """
+        if self._vouchers.certificates is None:
+            raise Unauthenticated
+        return self._vouchers.certificates.identify(pem)
+
     def is_of_others(self, bearer: str) -> bool:
         """Whether somebody else made it: then no look into the store tells whose it is."""
         return self._authenticator(bearer) is not None
 
     def _authenticator(self, bearer: str) -> Authenticator | None:
-        return next((each for each in self._authenticators if each.takes(bearer)), None)
+        return next((each for each in self._vouchers.bearers if each.takes(bearer)), None)
 
     async def ensure_admin_token(self, keep: Callable[[str], None]) -> bool:
         """Makes the admin's token unless there is one; True when this made it.

@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 
 from federation.certificates import make_certificates
-from federation.runtime.settings import OPTIONS, check_serving, load_settings
+from federation.runtime.serving_rules import check_serving
+from federation.runtime.settings import OPTIONS, load_settings
 from tests.unit.deploy.manifests import CONTROL_PLANE, KUSTOMIZATION, one
 
 DATABASE_URL = "postgresql://fedsched@db.example/fedsched"

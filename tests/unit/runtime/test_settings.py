@@ -8,11 +8,11 @@ import pytest
 from federation.model.errors import InvalidRequest
 from federation.runtime.addresses import parse_address
 from federation.runtime.database_url import masked_url
+from federation.runtime.serving_rules import check_serving
 from federation.runtime.settings import (
     OPTIONS,
     LoadedSettings,
     Settings,
-    check_serving,
     load_settings,
 )
 
@@ -202,6 +202,8 @@ REVIEW = {
     "token_review_audience": "us",
     "role_rules": "rules.yaml",
 }
+CLIENTS = {"client_listen": "127.0.0.1:1", "client_ca": "us.pem", "role_rules": "rules.yaml"}
+ANY_VOUCHER = "--oidc-issuer or --token-review or --client-listen"
 TLS = {"tls_cert": "c.pem", "tls_key": "k.pem", "tls_ca": "ca.pem"}
 
 
@@ -230,7 +232,11 @@ def test_tls_is_served_everywhere() -> None:
         ({**TLS, **OIDC, "oidc_jwks": "http://a.b"}, "--oidc-jwks", "must be https"),
         ({**TLS, **REVIEW, "token_review": "http://a.b"}, "--token-review", "must be https"),
         ({**TLS, **REVIEW, "token_review_audience": ""}, "--token-review-audience", "beside"),
-        ({**TLS, "role_rules": "r.yaml"}, "--oidc-issuer or --token-review", "--role-rules"),
+        (
+            {**TLS, "role_rules": "r.yaml"},
+            "--oidc-issuer or --token-review or --client-listen",
+            "--role-rules",
+        ),
     ],
 )
 def test_what_may_not_be_served_is_refused_by_rule(
