@@ -96,10 +96,12 @@ def _state(status: failover_pb2.FailoverStatus) -> str:
 
 
 def _freeze(status: failover_pb2.FailoverStatus, now: float) -> list[tuple[str, str]]:
+    places = [_frozen_place(each, now) for each in status.places]
     if not status.HasField("freeze"):
-        return [_frozen_place(each, now) for each in status.places]
+        return places
     freeze = status.freeze
-    return [("Frozen by", f"{freeze.by}, {_ago(freeze.since, now)} ago"), ("Why", freeze.reason)]
+    by = f"{freeze.by}, {_ago(freeze.since, now)} ago"
+    return [("Frozen by", by), ("Why", freeze.reason), *places]
 
 
 def _frozen_place(frozen: failover_pb2.FrozenPlace, now: float) -> tuple[str, str]:

@@ -14,7 +14,10 @@ from federation.model.errors import LimitExceeded
 from federation.model.placement import Binding, Placement, ReplicaScheduling, SchedulingType
 from federation.model.workload import ObjectReference, ReplicaRequirements
 from federation.v1 import access_pb2, access_pb2_grpc
-from federation.v1.clusters_pb2 import CordonClusterRequest
+from federation.v1.clusters_pb2 import CordonClusterRequest, UpdateClusterRequest
+from federation.v1.failover_pb2 import FreezeFailoverRequest
+from federation.v1.failover_pb2_grpc import FailoverStub
+from federation.v1.resource_pb2 import Cluster, ClusterSpec, ObjectMeta
 from federation.v1.scheduling_pb2 import ScheduleRequest
 from federation.web.ui import events
 from tests.control_planes import RunningControlPlane, report, running_control_plane
@@ -118,6 +121,11 @@ async def test_every_view_is_whole_and_every_link_leads_somewhere(
             await admin.call(admin.scheduling.Schedule, request)
         cordon = CordonClusterRequest(name="alpha", cordoned=True)
         await admin.call(admin.clusters.CordonCluster, cordon)
+        south = Cluster(metadata=ObjectMeta(name="alpha"), spec=ClusterSpec(region="south"))
+        await admin.call(admin.clusters.UpdateCluster, UpdateClusterRequest(cluster=south))
+        freeze = FreezeFailoverRequest(reason=EVIL, region="south")
+        stub: Any = FailoverStub(running.channel)
+        await admin.call(stub.FreezeFailover, freeze)
         # The picture of the fleet is worked out once a second.
         await until(lambda: browser.get("/ui/"), lambda page: "cordoned" in page.document.text)
         pages = await everything(browser, "/ui/")
@@ -133,6 +141,9 @@ async def test_every_view_is_whole_and_every_link_leads_somewhere(
     assert "too-many" in pages["/ui/queue"].document.text
     # 16 cores, of which 5 are promised; of the cores of a node one is left over.
     assert "11 replicas" in fits.document.text
+    about = pages["/ui/about"].document.text
+    assert "frozen in by region south admin" in about
+    assert EVIL in about
     assert "running, 5 cores promised" in pages["/ui/cluster?name=alpha"].body
 
 
