@@ -38,6 +38,9 @@ from federation.services.scheduling.together import decide_all
 from federation.services.scheduling.working_copy import WorkingCopy
 
 BEYOND: Final = "the plan has as many moves as it may have: make another one once it is done"
+TOO_LONG: Final = "better moves were looked for long enough: name fewer clusters"
+# So many moves are tried, by count: equal fleets have equal plans however fast they are made.
+MOST_TRIES: Final = 20_000
 # What a cluster may get more where nothing but its room is in the way.
 ANY_AMOUNT: Final = float(2**62)
 # Of what the solver says; the rest is noise.
@@ -61,6 +64,13 @@ class Moved:
 
     after: tuple[TargetCluster, ...]
     why: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Tries:
+    """How many moves may still be tried."""
+
+    left: int = MOST_TRIES
 
 
 class Search:
@@ -87,12 +97,15 @@ class Search:
         self._names = names
         self._left_cr = most_cr.copy()
         self._peers = PlannedPeers()
+        self._tries = Tries()
 
     def branch(self) -> Search:
         """Another one from here on, which may come to nothing."""
         made = Search(self.working.branch(), self.now, self._limits, self._names, self._left_cr)
         made.moved, made.refusals = self.moved.copy(), self.refusals.copy()
         made._peers = self._peers.copy()
+        # What is taken back has taken its time all the same.
+        made._tries = self._tries
         return made
 
     @property
@@ -144,6 +157,9 @@ class Search:
         guide_c: IntArray | None,
         closed: Collection[int],
     ) -> str:
+        if self._tries.left <= 0:
+            return TOO_LONG
+        self._tries.left -= 1
         moved = self.moved.get(attempt.key)
         here = {each.name for each in attempt.candidate.clusters}
         leaves = dict(moved.why) if moved else {}

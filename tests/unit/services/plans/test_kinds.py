@@ -6,6 +6,7 @@ Each binding has its place at every instant, no budget is exceeded, and a second
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from federation.model.cluster import ResourceSummary
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, Gang, Placement
 from federation.plans.plan import DO_NOT_MOVE, Plan, PlanKind, PlanLimits, PlanState, StepState
+from federation.services.plans import search
 from federation.services.plans.drafting import PlanWish
 from tests.reports import echo
 from tests.services import DYNAMIC, WEB, apply, decided, make_report, shares
@@ -100,6 +102,16 @@ async def test_clusters_are_emptied_and_stay_so(workshop: Workshop) -> None:
     assert {name for name in CORES if workshop.fleet.known(name).cluster.cordoned} == emptied
     second, none = await workshop.control.create(wish, "ops")
     assert (none, second.gain.wanted, second.gain.moved) == ((), 1, 0)
+
+
+async def test_no_more_moves_are_tried_than_take_a_while(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(workshop, "a", "b", "c")
+    monkeypatch.setattr(search, "Tries", partial(search.Tries, left=0))
+    plan, steps = await workshop.control.create(PlanWish(kind=PlanKind.CONSOLIDATE), "ops")
+    assert (steps, plan.gain.moved, plan.gain.bound) == ((), 0, 2)
+    assert all(search.TOO_LONG in each.reason for each in plan.unfixed)
 
 
 async def test_full_clusters_give_to_others_and_a_selector_says_who(workshop: Workshop) -> None:
