@@ -71,6 +71,13 @@ class _Stray(NamedTuple):
     unit: UnitAmounts
 
 
+class _Refused(NamedTuple):
+    """Of one kind of unit: in which fleet somebody was refused last, and what was left then."""
+
+    fleet: ChangedFleet | None
+    left_c: IntArray
+
+
 class Counterfactual:
     """Decisions of one window, in their order, as they were and with a change.
 
@@ -87,6 +94,7 @@ class Counterfactual:
         self._strays: dict[BindingName, _Stray] = {}
         self._sights: dict[UnitAmounts, _Sight] = {}
         self._waiting: set[BindingName] = set()
+        self._refused: dict[UnitAmounts, _Refused] = {}
         self._fleet: ChangedFleet | None = None
         self._has_room = False
         self._retried_at = self._began = self._now = 0.0
@@ -241,11 +249,9 @@ class Counterfactual:
         )
 
     def _is_freed(self, cluster: str) -> bool:
-        column_c = np.array([self._axes.column(cluster)])
-        return any(
-            (self._changed.held(resource, column_c) < self._recorded.held(resource, column_c)).any()
-            for resource in [*self._axes.rows]
-        )
+        at_c = np.array([self._axes.column(cluster)])
+        now, was = self._changed, self._recorded
+        return any((now.held(each, at_c) < was.held(each, at_c)).any() for each in self._axes.rows)
 
     def _settle(self, world: World, key: BindingName, result: _Result, unit: UnitAmounts) -> None:
         before = world.standings[key].clusters
@@ -266,6 +272,11 @@ class Counterfactual:
             return
         self._strays[key] = _Stray(inputs, unit)
         (self._waiting.add if now.pending else self._waiting.discard)(key)
+        refused = self._refused.get(unit)
+        if now.pending and refused is not None and refused.fleet is self._fleet:
+            # It may be smaller than who was refused: for it there is more room sooner.
+            left_c = np.minimum(refused.left_c, self._left(unit).replicas_c)
+            self._refused[unit] = refused._replace(left_c=left_c)
 
     def _forget(self, key: BindingName) -> None:
         self._strays.pop(key, None)
@@ -340,7 +351,8 @@ class Counterfactual:
         if not (self._has_room and is_late and self._waiting):
             return
         self._has_room, self._retried_at = False, self._now
-        refused: set[UnitAmounts] = set()
+        units = {self._strays[key].unit for key in self._waiting}
+        open_units = {unit for unit in units if self._has_more(unit)}
         waiting = [
             (
                 -self._strays[key].inputs.binding.priority,
@@ -348,13 +360,25 @@ class Counterfactual:
                 key,
             )
             for key in self._waiting
+            if self._strays[key].unit in open_units
         ]
         for _, _, key in sorted(waiting):
             stray = self._strays[key]
+            if stray.unit not in open_units:
+                continue
             clusters = self._changed.standings[key].clusters
             binding = replace(stray.inputs.binding, clusters=clusters)
-            if stray.unit not in refused and not self._decide_again(key, stray, binding):
-                refused.add(stray.unit)
+            if not self._decide_again(key, stray, binding):
+                open_units.remove(stray.unit)
+                self._refused[stray.unit] = _Refused(self._fleet, self._left(stray.unit).replicas_c)
+
+    def _has_more(self, unit: UnitAmounts) -> bool:
+        """Whether there is more room somewhere than when such a unit was refused last."""
+        refused = self._refused.get(unit)
+        if refused is None or refused.fleet is not self._fleet:
+            return True
+        left_c = self._left(unit).replicas_c
+        return len(left_c) != len(refused.left_c) or bool((left_c > refused.left_c).any())
 
     def _decide_again(self, key: BindingName, stray: _Stray, binding: Binding) -> bool:
         """Decide what only the change has to decide; whether anything came of it."""

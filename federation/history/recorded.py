@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from federation.history.bodies import Body, inflated, read_body
 from federation.history.packed_inputs import InputReader, KeptInputs
@@ -18,8 +19,7 @@ from federation.model.estimate import Estimates
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.replay import DecisionInputs, Replay, replay
-from federation.scheduler.serialization import from_plain
-from federation.scheduler.trace import InputTrace, Trace
+from federation.scheduler.trace import Trace
 
 
 class SharedPart(Body, frozen=True):
@@ -92,11 +92,18 @@ class _Shares(msgspec.Struct, frozen=True):
     share_k: list[int]
 
 
+class _Columns(msgspec.Struct, frozen=True):
+    available_c: list[int]
+    source_c: list[int]
+    bound_c: list[int]
+    estimate_reasons: dict[int, str]
+
+
 class _KnownTrace(msgspec.Struct, frozen=True):
     """What a decision was made on beside its inputs, and how it was divided."""
 
     now: float
-    inputs: dict[str, Any]
+    inputs: _Columns
     division: _Shares
     triggers: tuple[str, ...] = ()
 
@@ -128,16 +135,15 @@ def known_inputs(packed: bytes) -> KnownInputs | None:
     own = _KNOWN.decode(inflated(rest)[0])
     if own.inputs is None:
         return None
-    trace = own.trace
-    known = from_plain(InputTrace, trace.inputs)
+    trace, known = own.trace, own.trace.inputs
     return KnownInputs(
         kept=own.inputs,
         now=trace.now,
         triggers=trace.triggers,
         available=Estimates(
-            replicas_c=known.available_c,
-            source_c=known.source_c,
-            bound_c=known.bound_c,
+            replicas_c=np.array(known.available_c, dtype=np.int64),
+            source_c=np.array(known.source_c, dtype=np.int8),
+            bound_c=np.array(known.bound_c, dtype=np.int8),
             reasons=known.estimate_reasons,
         ),
         shares=dict(zip(trace.division.position_k, trace.division.share_k, strict=True)),
