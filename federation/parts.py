@@ -101,7 +101,7 @@ class Parts:
         watched = self.store, self.following, self.fleet
         self.binding_watches = binding_watches(*watched, watch_pace)
         self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
-        self.fleet.observe(self.queue.changed)
+        self.fleet.observe(self.queue.keeper.changed)
         self.readiness = Readiness(self.fleet, self.clock, self._readiness_changed)
         self.gate = Gate(self.identity, record=self.trail.refused)
         self.loop_watch = LoopWatch(self.fleet, self.clock)
@@ -203,7 +203,7 @@ class Parts:
 
     def _readiness_changed(self, change: Change) -> None:
         self.cluster_watches.changed(change)
-        self.queue.changed(change)
+        self.queue.keeper.changed(change)
 
     def metrics_pages(self) -> MetricsPages:
         return MetricsPages(

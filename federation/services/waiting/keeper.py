@@ -135,7 +135,9 @@ class QueueKeeper:
 
     def changed(self, change: Change) -> None:
         """To be called of every change, after it was applied."""
-        if not self._is_loaded:
+        comes = isinstance(change, BindingChanged) and change.waits
+        # Where nobody waits it matters to nobody: whoever comes is tried first.
+        if not self._is_loaded or not (comes or len(self._queue)):
             return
         match change:
             case BindingChanged():
@@ -485,16 +487,3 @@ class QueueKeeper:
         self._refused, self._failed, self._overtaken, self._ordered = {}, {}, {}, {}
         async with self._store.transaction() as tx:
             await tx.waiting.note(refused, failed, overtaken, earmarked, ordered)
-
-
-class LostNews:
-    """Tells a keeper when it was not told of everything. Implements JournalObserver."""
-
-    def __init__(self, keeper: QueueKeeper) -> None:
-        self._keeper = keeper
-
-    def changed(self, change: Change) -> None:
-        """It is told of that once it was applied."""
-
-    def lost(self) -> None:
-        self._keeper.lost()

@@ -16,7 +16,7 @@ from federation.services.journal import Change
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.values import Scheduled
-from federation.services.waiting.keeper import LostNews, QueueKeeper
+from federation.services.waiting.keeper import QueueKeeper
 
 
 class RunningQueue:
@@ -39,10 +39,6 @@ class RunningQueue:
         duties = (Duty(name="queue", work=self.keeper.hold),)
         self._duties = Duties(store, replica_id, duties, clock, lease_seconds=URGENT_LEASE_SECONDS)
 
-    def changed(self, change: Change) -> None:
-        """To be called of every change, after it was applied."""
-        self.keeper.changed(change)
-
     async def run(self) -> None:
         """Until cancelled."""
         await asyncio.gather(self.keeper.run(), self._duties.keep_doing())
@@ -53,3 +49,16 @@ class RunningQueue:
 
     def close(self) -> None:
         self.keeper.close()
+
+
+class LostNews:
+    """Tells a keeper when it was not told of everything. Implements JournalObserver."""
+
+    def __init__(self, keeper: QueueKeeper) -> None:
+        self._keeper = keeper
+
+    def changed(self, change: Change) -> None:
+        """It is told of that once it was applied."""
+
+    def lost(self) -> None:
+        self._keeper.lost()

@@ -14,7 +14,8 @@ from federation.model.waiting import WaitState
 from federation.scheduler.decision import Outcome
 from federation.services.journal import ClusterChanged
 from federation.services.members.lifecycle import Membership
-from federation.services.waiting.keeper import LostNews, QueueKeeper
+from federation.services.waiting.keeper import QueueKeeper
+from federation.services.waiting.running import LostNews
 from federation.services.waiting.steering import Queueing
 from federation.store.postgres import PostgresStore
 from tests.services import WEB, Deciders, apply, decided
@@ -46,6 +47,20 @@ async def test_nobody_is_tried_while_nothing_has_grown(world: World) -> None:
     await world.report("b", 2)
     assert await world.settle() == []
     assert world.keeper.rescued == 0
+
+
+async def test_while_nobody_waits_nothing_is_done_about_what_happens(world: World) -> None:
+    await world.settle()
+    world.keeper._wake.clear()
+    await world.report("a", 7)
+    assert not (await apply(world.deciders.scheduling, binding("placed"))).queued
+    assert not world.keeper._wake.is_set()
+    await world.ask("large", replicas=20)
+    assert world.keeper._wake.is_set()
+    await world.settle()
+    world.keeper._wake.clear()
+    await world.report("a", 5)
+    assert world.keeper._wake.is_set()
 
 
 async def test_a_refusal_in_vain_leaves_the_decision_and_tells_what_is_short_by_now(
