@@ -64,6 +64,8 @@ class BridgedFleet:
         self._client: Client = line.client
         self._changes = changes
         self._karmada: dict[str, KarmadaCluster] = {}
+        # By what says that they are one: a cluster that was given another name is there twice.
+        self._names: dict[str, set[str]] = {}
         self._stored: dict[str, resource_pb2.Cluster] = {}
         self._speaking: dict[str, _Speaking] = {}
         self._told_of: dict[str, str] = {}
@@ -108,7 +110,9 @@ class BridgedFleet:
 
     def put(self, cluster: KarmadaCluster) -> None:
         before = self._karmada.get(cluster.name)
+        self._forget(before)
         self._karmada[cluster.name] = cluster
+        self._names.setdefault(cluster.identity, set()).add(cluster.name)
         if cluster.is_deleting is False:
             self.deleting.discard(cluster.name)
         self._want(cluster.name)
@@ -119,9 +123,27 @@ class BridgedFleet:
         """Karmada says that it is deleted."""
         known = self._karmada.get(cluster.name)
         if known is None or known.uid == cluster.uid:
-            self._karmada.pop(cluster.name, None)
+            self._forget(self._karmada.pop(cluster.name, None))
             self.deleting.add(cluster.name)
             self._want(cluster.name)
+
+    def _forget(self, cluster: KarmadaCluster | None) -> None:
+        if cluster is not None and (names := self._names.get(cluster.identity)) is not None:
+            names.discard(cluster.name)
+            if not names:
+                del self._names[cluster.identity]
+
+    def _twin(self, cluster: KarmadaCluster) -> str:
+        """The other name of the same cluster, if that counts: nothing is to be promised twice."""
+        others = [
+            name
+            for name in self._names[cluster.identity] - {cluster.name}
+            if not self._karmada[name].is_deleting
+        ]
+        if cluster.name in self._stored:
+            return ""
+        known = [name for name in others if name in self._stored]
+        return min(known or [name for name in others if name < cluster.name], default="")
 
     def tell_ready(self, binding: str, ready: dict[str, int]) -> None:
         """Replicas of a binding that are ready, by cluster."""
@@ -239,6 +261,9 @@ class BridgedFleet:
 
     async def _bring_in_step(self, cluster: KarmadaCluster) -> None:
         name = cluster.name
+        if twin := self._twin(cluster):
+            rule = f"is the same cluster as {twin}, whose id it has: it waits until that is deleted"
+            raise InvalidRequest.of("spec.id", rule)
         message = cluster_message(cluster, self._changes.unknown)
         stored = self._stored.get(name)
         if stored is not None:
@@ -262,7 +287,7 @@ class BridgedFleet:
         if speaking is not None and not speaking.task.done():
             speaking.member.put(cluster, message)
             return
-        member = Member(self._line, cluster, message)
+        member = Member(self._line, cluster, message, lambda why: self._tell(name, why))
         task = asyncio.create_task(self._speak(name, member))
         self._speaking[name] = _Speaking(member, task)
         self._changes.spoken_for(name)
@@ -305,6 +330,9 @@ class BridgedFleet:
         """Once, however often it is met again."""
         if self._told_of.get(name) != what:
             self._told_of[name] = what
-            logger.warning("%s", what)
-            if (cluster := self._karmada.get(name)) is not None:
-                self._changes.troubled(cluster, what)
+            self._tell(name, what)
+
+    def _tell(self, name: str, what: str) -> None:
+        logger.warning("%s", what)
+        if (cluster := self._karmada.get(name)) is not None:
+            self._changes.troubled(cluster, what)

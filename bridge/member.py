@@ -72,8 +72,17 @@ class Line:
 class Member:
     """Speaks for one cluster until stopped, or until an agent of its own takes over."""
 
-    def __init__(self, line: Line, cluster: KarmadaCluster, message: resource_pb2.Cluster) -> None:
+    def __init__(
+        self,
+        line: Line,
+        cluster: KarmadaCluster,
+        message: resource_pb2.Cluster,
+        troubled: Callable[[str], None],
+    ) -> None:
+        """``troubled`` is told once why a status cannot be reported."""
         self.reported = asyncio.Event()
+        self._troubled = troubled
+        self._trouble = ""
         self._line = line
         self._cluster = cluster
         self._message = message
@@ -270,9 +279,12 @@ class Member:
                 echoes=self._evidence.echoes(self._interests),
                 now=line.clock(),
             )
+            self._trouble = ""
         except InvalidRequest as error:
-            logger.warning("cluster %s: its status: %s", self._cluster.name, error.message)
-            report = None
+            trouble = f"the status of cluster {self._cluster.name}: {error.message}"
+            if trouble != self._trouble:
+                self._troubled(trouble)
+            self._trouble, report = trouble, None
         if report is None:
             # Nothing is known of it: unknown, and no longer waited for.
             self.reported.set()

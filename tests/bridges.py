@@ -32,13 +32,13 @@ def control_plane(
 
 @contextmanager
 def bridge_process(
-    karmada: Karmada, folder: Path, endpoint: str, lease_name: str
+    karmada: Karmada, folder: Path, endpoint: str, lease_name: str, *options: str
 ) -> Iterator[subprocess.Popen[str]]:
     """Killed at the end; its log is in ``folder``. The lease of a killed one runs out slowly."""
     config = karmada.server.kubeconfig(folder / "karmada.config")
     arguments = [
         *("--karmada-kubeconfig", str(config), "--endpoint", endpoint, "--insecure"),
-        *("--token-file", str(folder / "admin.token"), "--lease-name", lease_name),
+        *("--token-file", str(folder / "admin.token"), "--lease-name", lease_name, *options),
     ]
     with (
         (folder / "bridge.log").open("a", encoding="utf-8") as log,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bridge.app import run
+from bridge.karmada import APPLIED_PLACEMENT
 from bridge.settings import BridgeSettings
 from federation.client import Target
 from federation.runtime.addresses import Address
@@ -114,6 +116,19 @@ def is_settled(found: Document) -> bool:
     seen = found.get("status", {}).get("schedulerObservedGeneration")
     is_scheduled = scheduled_condition(found).get("status") == "True"
     return is_scheduled and bool(seen == found["metadata"]["generation"])
+
+
+def placed(name: str, **replicas: int) -> Document:
+    """A binding that was scheduled long ago, and is at rest."""
+    clusters = [{"name": cluster, "replicas": count} for cluster, count in replicas.items()]
+    resting = binding(name, replicas=sum(replicas.values()), clusters=clusters)
+    resting["metadata"]["annotations"] = {APPLIED_PLACEMENT: json.dumps(PLACEMENT)}
+    resting["status"] = {
+        "schedulerObservedGeneration": 1,
+        "lastScheduledTime": "2026-03-01T12:00:00Z",
+        "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success"}],
+    }
+    return resting
 
 
 class Karmada:

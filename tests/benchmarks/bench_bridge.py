@@ -6,20 +6,31 @@ clusters that report totals. Prints figures beside their goals; must not judge a
 
 from __future__ import annotations
 
+import asyncio
 import re
 import tempfile
 import time
 from pathlib import Path
 
+from federation.runtime.addresses import Address
 from tests.benchmarks.measuring import chosen, cpu_seconds, show
 from tests.bridges import bridge_process, control_plane
-from tests.karmadas import Karmada, binding, member, new_karmada_server
+from tests.karmadas import (
+    Karmada,
+    binding,
+    free_address,
+    member,
+    new_karmada_server,
+    page,
+    placed,
+)
 
 CLUSTERS = 20
 BINDINGS = chosen(1_000, quick=200)
 RESTING = chosen(10_000, quick=1_000)
 REST_SECONDS = chosen(20.0, quick=5.0)
 MOST_SECONDS = 300.0
+DECIDED = re.compile(r'decisions_total\{result="placed"\} (\S+)')
 PEAK = re.compile(r"VmHWM:\s+(\d+) kB")
 
 
@@ -41,6 +52,16 @@ def await_told(karmada: Karmada, count: int) -> None:
         time.sleep(0.1)
 
 
+def await_adopted(health: Address, count: int) -> None:
+    """Until the bridge has dealt with so many bindings; those that run already are adopted."""
+    deadline = time.monotonic() + MOST_SECONDS
+    while not (found := DECIDED.search(asyncio.run(page(health, "/metrics")))) or (
+        float(found[1]) < count
+    ):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.5)
+
+
 def arrive(karmada: Karmada, start: int, count: int) -> float:
     """Seconds until bindings that are put into Karmada at once are all written."""
     documents = [binding(f"web-{start + number}", replicas=2) for number in range(count)]
@@ -51,11 +72,13 @@ def arrive(karmada: Karmada, start: int, count: int) -> float:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-bridge-") as name, new_karmada_server() as api:
-        folder, karmada = Path(name), Karmada(api)
+        folder, karmada, health = Path(name), Karmada(api), free_address()
         karmada.put(*(member(f"m{number}", cpu="4000", pods="4000") for number in range(CLUSTERS)))
         with (
             control_plane(folder) as (_, endpoint),
-            bridge_process(karmada, folder, endpoint, "bench") as bridge,
+            bridge_process(
+                karmada, folder, endpoint, "bench", "--health-listen", str(health)
+            ) as bridge,
         ):
             arrive(karmada, 0, 10)
             seconds = arrive(karmada, 10, BINDINGS)
@@ -65,9 +88,10 @@ def main() -> None:
             writes = len(karmada.writes()) / (10 + BINDINGS)
             show("writes of each", f"{writes:.2f}", goal="<= 2", kept=writes <= 2)
             have = 10 + BINDINGS
-            if have < RESTING:
-                arrive(karmada, have, RESTING - have)
-            await_told(karmada, max(have, RESTING))
+            await_told(karmada, have)
+            more = range(have, RESTING)
+            karmada.put(*(placed(f"web-{number}", m1=1, m2=1) for number in more))
+            await_adopted(health, have + len(more))
             before, used = len(karmada.writes()), cpu_seconds(bridge.pid)
             time.sleep(REST_SECONDS)
             share = (cpu_seconds(bridge.pid) - used) / REST_SECONDS

@@ -41,11 +41,12 @@ from tests.karmadas import (
     member,
     new_karmada_server,
     page,
+    placed,
     until,
 )
 from tests.kubeapi.access import User
-from tests.kubeapi.faults import Answer, Asked
-from tests.kubeapi.resources import CLUSTERS, RESOURCE_BINDINGS, Document, Resource
+from tests.kubeapi.faults import Answer, Asked, bad_gateway
+from tests.kubeapi.resources import CLUSTERS, EVENTS, RESOURCE_BINDINGS, Document, Resource
 from tests.kubeapi.statuses import Refused, failure
 from tests.patience import until as until_asked
 from tests.unit.deploy.manifests import BRIDGE
@@ -238,6 +239,30 @@ async def an_agent_takes_over(karmada: Karmada, plane: RunningControlPlane) -> N
         await until(lambda: karmada.condition("more").get("reason") == "Unschedulable")
 
 
+async def a_renamed_cluster_waits_for_the_old_name(
+    karmada: Karmada, plane: RunningControlPlane
+) -> None:
+    """Two Clusters are one as long as both are there: the second is told of, and waits."""
+    m1 = karmada.cluster.get(CLUSTERS, "", "m1")
+    assert m1 is not None
+    karmada.put(member("renamed", id="id-m1"))
+    await until(lambda: "renamed" in not_bridged(karmada))
+    karmada.cluster.remove(m1)
+    here = {"clusterAffinity": {"clusterNames": ["renamed"]}, "replicaScheduling": DYNAMIC}
+    karmada.put(binding("after", placement=here))
+    await until(lambda: karmada.is_settled("after"))
+    assert karmada.targets("after") == {"renamed": 4}
+
+
+def not_bridged(karmada: Karmada) -> set[str]:
+    """The clusters with an event that says so."""
+    return {
+        each["involvedObject"]["name"]
+        for each in karmada.cluster.all(EVENTS)
+        if each["reason"] == "ClusterNotBridged"
+    }
+
+
 def is_list_of(resource: str, asked: Asked) -> bool:
     return asked.verb == "list" and asked.resource == resource
 
@@ -252,17 +277,8 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    placed = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
     names = [f"web-{number}" for number in range(3)]
-    for name in names:
-        running = binding(name, clusters=placed)
-        running["metadata"]["annotations"] = {APPLIED_PLACEMENT: json.dumps(PLACEMENT)}
-        running["status"] = {
-            "schedulerObservedGeneration": 1,
-            "lastScheduledTime": "2026-03-01T12:00:00Z",
-            "conditions": [{"type": "Scheduled", "status": "True", "reason": "Success"}],
-        }
-        karmada.put(running)
+    karmada.put(*(placed(name, m1=3, m2=1) for name in names))
     karmada.put(member("m1"), member("m2"))
     karmada.server.faults.add(
         Answer(status=400, body=b"{}"), applies=lambda asked: "sendInitialEvents" in asked.query
@@ -273,7 +289,13 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
         nothing = {"kind": "List", "metadata": {"resourceVersion": "900"}, "items": []}
         so_far = len(karmada.server.requests)
         faults = karmada.server.faults
+        half = {"kind": "List", "metadata": {"resourceVersion": "900", "continue": "more"}}
+        page = Answer(status=200, body=json.dumps({**half, "items": []}).encode())
         for resource in ("clusters", "resourcebindings"):
+            # First it is away; then it begins a list, and is away for the rest.
+            faults.add(bad_gateway(), resource=resource, verb="list", times=1)
+            faults.add(page, resource=resource, verb="list", times=1)
+            faults.add(bad_gateway(), resource=resource, verb="list", times=1)
             empty = Answer(status=200, body=json.dumps(nothing).encode())
             faults.add(Answer(status=410, body=b"{}"), resource=resource, verb="watch")
             faults.add(empty, resource=resource, verb="list")
@@ -325,10 +347,12 @@ async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
         member("m1", cpu="2"),
         member("m2"),
         member("odd", resourceModels="none"),
+        member("vast", cpu="1e40"),
         binding("large", placement=small),
         binding("dear"),
         binding("nowhere", placement=nowhere),
         wrong,
+        binding("huge", replicaRequirements={"resourceRequest": {"memory": "1e40"}}),
     )
 
     def reason(name: str) -> str:
@@ -337,12 +361,13 @@ async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
     async with bridging(karmada, await target_of(plane), tmp_path):
         await until(lambda: reason("dear") == "QuotaExceeded")
         await until(lambda: reason("large") == "Unschedulable")
-        await until(lambda: reason("wrong") == "SchedulerError")
+        await until(lambda: reason("wrong") == reason("huge") == "SchedulerError")
         await until(lambda: reason("nowhere") == "NoClusterFit")
-        await until(lambda: "ClusterNotBridged" in karmada.reasons())
+        await until(lambda: not_bridged(karmada) >= {"odd", "vast"})
         assert karmada.targets("dear") == {}
         assert "FederatedResourceQuota exceeded" in karmada.condition("dear")["message"]
         assert "cpu" in karmada.condition("wrong")["message"]
+        assert "memory" in karmada.condition("huge")["message"]
         assert "lastScheduledTime" not in karmada.binding("large").get("status", {})
         allowed.set()
         await until(lambda: karmada.is_settled("dear"))
@@ -353,3 +378,4 @@ async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
         assert karmada.targets("large") == {"m1": 4}
         await what_is_ready_is_promised_no_more(karmada, plane)
         await an_agent_takes_over(karmada, plane)
+        await a_renamed_cluster_waits_for_the_old_name(karmada, plane)
