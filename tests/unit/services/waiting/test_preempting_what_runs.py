@@ -209,6 +209,19 @@ async def test_room_is_given_up(members: Members, reason: str) -> None:
     assert world.keeper.nominations.overdue == int(reason == "over")
 
 
+async def test_victims_come_back_by_themselves(members: Members) -> None:
+    """Once their pods are gone, when nobody needs the room any more."""
+    victim = await members.run(low())
+    await members.ask(urgent())
+    await members.world.deciders.scheduling.delete_binding("shop", "urgent")
+    await members.see("b")
+    assert await members.where(victim) == {}
+    await members.end_evictions()
+    assert await members.where(victim) == {"b": 3}
+    assert members.world.placed == ["low"]
+    assert members.world.keeper.rescued == 0
+
+
 async def test_where_victims_did_not_leave_nobody_else_is_preempted(members: Members) -> None:
     """Who takes pods away does not do so there: the next ones are taken elsewhere."""
     anywhere = replace(only("b", 2).placement, affinity=None)
