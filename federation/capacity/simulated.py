@@ -61,3 +61,16 @@ class RemainingCapacity:
                 changes[position] = with_waiting(self._capacity.states[position], newest)
         if changes:
             self._capacity = self._capacity.with_clusters(changes)
+
+    def give_back(self, position: int, units: int, shape: UnitRequest) -> None:
+        """So many units that were taken of a cluster are free again."""
+        back = Taken.of(shape.requirements, units, shape.pods)
+        kept, left = list[Taken](), units
+        for each in reversed(self._taken[position]):
+            less = min(left, each.units) if each._replace(units=units) == back else 0
+            left -= less
+            if each.units > less:
+                kept.append(each._replace(units=each.units - less))
+        self._taken[position] = kept[::-1]
+        free = with_waiting(self._capacity.states[position], [back._replace(units=left - units)])
+        self._capacity = self._capacity.with_clusters({position: free})

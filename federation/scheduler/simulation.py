@@ -276,9 +276,7 @@ class Simulation:
         """Of what was promised to earlier ones: what runs, as it came, stays."""
         below = min(each.priority for each in bindings)
         open_c = set[int]().union(*map(open_clusters, decisions))
-        is_open = {
-            self.fleet.names[c] for c in open_c if self._rooms.there_c[c] or c in self._stated
-        }
+        is_open = {self.fleet.names[c] for c in open_c}
         found = [
             candidate_of(placed, target, waiting=target.replicas)
             for binding, decision in self._decided
@@ -305,9 +303,10 @@ class Simulation:
             if self._rooms.take(placed, left.clusters, binding.certificate or profile.certificate):
                 return False
             for name, replicas in here.items():
-                position = self.fleet.index[name]
+                position, units = self.fleet.index[name], 1 if binding.components else replicas
+                self._outstanding.give_back(position, units, _shape(binding))
                 if position in self._stated:
-                    self._stated[position] += 1 if binding.components else replicas
+                    self._stated[position] += units
             self._decided[place] = binding, left
             self._lost[binding.key] = left
         return True

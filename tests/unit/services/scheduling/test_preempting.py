@@ -239,20 +239,22 @@ async def test_a_simulation_preempts_as_the_service_does(deciders: Deciders) -> 
     assert simulated[5].reason.endswith(NOTHING_HELPS)
 
 
-def test_a_simulation_makes_room_for_a_whole_gang_or_for_nobody() -> None:
-    states = [
-        ClusterState(cluster=Cluster(name=name), report=make_report(cpu_millis=3000))
-        for name in "bc"
-    ]
+@pytest.mark.parametrize("level", ["pools", "summary", "stated"])
+def test_a_simulation_makes_room_for_a_whole_gang_or_for_nobody(level: str) -> None:
+    report = make_report(cpu_millis=3000)
+    report = report if level == "pools" else replace(report, pools=None)
+    states = [ClusterState(cluster=Cluster(name=name), report=report) for name in "bc"]
+    stated = {"b": 3, "c": 3} if level == "stated" else {}
+    options = SimulationOptions(available_replicas=stated)
     low = [named("low", only("b", 3)), named("other", only("c", 3))]
 
     def gang(last: int) -> list[Binding]:
         members = [urgent("one", only("b", 2)), urgent("two", only("c", last))]
         return [replace(each, gang=Gang(name="train", size=2)) for each in members]
 
-    decisions = Simulation(states, SimulationOptions(), now=0.0).decide_all([*low, *gang(3)])
+    decisions = Simulation(states, options, now=0.0).decide_all([*low, *gang(3)])
     assert [shares(each.clusters) for each in decisions] == [{}, {}, {"b": 2}, {"c": 3}]
-    decisions = Simulation(states, SimulationOptions(), now=0.0).decide_all([*low, *gang(4)])
+    decisions = Simulation(states, options, now=0.0).decide_all([*low, *gang(4)])
     assert [shares(each.clusters) for each in decisions] == [{"b": 3}, {"c": 3}, {}, {}]
 
 
