@@ -15,6 +15,8 @@ import numpy.typing as npt
 from federation.model.arrays import BoolArray, FloatArray, IntArray
 
 _SEED: Final = 1
+# Of HiGHS: which simplex method.
+_PRIMAL: Final = 4
 # Beyond that an interior point takes seconds, and the simplex method minutes.
 _MOST_SIMPLEX_COLUMNS: Final = 100_000
 # What the solver may be wrong by, in parts and in replicas.
@@ -106,7 +108,8 @@ def most_emptied(
     programme.add(rows, emptied[cell_n], np.ones(len(rows)))
     cost = np.concatenate([np.zeros(len(moves.columns)), worth_c])
     most = np.concatenate([moves.most_v, (worth_c > 0).astype(np.float64)])
-    best, solution = programme.solved(cost, most)
+    # From where nothing moves the primal method takes a seventh of the time of the dual one.
+    best, solution = programme.solved(cost, most, simplex_strategy=_PRIMAL)
     units_bc = moves.spread(solution[: len(moves.columns)])
     return MoveBound(most=best, units_bc=units_bc), solution[len(moves.columns) :]
 
@@ -208,10 +211,10 @@ class _Programme:
         self._values.append(values[counts].astype(np.float64))
 
     def solved(
-        self, cost_v: npt.NDArray[Any], most_v: npt.NDArray[Any]
+        self, cost_v: npt.NDArray[Any], most_v: npt.NDArray[Any], **told: int
     ) -> tuple[float, FloatArray]:
         """What the columns, each from 0 to ``most_v``, come to of ``cost_v`` at most; and columns
-        that come to about that.
+        that come to about that. The solver is ``told`` more options.
         """
         if not len(cost_v):
             return 0.0, np.zeros(0)
@@ -234,6 +237,7 @@ class _Programme:
         model.a_matrix_.value_ = values[order]
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call] # its stubs leave that out
         options: dict[str, object] = {"output_flag": False, "threads": 1, "random_seed": _SEED}
+        options |= told
         if len(cost_v) > _MOST_SIMPLEX_COLUMNS:
             options |= {"solver": "ipm", "run_crossover": "off", "presolve": "off"}
         for option, value in options.items():

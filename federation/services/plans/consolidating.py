@@ -103,7 +103,7 @@ class _Emptying:
                 if not self._empty(c, targets):
                     # It stays, and may take what leaves the others.
                     targets.remove(c)
-            for c in self._candidates():
+            for c in sorted(self._candidates(), key=lambda c: -part_c[c]):
                 if len(self._emptied) < bound:
                     self._empty(c, ())
             if len(self._emptied) in (before, bound):
