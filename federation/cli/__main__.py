@@ -59,6 +59,7 @@ VERBS = {
     "trace": "trace",
     "uncordon": "members",
     "watch": "watch",
+    "whoami": "token",
     "what-if": "what_if",
 }
 

@@ -176,7 +176,7 @@ class Connection:
         if self.insecure:
             remedy = "it may speak TLS: leave --insecure out, and name its authority with --ca"
         else:
-            remedy = "it may not speak TLS, or have gone away: try again"
+            remedy = "it may not speak TLS, want a --client-cert, or have gone away: try again"
         return f"{self.endpoint} closed the connection ({message}); {remedy}"
 
     def _target(self) -> Target:

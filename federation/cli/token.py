@@ -120,6 +120,24 @@ def revoke_token(token_id: str) -> None:
     say(f"token/{revoked.id} of {revoked.name} revoked")
 
 
+@click.command(epilog="Example: fedctl whoami")
+@output_option
+def whoami(output: Format) -> None:
+    """Say whom the token, or the certificate, stands for, and what that may do and see."""
+    answer = connection().call(lambda api: api.who_am_i())
+    if output.is_document:
+        show.print_document(document_from_message(answer), output)
+        return
+    show.print_facts(
+        [
+            ("Caller", answer.actor),
+            ("Role", ROLE_NAMES.get(answer.role, "?")),
+            ("Scope", _scope(answer)),
+            ("Limits", _limits(answer)),
+        ]
+    )
+
+
 def _row(token: access_pb2.Token, now: float) -> tuple[object, ...]:
     return (
         token.id,
@@ -133,7 +151,7 @@ def _row(token: access_pb2.Token, now: float) -> tuple[object, ...]:
     )
 
 
-def _scope(token: access_pb2.Token) -> str:
+def _scope(token: access_pb2.Token | access_pb2.WhoAmIResponse) -> str:
     limits = [
         f"{kind} {', '.join(names)}"
         for kind, names in (("namespaces", token.namespaces), ("clusters", token.clusters))
@@ -142,7 +160,7 @@ def _scope(token: access_pb2.Token) -> str:
     return "; ".join(limits) or "all"
 
 
-def _limits(token: access_pb2.Token) -> str:
+def _limits(token: access_pb2.Token | access_pb2.WhoAmIResponse) -> str:
     limits = [
         f"{number} {unit}"
         for number, unit in (

@@ -278,6 +278,10 @@ class Client:
         ask = partial(self._answer, self._access.ListTokens)
         return await listed(ask, access_pb2.ListTokensRequest(), lambda page: page.tokens)
 
+    async def who_am_i(self) -> access_pb2.WhoAmIResponse:
+        """The caller, as its credential says."""
+        return await self._answer(self._access.WhoAmI, access_pb2.WhoAmIRequest())
+
     async def set_quota(self, quota: access_pb2.Quota) -> access_pb2.Quota:
         """How much a namespace may hold promised; without any limit it has no quota."""
         request = access_pb2.SetQuotaRequest(quota=quota)

@@ -80,6 +80,20 @@ class AccessServicer(Servicer):
         found.check()
         return messages.RevokeTokenResponse(token=_message(await self._tokens.revoke(request.id)))
 
+    async def WhoAmI(
+        self, request: messages.WhoAmIRequest, context: Context
+    ) -> messages.WhoAmIResponse:
+        asks = caller()
+        return messages.WhoAmIResponse(
+            actor=str(asks),
+            credential_id=asks.credential_id,
+            role=ROLE_NUMBERS[asks.role or Role.VIEWER],
+            namespaces=asks.scope.namespaces,
+            clusters=asks.scope.clusters,
+            calls_per_second=asks.limits.calls_per_second,
+            calls_at_once=asks.limits.calls_at_once,
+        )
+
     async def SetQuota(
         self, request: messages.SetQuotaRequest, context: Context
     ) -> messages.SetQuotaResponse:

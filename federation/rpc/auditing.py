@@ -77,6 +77,8 @@ def _names(request: Any) -> Iterator[str]:
     if "items" in fields:
         for item in request.items:
             yield from _names(item)
+    elif "quota" in fields:
+        yield request.quota.namespace
     elif "binding" in fields:
         metadata = request.binding.metadata
         yield binding_key(metadata.namespace, metadata.name)

@@ -201,6 +201,7 @@ _OURS: Final[Mapping[str, Permission]] = {
     "Access/CreateToken": Permission(verb="create", resource="tokens", roles=_ADMIN, changes=True),
     "Access/ListTokens": Permission(verb="list", resource="tokens", roles=_ADMIN),
     "Access/RevokeToken": Permission(verb="revoke", resource="tokens", roles=_ADMIN, changes=True),
+    "Access/WhoAmI": _reading("get", "caller", "-"),
     "Access/SetQuota": Permission(verb="set", resource="quotas", roles=_ADMIN, changes=True),
     "Access/ListQuotas": _reading("list", "quotas"),
     "Access/ListAudit": Permission(verb="list", resource="audit", roles=_ADMIN),

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66\x65\x64\x65ration/v1/access.proto\x12\rfederation.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x03\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x04 \x03(\t\x12\x10\n\x08\x63lusters\x18\x05 \x03(\t\x12\x10\n\x08networks\x18\x06 \x03(\t\x12\x12\n\ncreated_by\x18\x07 \x01(\t\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10last_use_address\x18\x0c \x01(\t\x12\x18\n\x10\x63\x61lls_per_second\x18\r \x01(\x05\x12\x15\n\rcalls_at_once\x18\x0e \x01(\x05\"\xd8\x01\n\x12\x43reateTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x03 \x03(\t\x12\x10\n\x08\x63lusters\x18\x04 \x03(\t\x12\x10\n\x08networks\x18\x05 \x03(\t\x12\x18\n\x0bttl_seconds\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x10\x63\x61lls_per_second\x18\x07 \x01(\x05\x12\x15\n\rcalls_at_once\x18\x08 \x01(\x05\x42\x0e\n\x0c_ttl_seconds\"J\n\x13\x43reateTokenResponse\x12\x0e\n\x06secret\x18\x01 \x01(\t\x12#\n\x05token\x18\x02 \x01(\x0b\x32\x14.federation.v1.Token\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x12ListTokensResponse\x12$\n\x06tokens\x18\x01 \x03(\x0b\x32\x14.federation.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\":\n\x13RevokeTokenResponse\x12#\n\x05token\x18\x01 \x01(\x0b\x32\x14.federation.v1.Token\"\xb6\x02\n\x05Quota\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x15\n\x08replicas\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x36\n\tresources\x18\x03 \x03(\x0b\x32#.federation.v1.Quota.ResourcesEntry\x12\x15\n\rused_replicas\x18\x04 \x01(\x03\x12?\n\x0eused_resources\x18\x05 \x03(\x0b\x32\'.federation.v1.Quota.UsedResourcesEntry\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12UsedResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_replicas\"6\n\x0fSetQuotaRequest\x12#\n\x05quota\x18\x01 \x01(\x0b\x32\x14.federation.v1.Quota\"7\n\x10SetQuotaResponse\x12#\n\x05quota\x18\x01 \x01(\x0b\x32\x14.federation.v1.Quota\":\n\x11ListQuotasRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x12ListQuotasResponse\x12$\n\x06quotas\x18\x01 \x03(\x0b\x32\x14.federation.v1.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x83\x02\n\x0b\x41uditRecord\x12\n\n\x02id\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x15\n\rcredential_id\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12\x0f\n\x07objects\x18\x07 \x03(\t\x12\x0e\n\x06result\x18\x08 \x01(\t\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x16\n\x0erequest_sha256\x18\n \x01(\t\x12\x12\n\nunrecorded\x18\x0b \x01(\x03\x12\x0c\n\x04seal\x18\x0c \x01(\x03\x12\x0c\n\x04hash\x18\r \x01(\x0c\"Q\n\tAuditHead\x12\x0c\n\x04seal\x18\x01 \x01(\x03\x12\x0c\n\x04hash\x18\x02 \x01(\x0c\x12\x13\n\x0bpruned_seal\x18\x03 \x01(\x03\x12\x13\n\x0bpruned_hash\x18\x04 \x01(\x0c\"\xa6\x01\n\x10ListAuditRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rcredential_id\x18\x05 \x01(\t\"Y\n\x11ListAuditResponse\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.federation.v1.AuditRecord\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"*\n\x14GetAuditChainRequest\x12\x12\n\nafter_seal\x18\x01 \x01(\x03\"l\n\x15GetAuditChainResponse\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.federation.v1.AuditRecord\x12&\n\x04head\x18\x02 \x01(\x0b\x32\x18.federation.v1.AuditHead*u\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_VIEWER\x10\x01\x12\x12\n\x0eROLE_SCHEDULER\x10\x02\x12\x11\n\rROLE_OPERATOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04\x12\x0f\n\x0bROLE_BRIDGE\x10\x05\x32\xd3\x04\n\x06\x41\x63\x63\x65ss\x12T\n\x0b\x43reateToken\x12!.federation.v1.CreateTokenRequest\x1a\".federation.v1.CreateTokenResponse\x12Q\n\nListTokens\x12 .federation.v1.ListTokensRequest\x1a!.federation.v1.ListTokensResponse\x12T\n\x0bRevokeToken\x12!.federation.v1.RevokeTokenRequest\x1a\".federation.v1.RevokeTokenResponse\x12K\n\x08SetQuota\x12\x1e.federation.v1.SetQuotaRequest\x1a\x1f.federation.v1.SetQuotaResponse\x12Q\n\nListQuotas\x12 .federation.v1.ListQuotasRequest\x1a!.federation.v1.ListQuotasResponse\x12N\n\tListAudit\x12\x1f.federation.v1.ListAuditRequest\x1a .federation.v1.ListAuditResponse\x12Z\n\rGetAuditChain\x12#.federation.v1.GetAuditChainRequest\x1a$.federation.v1.GetAuditChainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66\x65\x64\x65ration/v1/access.proto\x12\rfederation.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x03\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x04 \x03(\t\x12\x10\n\x08\x63lusters\x18\x05 \x03(\t\x12\x10\n\x08networks\x18\x06 \x03(\t\x12\x12\n\ncreated_by\x18\x07 \x01(\t\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rlast_use_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10last_use_address\x18\x0c \x01(\t\x12\x18\n\x10\x63\x61lls_per_second\x18\r \x01(\x05\x12\x15\n\rcalls_at_once\x18\x0e \x01(\x05\"\xd8\x01\n\x12\x43reateTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x04role\x18\x02 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x03 \x03(\t\x12\x10\n\x08\x63lusters\x18\x04 \x03(\t\x12\x10\n\x08networks\x18\x05 \x03(\t\x12\x18\n\x0bttl_seconds\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x10\x63\x61lls_per_second\x18\x07 \x01(\x05\x12\x15\n\rcalls_at_once\x18\x08 \x01(\x05\x42\x0e\n\x0c_ttl_seconds\"J\n\x13\x43reateTokenResponse\x12\x0e\n\x06secret\x18\x01 \x01(\t\x12#\n\x05token\x18\x02 \x01(\x0b\x32\x14.federation.v1.Token\":\n\x11ListTokensRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x12ListTokensResponse\x12$\n\x06tokens\x18\x01 \x03(\x0b\x32\x14.federation.v1.Token\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\" \n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\":\n\x13RevokeTokenResponse\x12#\n\x05token\x18\x01 \x01(\x0b\x32\x14.federation.v1.Token\"\x0f\n\rWhoAmIRequest\"\xb0\x01\n\x0eWhoAmIResponse\x12\r\n\x05\x61\x63tor\x18\x01 \x01(\t\x12\x15\n\rcredential_id\x18\x02 \x01(\t\x12!\n\x04role\x18\x03 \x01(\x0e\x32\x13.federation.v1.Role\x12\x12\n\nnamespaces\x18\x04 \x03(\t\x12\x10\n\x08\x63lusters\x18\x05 \x03(\t\x12\x18\n\x10\x63\x61lls_per_second\x18\x06 \x01(\x05\x12\x15\n\rcalls_at_once\x18\x07 \x01(\x05\"\xb6\x02\n\x05Quota\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x15\n\x08replicas\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x36\n\tresources\x18\x03 \x03(\x0b\x32#.federation.v1.Quota.ResourcesEntry\x12\x15\n\rused_replicas\x18\x04 \x01(\x03\x12?\n\x0eused_resources\x18\x05 \x03(\x0b\x32\'.federation.v1.Quota.UsedResourcesEntry\x1a\x30\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x34\n\x12UsedResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_replicas\"6\n\x0fSetQuotaRequest\x12#\n\x05quota\x18\x01 \x01(\x0b\x32\x14.federation.v1.Quota\"7\n\x10SetQuotaResponse\x12#\n\x05quota\x18\x01 \x01(\x0b\x32\x14.federation.v1.Quota\":\n\x11ListQuotasRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"S\n\x12ListQuotasResponse\x12$\n\x06quotas\x18\x01 \x03(\x0b\x32\x14.federation.v1.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x83\x02\n\x0b\x41uditRecord\x12\n\n\x02id\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x15\n\rcredential_id\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12\x0f\n\x07objects\x18\x07 \x03(\t\x12\x0e\n\x06result\x18\x08 \x01(\t\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x16\n\x0erequest_sha256\x18\n \x01(\t\x12\x12\n\nunrecorded\x18\x0b \x01(\x03\x12\x0c\n\x04seal\x18\x0c \x01(\x03\x12\x0c\n\x04hash\x18\r \x01(\x0c\"Q\n\tAuditHead\x12\x0c\n\x04seal\x18\x01 \x01(\x03\x12\x0c\n\x04hash\x18\x02 \x01(\x0c\x12\x13\n\x0bpruned_seal\x18\x03 \x01(\x03\x12\x13\n\x0bpruned_hash\x18\x04 \x01(\x0c\"\xa6\x01\n\x10ListAuditRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rcredential_id\x18\x05 \x01(\t\"Y\n\x11ListAuditResponse\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.federation.v1.AuditRecord\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"*\n\x14GetAuditChainRequest\x12\x12\n\nafter_seal\x18\x01 \x01(\x03\"l\n\x15GetAuditChainResponse\x12+\n\x07records\x18\x01 \x03(\x0b\x32\x1a.federation.v1.AuditRecord\x12&\n\x04head\x18\x02 \x01(\x0b\x32\x18.federation.v1.AuditHead*u\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_VIEWER\x10\x01\x12\x12\n\x0eROLE_SCHEDULER\x10\x02\x12\x11\n\rROLE_OPERATOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04\x12\x0f\n\x0bROLE_BRIDGE\x10\x05\x32\x9a\x05\n\x06\x41\x63\x63\x65ss\x12T\n\x0b\x43reateToken\x12!.federation.v1.CreateTokenRequest\x1a\".federation.v1.CreateTokenResponse\x12Q\n\nListTokens\x12 .federation.v1.ListTokensRequest\x1a!.federation.v1.ListTokensResponse\x12T\n\x0bRevokeToken\x12!.federation.v1.RevokeTokenRequest\x1a\".federation.v1.RevokeTokenResponse\x12\x45\n\x06WhoAmI\x12\x1c.federation.v1.WhoAmIRequest\x1a\x1d.federation.v1.WhoAmIResponse\x12K\n\x08SetQuota\x12\x1e.federation.v1.SetQuotaRequest\x1a\x1f.federation.v1.SetQuotaResponse\x12Q\n\nListQuotas\x12 .federation.v1.ListQuotasRequest\x1a!.federation.v1.ListQuotasResponse\x12N\n\tListAudit\x12\x1f.federation.v1.ListAuditRequest\x1a .federation.v1.ListAuditResponse\x12Z\n\rGetAuditChain\x12#.federation.v1.GetAuditChainRequest\x1a$.federation.v1.GetAuditChainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,8 +36,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUOTA_RESOURCESENTRY']._serialized_options = b'8\001'
   _globals['_QUOTA_USEDRESOURCESENTRY']._loaded_options = None
   _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_options = b'8\001'
-  _globals['_ROLE']._serialized_start=2362
-  _globals['_ROLE']._serialized_end=2479
+  _globals['_ROLE']._serialized_start=2558
+  _globals['_ROLE']._serialized_end=2675
   _globals['_TOKEN']._serialized_start=79
   _globals['_TOKEN']._serialized_end=496
   _globals['_CREATETOKENREQUEST']._serialized_start=499
@@ -52,32 +52,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REVOKETOKENREQUEST']._serialized_end=970
   _globals['_REVOKETOKENRESPONSE']._serialized_start=972
   _globals['_REVOKETOKENRESPONSE']._serialized_end=1030
-  _globals['_QUOTA']._serialized_start=1033
-  _globals['_QUOTA']._serialized_end=1343
-  _globals['_QUOTA_RESOURCESENTRY']._serialized_start=1228
-  _globals['_QUOTA_RESOURCESENTRY']._serialized_end=1276
-  _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_start=1278
-  _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_end=1330
-  _globals['_SETQUOTAREQUEST']._serialized_start=1345
-  _globals['_SETQUOTAREQUEST']._serialized_end=1399
-  _globals['_SETQUOTARESPONSE']._serialized_start=1401
-  _globals['_SETQUOTARESPONSE']._serialized_end=1456
-  _globals['_LISTQUOTASREQUEST']._serialized_start=1458
-  _globals['_LISTQUOTASREQUEST']._serialized_end=1516
-  _globals['_LISTQUOTASRESPONSE']._serialized_start=1518
-  _globals['_LISTQUOTASRESPONSE']._serialized_end=1601
-  _globals['_AUDITRECORD']._serialized_start=1604
-  _globals['_AUDITRECORD']._serialized_end=1863
-  _globals['_AUDITHEAD']._serialized_start=1865
-  _globals['_AUDITHEAD']._serialized_end=1946
-  _globals['_LISTAUDITREQUEST']._serialized_start=1949
-  _globals['_LISTAUDITREQUEST']._serialized_end=2115
-  _globals['_LISTAUDITRESPONSE']._serialized_start=2117
-  _globals['_LISTAUDITRESPONSE']._serialized_end=2206
-  _globals['_GETAUDITCHAINREQUEST']._serialized_start=2208
-  _globals['_GETAUDITCHAINREQUEST']._serialized_end=2250
-  _globals['_GETAUDITCHAINRESPONSE']._serialized_start=2252
-  _globals['_GETAUDITCHAINRESPONSE']._serialized_end=2360
-  _globals['_ACCESS']._serialized_start=2482
-  _globals['_ACCESS']._serialized_end=3077
+  _globals['_WHOAMIREQUEST']._serialized_start=1032
+  _globals['_WHOAMIREQUEST']._serialized_end=1047
+  _globals['_WHOAMIRESPONSE']._serialized_start=1050
+  _globals['_WHOAMIRESPONSE']._serialized_end=1226
+  _globals['_QUOTA']._serialized_start=1229
+  _globals['_QUOTA']._serialized_end=1539
+  _globals['_QUOTA_RESOURCESENTRY']._serialized_start=1424
+  _globals['_QUOTA_RESOURCESENTRY']._serialized_end=1472
+  _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_start=1474
+  _globals['_QUOTA_USEDRESOURCESENTRY']._serialized_end=1526
+  _globals['_SETQUOTAREQUEST']._serialized_start=1541
+  _globals['_SETQUOTAREQUEST']._serialized_end=1595
+  _globals['_SETQUOTARESPONSE']._serialized_start=1597
+  _globals['_SETQUOTARESPONSE']._serialized_end=1652
+  _globals['_LISTQUOTASREQUEST']._serialized_start=1654
+  _globals['_LISTQUOTASREQUEST']._serialized_end=1712
+  _globals['_LISTQUOTASRESPONSE']._serialized_start=1714
+  _globals['_LISTQUOTASRESPONSE']._serialized_end=1797
+  _globals['_AUDITRECORD']._serialized_start=1800
+  _globals['_AUDITRECORD']._serialized_end=2059
+  _globals['_AUDITHEAD']._serialized_start=2061
+  _globals['_AUDITHEAD']._serialized_end=2142
+  _globals['_LISTAUDITREQUEST']._serialized_start=2145
+  _globals['_LISTAUDITREQUEST']._serialized_end=2311
+  _globals['_LISTAUDITRESPONSE']._serialized_start=2313
+  _globals['_LISTAUDITRESPONSE']._serialized_end=2402
+  _globals['_GETAUDITCHAINREQUEST']._serialized_start=2404
+  _globals['_GETAUDITCHAINREQUEST']._serialized_end=2446
+  _globals['_GETAUDITCHAINRESPONSE']._serialized_start=2448
+  _globals['_GETAUDITCHAINRESPONSE']._serialized_end=2556
+  _globals['_ACCESS']._serialized_start=2678
+  _globals['_ACCESS']._serialized_end=3344
 # @@protoc_insertion_point(module_scope)

@@ -305,6 +305,63 @@ class RevokeTokenResponse(_message.Message):
 Global___RevokeTokenResponse: _TypeAlias = RevokeTokenResponse  # noqa: Y015
 
 @_typing.final
+class WhoAmIRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhoAmIRequest: _TypeAlias = WhoAmIRequest  # noqa: Y015
+
+@_typing.final
+class WhoAmIResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTOR_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    NAMESPACES_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    CALLS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    CALLS_AT_ONCE_FIELD_NUMBER: _builtins.int
+    actor: _builtins.str
+    """As the audit names it."""
+    credential_id: _builtins.str
+    role: Global___Role.ValueType
+    calls_per_second: _builtins.int
+    calls_at_once: _builtins.int
+    @_builtins.property
+    def namespaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As of a token."""
+
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        actor: _builtins.str = ...,
+        credential_id: _builtins.str = ...,
+        role: Global___Role.ValueType = ...,
+        namespaces: _abc.Iterable[_builtins.str] | None = ...,
+        clusters: _abc.Iterable[_builtins.str] | None = ...,
+        calls_per_second: _builtins.int = ...,
+        calls_at_once: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "calls_at_once", b"calls_at_once", "calls_per_second", b"calls_per_second", "clusters", b"clusters", "credential_id", b"credential_id", "namespaces", b"namespaces", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhoAmIResponse: _TypeAlias = WhoAmIResponse  # noqa: Y015
+
+@_typing.final
 class Quota(_message.Message):
     """The most that a namespace may hold promised, and what it holds."""
 

@@ -50,6 +50,11 @@ class AccessStub:
                 request_serializer=federation_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=federation_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
+        self.WhoAmI = channel.unary_unary(
+                '/federation.v1.Access/WhoAmI',
+                request_serializer=federation_dot_v1_dot_access__pb2.WhoAmIRequest.SerializeToString,
+                response_deserializer=federation_dot_v1_dot_access__pb2.WhoAmIResponse.FromString,
+                _registered_method=True)
         self.SetQuota = channel.unary_unary(
                 '/federation.v1.Access/SetQuota',
                 request_serializer=federation_dot_v1_dot_access__pb2.SetQuotaRequest.SerializeToString,
@@ -93,6 +98,13 @@ class AccessServicer:
     def RevokeToken(self, request, context):
         """Ends a token on every control plane within two seconds, with its watches. NOT_FOUND where there
         is none; one that has ended before stays as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WhoAmI(self, request, context):
+        """The caller, as its credential says: what it may do and see.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,6 +156,11 @@ def add_AccessServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=federation_dot_v1_dot_access__pb2.RevokeTokenRequest.FromString,
                     response_serializer=federation_dot_v1_dot_access__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'WhoAmI': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhoAmI,
+                    request_deserializer=federation_dot_v1_dot_access__pb2.WhoAmIRequest.FromString,
+                    response_serializer=federation_dot_v1_dot_access__pb2.WhoAmIResponse.SerializeToString,
             ),
             'SetQuota': grpc.unary_unary_rpc_method_handler(
                     servicer.SetQuota,
@@ -248,6 +265,33 @@ class Access:
             '/federation.v1.Access/RevokeToken',
             federation_dot_v1_dot_access__pb2.RevokeTokenRequest.SerializeToString,
             federation_dot_v1_dot_access__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WhoAmI(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federation.v1.Access/WhoAmI',
+            federation_dot_v1_dot_access__pb2.WhoAmIRequest.SerializeToString,
+            federation_dot_v1_dot_access__pb2.WhoAmIResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class AccessStub:
     """Ends a token on every control plane within two seconds, with its watches. NOT_FOUND where there
     is none; one that has ended before stays as it is.
     """
+    WhoAmI: _grpc.UnaryUnaryMultiCallable[_access_pb2.WhoAmIRequest, _access_pb2.WhoAmIResponse]
+    """The caller, as its credential says: what it may do and see."""
     SetQuota: _grpc.UnaryUnaryMultiCallable[_access_pb2.SetQuotaRequest, _access_pb2.SetQuotaResponse]
     """How much all bindings of a namespace may hold promised, in place of what was set before. What
     is promised already stays; what would pass a limit waits.
@@ -65,6 +67,8 @@ class AccessAsyncStub(AccessStub):
     """Ends a token on every control plane within two seconds, with its watches. NOT_FOUND where there
     is none; one that has ended before stays as it is.
     """
+    WhoAmI: _aio.UnaryUnaryMultiCallable[_access_pb2.WhoAmIRequest, _access_pb2.WhoAmIResponse]  # type: ignore[assignment]
+    """The caller, as its credential says: what it may do and see."""
     SetQuota: _aio.UnaryUnaryMultiCallable[_access_pb2.SetQuotaRequest, _access_pb2.SetQuotaResponse]  # type: ignore[assignment]
     """How much all bindings of a namespace may hold promised, in place of what was set before. What
     is promised already stays; what would pass a limit waits.
@@ -104,6 +108,14 @@ class AccessServicer(metaclass=_abc_1.ABCMeta):
         """Ends a token on every control plane within two seconds, with its watches. NOT_FOUND where there
         is none; one that has ended before stays as it is.
         """
+
+    @_abc_1.abstractmethod
+    def WhoAmI(
+        self,
+        request: _access_pb2.WhoAmIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.WhoAmIResponse, _abc.Awaitable[_access_pb2.WhoAmIResponse]]:
+        """The caller, as its credential says: what it may do and see."""
 
     @_abc_1.abstractmethod
     def SetQuota(

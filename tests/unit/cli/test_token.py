@@ -23,7 +23,7 @@ async def test_every_command_of_the_page_does_what_it_says(
 ) -> None:
     """With the id of a token that was made in place of the one that is shown."""
     secrets: list[str] = []
-    assert len(COMMANDS) == 12
+    assert len(COMMANDS) == 13
     for command in COMMANDS:
         last = secrets[-1].partition(".")[0] if secrets else ""
         result = await run(running, *shlex.split(command.replace(SHOWN_ID, last)))
@@ -58,6 +58,9 @@ async def test_every_command_of_the_page_does_what_it_says(
     file.write_text(secrets[1])
     mine = ("--token-file", str(file))
     assert (await run(running, *mine, "get", "bindings")).exit_code == 0
+    me = " ".join((await run(running, *mine, "whoami")).stdout.split())
+    assert me.startswith("Caller: token shop-ci (tok-"), me
+    assert me.endswith("Role: scheduler Scope: namespaces shop-* Limits: -"), me
     refused = await run(running, *mine, "token", "list")
     assert refused.exit_code == 1
     assert "has the role scheduler" in refused.output

@@ -169,6 +169,11 @@ async def test_who_may_set_and_see_a_quota(
         caller, _ = await made(first, role)
         refusal = await refused(set_quota(caller, "shop", replicas=1))
         assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
+    await set_quota(first.admin, "shop", replicas=1)
+    asked = access_pb2.ListAuditRequest()
+    newest = (await access(first.admin, "ListAudit", asked)).records[0]
+    assert (newest.method, list(newest.objects)) == ("Access/SetQuota", ["shop"])
+    await set_quota(first.admin, "shop")
     for number in range(3):
         await set_quota(first.admin, f"shop-{number}", replicas=number)
     await set_quota(first.admin, "bank", replicas=1)
