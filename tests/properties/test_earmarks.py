@@ -101,13 +101,12 @@ def test_nobody_who_comes_later_takes_what_is_kept(
         shares = {at.name: at.replicas for at in one.verdict.decision.clusters}
         promised = [n + shares.get(name, 0) for n, name in zip(promised, NAMES, strict=True)]
         assert all(n <= count for n, count in zip(promised, cores, strict=True))
-        first = next((e.wait for e in stored if e.binding.priority >= each.priority), None)
-        if first is None:
-            # It is more urgent than all: what is kept is not kept from it.
-            assert bool(shares) is (sum(before) >= (1 if each.is_partial else each.replicas))
-            continue
-        for room, name in zip(before, NAMES, strict=True):
-            assert shares.get(name, 0) <= room - min(first.remainder, room)
+        lacking = [e.binding.replicas for e in stored if e.binding.priority >= each.priority]
+        # In every cluster as much as all of them could take, one after the other.
+        left = [max(0, room - sum(lacking)) for room in before]
+        wanted = 1 if each.is_partial else each.replicas
+        assert bool(shares) is (sum(left) >= wanted)
+        assert all(shares.get(name, 0) <= n for name, n in zip(NAMES, left, strict=True))
 
 
 def test_whom_it_is_kept_for_gets_it() -> None:

@@ -194,7 +194,7 @@ class _RoomMaking:
         # Nobody moves into the room that it counts on.
         units = np.minimum(room_c, _units(attempt))
         kept = {c: int(units[c]) for c in units.nonzero()[0].tolist()}
-        search.working = search.working.beside([(attempt.candidate, kept)])
+        search.working = search.working.beside(attempt.candidate, kept)
         left = list(shares)
         while True:
             slots_c = _slots_in(freed, attempt.candidate, len(room_c))

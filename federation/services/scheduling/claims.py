@@ -7,7 +7,7 @@ Plain functions of their arguments. Must not read or write the store.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -135,19 +135,23 @@ def _is_first(stored: StoredBinding, attempt: Attempt) -> bool:
 def _beside(
     working: WorkingCopy,
     attempt: Attempt,
-    earmarked: Iterable[tuple[StoredBinding, Profile]],
+    earmarked: Sequence[tuple[StoredBinding, Profile]],
     asked: Certificate | None,
     now: float,
 ) -> npt.NDArray[np.int64]:
-    """What is available beside as much as fits of what is earmarked, in every cluster."""
-    kept = []
-    for stored, profile in earmarked:
-        remainder = stored.wait.remainder if stored.wait else 0
-        room = _within(stored, _seen(working, stored, profile, now).room)
-        positions = working.snapshot.positions
-        units = {positions[name]: min(count, remainder) for name, count in room.items()}
-        kept.append((stored.binding, units))
-    shadow = working.beside(kept) if kept else working
+    """What is available beside as much as fits of what is earmarked, in every cluster: of one
+    after the other, beside those before it.
+    """
+    question = tuple((each.id, each.binding.resource_version, each.wait) for each, _ in earmarked)
+    shadow = working.shadows.get(question) if earmarked else working
+    if shadow is None:
+        shadow, positions = working, working.snapshot.positions
+        for stored, profile in earmarked:
+            remainder = stored.wait.remainder if stored.wait else 0
+            room = _within(stored, _seen(shadow, stored, profile, now).room)
+            units = {positions[name]: min(count, remainder) for name, count in room.items()}
+            shadow = shadow.beside(stored.binding, units)
+        working.shadows[question] = shadow
     return shadow.availability(attempt.candidate, asked).replicas_c.copy()
 
 

@@ -104,6 +104,7 @@ class WorkingCopy:
         self._available: dict[Hashable, Estimates] = {}
         self._scarce: dict[Certificate | None, dict[Hashable, str]] = {}
         self._available_in: FleetRooms | None = None
+        self._shadows: dict[Hashable, WorkingCopy] = {}
         self._open: dict[int, bool] = {}
 
     @cached_property
@@ -162,30 +163,29 @@ class WorkingCopy:
             made._available_in = made.rooms
         return made
 
-    def beside(self, kept: Iterable[tuple[Binding, Mapping[int, int]]]) -> WorkingCopy:
-        """The same with so many more replicas, or sets, of other bindings outstanding by position,
+    def beside(self, binding: Binding, units: Mapping[int, int]) -> WorkingCopy:
+        """The same with so many more replicas, or sets, of another binding outstanding by position,
         where there is room for them: to ask what is available beside them.
         """
-        rooms = self.rooms
-        for binding, units in kept:
-            asks = {
-                position: tuple(
-                    Outstanding(
-                        f"{binding.key} waits",
-                        each.requirements,
-                        each.replicas * sets,
-                        each.component,
-                    )
-                    for each, sets in units_of(binding, count)
-                )
-                for position, count in units.items()
-            }
-            taken = promise(rooms, self.snapshot.names, f"{binding.key} waits", asks, ())
-            if not isinstance(taken, Refused):
-                rooms = taken
+        key = f"{binding.key} waits"
+        asks = {
+            position: tuple(
+                Outstanding(key, each.requirements, each.replicas * sets, each.component)
+                for each, sets in units_of(binding, count)
+            )
+            for position, count in units.items()
+        }
+        taken = promise(self.rooms, self.snapshot.names, key, asks, ())
         made = WorkingCopy(self.snapshot, self._known, allow_unproven=self._allow_unproven)
-        made.rooms, made._ledgers, made._totals = rooms, self._ledgers, self._totals
+        made.rooms = self.rooms if isinstance(taken, Refused) else taken
+        made._ledgers, made._totals = self._ledgers, self._totals
         return made
+
+    @property
+    def shadows(self) -> dict[Hashable, WorkingCopy]:
+        """For callers to keep what they made of it by ``beside``, until the rooms change."""
+        self._forget_what_changed()
+        return self._shadows
 
     def ledger(self, position: int) -> ClusterLedger:
         changed = self._ledgers.get(position)
@@ -242,6 +242,7 @@ class WorkingCopy:
     def _forget_what_changed(self) -> None:
         if self._available_in is not self.rooms:
             self._available, self._scarce, self._available_in = {}, {}, self.rooms
+            self._shadows = {}
 
     def _availability(self, binding: Binding, asked: Certificate | None) -> Estimates:
         own = {c: (room, self._kept_there(binding, c)) for c, room in self._own(binding)}
