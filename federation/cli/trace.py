@@ -79,7 +79,7 @@ def trace() -> None:
 
 
 @trace.command(epilog="Example: fedctl trace export last-week.trace --since 7d")
-@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--since", metavar="TIME", help="From this time on: 24h ago, or RFC 3339.")
 @click.option("--until", metavar="TIME", help="Before this time; now when not given.")
 def export(path: Path, since: str | None, until: str | None) -> None:
@@ -88,6 +88,8 @@ def export(path: Path, since: str | None, until: str | None) -> None:
     It has the specs of clusters and bindings, and no secrets. What is there already is replaced
     once all of it was read.
     """
+    if not path.name:
+        raise click.UsageError("FILE names no file")
     now = time.time()
     begins = time_of(since, "--since", now) if since else None
     ends = time_of(until, "--until", now) if until else timestamp_from_seconds(now)
@@ -104,7 +106,8 @@ def export(path: Path, since: str | None, until: str | None) -> None:
         raise FederationError(f"cannot write {path}: {error.strerror}") from error
     finally:
         beside.unlink(missing_ok=True)
-    say(f"{decisions} decisions, {size} bytes: {path}")
+    counted = "1 decision" if decisions == 1 else f"{decisions} decisions"
+    say(f"{counted}, {size} bytes: {path}")
 
 
 def replay_trace(
@@ -112,7 +115,8 @@ def replay_trace(
 ) -> bool:
     """Whether every decision that can be made again is equal. Raises InvalidRequest."""
     found, profiles = opened(path), read_profiles(scheduler_config)
-    pieces = worked_out(partial(replayed_frame, found, profiles), found.frames, workers or cores())
+    work = partial(replayed_frame, found.unindexed, profiles)
+    pieces = worked_out(work, found.frames, workers or cores())
     replayed = reduce(ReplayedTrace.then, pieces, ReplayedTrace())
     if output.is_document:
         show.print_document(_document(replayed), output)

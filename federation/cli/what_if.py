@@ -99,7 +99,7 @@ def what_if(
         without=frozenset(without),
         cordoned=frozenset(cordon),
     )
-    work = partial(played, trace, change, profiles)
+    work = partial(played, trace.unindexed, change, profiles)
     windows = windows_of(trace, seconds_of(window, "--window"))
     came = reduce(WhatIf.then, worked_out(work, windows, workers or cores()), WhatIf())
     _check_names("--without", without, came)

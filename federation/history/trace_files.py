@@ -155,6 +155,11 @@ class TraceFile:
             return cls(path, header, tuple(_frames(file, path, size)))
 
     @property
+    def unindexed(self) -> TraceFile:
+        """For other processes, which are told of frames one by one."""
+        return TraceFile(self.path, self.header, ())
+
+    @property
     def decisions(self) -> int:
         return sum(frame.decisions for frame in self.frames)
 

@@ -31,7 +31,7 @@ CHANGES = {
 
 
 def came(trace: TraceFile, change: WhatIfChange, workers: int, sweeps: int = 1) -> WhatIf:
-    work = partial(played, trace, change, DEFAULT_PROFILES)
+    work = partial(played, trace.unindexed, change, DEFAULT_PROFILES)
     windows = windows_of(trace, DECISIONS // WINDOWS) * sweeps
     return reduce(WhatIf.then, worked_out(work, windows, workers), WhatIf())
 

@@ -144,5 +144,16 @@ def test_options_that_make_no_sense(tmp_path: Path) -> None:
         ("replay", "some-id", "--trace", str(path)),
         ("replay", "some-id", "--workers", "2"),
         ("replay", "--trace", str(path), "--workers", "0"),
+        ("trace", "export", str(tmp_path)),
+        ("trace", "export", ""),
     ):
         assert CliRunner().invoke(fedctl, arguments).exit_code == 2, arguments
+    for arguments, words in (
+        (("replay", "--trace", str(tmp_path)), "cannot be read: Is a directory"),
+        (("trace", "export", str(tmp_path / "no" / "x")), "cannot write"),
+        (("trace", "export", str(path), "--since", "soon"), "--since: must be a span"),
+    ):
+        answer = CliRunner().invoke(fedctl, arguments)
+        assert answer.exit_code == 1, arguments
+        assert words in answer.stderr, answer.output
+    assert [each.name for each in tmp_path.iterdir()] == ["a.trace"]
