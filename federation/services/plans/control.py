@@ -16,7 +16,7 @@ from federation.model.placement import Binding
 from federation.plans.plan import Plan, PlanStep, StepState, cordoned_by
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
-from federation.services.plans.drafting import Drafting, PlanWish, planned_attempt
+from federation.services.plans.drafting import Drafting, PlanWish
 from federation.services.plans.search import infeasible
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.scheduling.pipeline import DecisionPipeline
@@ -124,11 +124,12 @@ class PlanControl:
 
     async def _check_steps(self, plan: Plan, steps: Sequence[PlanStep], now: float) -> None:
         """Raises PreconditionFailed for the first one that is not feasible any more."""
-        attempts = [
-            planned_attempt(Binding(namespace=step.namespace, name=step.name), planned_move(step))
-            for step in steps
-        ]
-        await self._drafting.read(attempts)
+        attempts = await self._drafting.attempts(
+            [
+                (Binding(namespace=step.namespace, name=step.name), planned_move(step))
+                for step in steps
+            ]
+        )
         working = self._pipeline.working().cordoned(cordoned_by(plan, steps))
         found = await PLANNING.run(infeasible, working, attempts, steps, now)
         if found is not None:

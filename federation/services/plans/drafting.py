@@ -32,6 +32,9 @@ READ_AT_ONCE: Final = 100
 # Of those that wait so many get room by one plan; the next ones by the next.
 MOST_WAITING: Final = 1000
 
+# Whether it moves is to be found out.
+STAYS: Final = PlannedMove(why={})
+
 # What a plan moves, and how many bindings were not looked at.
 _Drafted: TypeAlias = tuple[PlannedMoves, int]
 
@@ -87,10 +90,19 @@ class Drafting:
         )
         return plan, moves.steps
 
-    async def read(self, attempts: Sequence[Attempt]) -> None:
-        """Add what the store knows of the bindings."""
-        for start in range(0, len(attempts), READ_AT_ONCE):
-            await self._pipeline.read(attempts[start : start + READ_AT_ONCE])
+    async def attempts(self, moves: Sequence[tuple[Binding, PlannedMove]]) -> list[Attempt]:
+        """Attempts at moving bindings, with what the store knows of them; some at a time, as others
+        have their turn on the event loop between.
+        """
+        made: list[Attempt] = []
+        for start in range(0, len(moves), READ_AT_ONCE):
+            part = [
+                Attempt(binding=binding, is_moved=True, planned=move)
+                for binding, move in moves[start : start + READ_AT_ONCE]
+            ]
+            await self._pipeline.read(part)
+            made += part
+        return made
 
     def _clusters(self, wish: PlanWish) -> tuple[str, ...]:
         self._fleet.check_known(wish.clusters)
@@ -106,15 +118,14 @@ class Drafting:
     async def _drain(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
         bindings, beyond = await self._in(clusters)
         why = {name: f"{name} is to be emptied" for name in clusters}
-        attempts = [planned_attempt(each, PlannedMove(why=why)) for each in bindings]
-        await self.read(attempts)
+        move = PlannedMove(why=why)
+        attempts = await self.attempts([(each, move) for each in bindings])
         working = self._pipeline.working().cordoned(why)
         return await PLANNING.run(planned, working, attempts, now, wish.limits), beyond
 
     async def _failback(self, wish: PlanWish, clusters: Sequence[str], now: float) -> _Drafted:
         bindings, beyond = await self._away(clusters)
-        attempts = [planned_attempt(each, PlannedMove(why={})) for each in bindings]
-        await self.read(attempts)
+        attempts = await self.attempts([(each, STAYS) for each in bindings])
         for attempt in attempts:
             _fail_back(attempt)
         working = self._pipeline.working()
@@ -135,8 +146,7 @@ class Drafting:
                 f"More than {MOST_LOOKED_AT} bindings are in these clusters: name fewer of them.",
                 reason="TOO_MANY_BINDINGS",
             )
-        attempts = [planned_attempt(each, PlannedMove(why={})) for each in bindings]
-        await self.read(attempts)
+        attempts = await self.attempts([(each, STAYS) for each in bindings])
         there = [each for each in attempts if not isinstance(each.error, NotFound)]
         working = self._pipeline.working()
         return await PLANNING.run(move, working, there, now, wish.limits, scope), 0
@@ -145,9 +155,10 @@ class Drafting:
         waiting = await self._waiting()
         scope = frozenset(clusters or self._fleet.snapshot.names)
         bindings, _ = await self._in(scope)
-        attempts = [planned_attempt(each, PlannedMove(why={})) for each in bindings]
+        attempts = await self.attempts([(each, STAYS) for each in bindings])
         wanting = [Attempt(binding=each.binding, again=True) for each in waiting[:MOST_WAITING]]
-        await self.read([*attempts, *wanting])
+        for start in range(0, len(wanting), READ_AT_ONCE):
+            await self._pipeline.read(wanting[start : start + READ_AT_ONCE])
         there = [each for each in attempts if not isinstance(each.error, NotFound)]
         still = [each for each in wanting if each.error is None]
         working = self._pipeline.working()
@@ -204,10 +215,6 @@ class Drafting:
 def _queue_place(stored: StoredBinding) -> tuple[int, float, str]:
     since = stored.wait.place_at if stored.wait else 0.0
     return -stored.binding.priority, since, stored.binding.key
-
-
-def planned_attempt(binding: Binding, move: PlannedMove) -> Attempt:
-    return Attempt(binding=binding, is_moved=True, planned=move)
 
 
 def _fail_back(attempt: Attempt) -> None:
