@@ -4,6 +4,8 @@ The way of a decision, to be read in this order; one ``Attempt`` goes through al
 
 - ``pipeline``: queue, decide, commit, answer: one batch after the other
 - ``queue``: attempts at decisions: who waits for one, and who is decided together
+- ``read``: what the store knows of the bindings that are to be decided, and the bindings as they
+  will be
 - ``decide``: the binding as it is to be decided, the cycle over it, and the room it takes
 - ``together``: one attempt after the other, and those that are placed together or not at all
 - ``working_copy``: what one decision after the other takes of the fleet's rooms

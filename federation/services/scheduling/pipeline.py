@@ -18,34 +18,29 @@ from federation.model.placement import (
     BindingName,
     Certificate,
     EvictionTask,
-    is_grouped,
 )
 from federation.scheduler.decision import by_itself
 from federation.scheduler.plugins.profile import Profile, Profiles
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import Refreshing
-from federation.services.journal_ports import Holding, PreemptionLimits
+from federation.services.journal_ports import PreemptionLimits
 from federation.services.ports import (
     CONNECTION_LOST,
     Clock,
-    Peers,
     Store,
     StoredBinding,
-    Transaction,
 )
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
-from federation.services.scheduling.claims import MOST_EARMARKS, MOST_NOMINATED
 from federation.services.scheduling.commit import Committer
-from federation.services.scheduling.decide import asked_binding, candidate_of, moved_candidate
 from federation.services.scheduling.fresh_reports import FreshReports
 from federation.services.scheduling.gangs import companions_of, joined_by, joins_gang
 from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.measures import DecisionMeasures, timed
 from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
-from federation.services.scheduling.queue import Attempt, DecisionQueue, RoomClaims, marks_of
-from federation.services.scheduling.quotas import read_quotas
+from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
+from federation.services.scheduling.read import read_attempts
 from federation.services.scheduling.together import (
     decide_again,
     decide_all,
@@ -96,8 +91,6 @@ class DecisionPipeline:
         self._allow_unproven = allow_unproven
         self._queue = DecisionQueue()
         self.measures = DecisionMeasures(self._queue)
-        # The scheduler names of those that let nobody overtake.
-        self._strict = profiles.strict_names
         self._preemption = Preemption(profiles, preemption_limits)
         self._committer = Committer(store, fleet, following, clock, self.working, self._preemption)
         self._worker: asyncio.Task[None] | None = None
@@ -171,7 +164,7 @@ class DecisionPipeline:
     async def read(self, attempts: Sequence[Attempt]) -> None:
         """Add what the store knows of the bindings, or ``error``; nothing will come of it."""
         async with self._store.reading() as read:
-            await self._read(read, attempts)
+            await read_attempts(read, attempts, self._profiles)
         for each in attempts:
             each.profile = replace(each.profile, reserves=(), post_binds=())
 
@@ -329,7 +322,7 @@ class DecisionPipeline:
         async with self._store.reading() as read:
             companions = await companions_of(read, attempt)
             if companions:
-                await self._read(read, companions)
+                await read_attempts(read, companions, self._profiles)
         return joined_by(attempt, companions)
 
     async def _preempt(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
@@ -432,7 +425,7 @@ class DecisionPipeline:
                 except FederationError as error:
                     attempt.fail(error)
                     refused.append(attempt)
-            await self._read(read, attempts)
+            await read_attempts(read, attempts, self._profiles)
         refused += [attempt for attempt in attempts if attempt.error is not None]
         if is_atomic(batch):
             place_all_or_none(attempts, refused)
@@ -440,58 +433,6 @@ class DecisionPipeline:
             if attempt.error is not None:
                 attempt.fail(attempt.error)
         return [attempt for attempt in attempts if attempt.error is None]
-
-    async def _claims(self, read: Transaction) -> RoomClaims:
-        """What is kept for bindings that wait."""
-        earmarked = await read.bindings.earmarked(MOST_EARMARKS, MOST_NOMINATED)
-        first = await read.bindings.first_waiting(self._strict) if self._strict else ()
-        return RoomClaims(
-            earmarked=self._with_profiles(earmarked), first=self._with_profiles(first)
-        )
-
-    def _with_profiles(
-        self, every: Sequence[StoredBinding]
-    ) -> Sequence[tuple[StoredBinding, Profile]]:
-        return [
-            (stored, self._profiles.profile_of(stored.binding))
-            for stored in every
-            if not self._profiles.violations_of(stored.binding)
-        ]
-
-    async def _read(self, read: Transaction, attempts: Sequence[Attempt]) -> None:
-        """Add what the store knows of the bindings, or ``error``. What is held is read last: it is
-        no older than the binding, and with a newer one nothing is committed.
-        """
-        bindings = await read.bindings.find([attempt.key for attempt in attempts])
-        holdings = await read.reservations.holdings(bindings.keys()) if bindings else {}
-        claims = await self._claims(read)
-        await read_quotas(read, attempts)
-        for attempt in attempts:
-            attempt.claims = claims
-            known = attempt.known = bindings.get(attempt.key)
-            attempt.holding = holdings.get(attempt.key, Holding())
-            attempt.newest, attempt.peers, attempt.error = None, Peers(), None
-            try:
-                attempt.binding = asked_binding(attempt, known)
-                attempt.profile = self._profiles.profile_of(attempt.binding)
-                candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
-                attempt.candidate = moved_candidate(attempt, candidate)
-            except FederationError as error:
-                attempt.error = error
-                continue
-            if is_grouped(attempt.candidate):
-                attempt.peers = await read.bindings.peers(attempt.candidate)
-        repeated = {
-            attempt.known.decision_id: attempt
-            for attempt in attempts
-            if attempt.error is None
-            and attempt.known
-            and not attempt.again
-            and attempt.planned is None
-            and attempt.candidate == attempt.known.binding
-        }
-        for decision_id, newest in (await read.decisions.find(repeated.keys())).items():
-            repeated[decision_id].newest = newest
 
 
 async def _ended(commit: _Commit | None) -> bool:

@@ -1,0 +1,75 @@
+"""What the store knows of the bindings that are to be decided, and the bindings as they will be.
+
+Must not decide anything, nor keep a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from federation.model.errors import FederationError
+from federation.model.placement import is_grouped
+from federation.scheduler.plugins.profile import Profile, Profiles
+from federation.services.journal_ports import Holding
+from federation.services.ports import Peers, StoredBinding, Transaction
+from federation.services.scheduling.claims import MOST_EARMARKS, MOST_NOMINATED
+from federation.services.scheduling.decide import asked_binding, candidate_of, moved_candidate
+from federation.services.scheduling.queue import Attempt, RoomClaims
+from federation.services.scheduling.quotas import read_quotas
+
+
+async def read_attempts(read: Transaction, attempts: Sequence[Attempt], profiles: Profiles) -> None:
+    """Add what the store knows of the bindings, or ``error``. What is held is read last: it is
+    no older than the binding, and with a newer one nothing is committed.
+    """
+    bindings = await read.bindings.find([attempt.key for attempt in attempts])
+    holdings = await read.reservations.holdings(bindings.keys()) if bindings else {}
+    claims = await _claims(read, profiles)
+    await read_quotas(read, attempts)
+    for attempt in attempts:
+        attempt.claims = claims
+        known = attempt.known = bindings.get(attempt.key)
+        attempt.holding = holdings.get(attempt.key, Holding())
+        attempt.newest, attempt.peers, attempt.error = None, Peers(), None
+        try:
+            attempt.binding = asked_binding(attempt, known)
+            attempt.profile = profiles.profile_of(attempt.binding)
+            candidate = candidate_of(attempt.binding, known, adopt=attempt.adopt)
+            attempt.candidate = moved_candidate(attempt, candidate)
+        except FederationError as error:
+            attempt.error = error
+            continue
+        if is_grouped(attempt.candidate):
+            attempt.peers = await read.bindings.peers(attempt.candidate)
+    repeated = {
+        attempt.known.decision_id: attempt
+        for attempt in attempts
+        if attempt.error is None
+        and attempt.known
+        and not attempt.again
+        and attempt.planned is None
+        and attempt.candidate == attempt.known.binding
+    }
+    for decision_id, newest in (await read.decisions.find(repeated.keys())).items():
+        repeated[decision_id].newest = newest
+
+
+async def _claims(read: Transaction, profiles: Profiles) -> RoomClaims:
+    """What is kept for bindings that wait."""
+    earmarked = await read.bindings.earmarked(MOST_EARMARKS, MOST_NOMINATED)
+    # Of those that let nobody overtake.
+    strict = profiles.strict_names
+    first = await read.bindings.first_waiting(strict) if strict else ()
+    return RoomClaims(
+        earmarked=_with_profiles(earmarked, profiles), first=_with_profiles(first, profiles)
+    )
+
+
+def _with_profiles(
+    every: Sequence[StoredBinding], profiles: Profiles
+) -> Sequence[tuple[StoredBinding, Profile]]:
+    return [
+        (stored, profiles.profile_of(stored.binding))
+        for stored in every
+        if not profiles.violations_of(stored.binding)
+    ]
