@@ -439,7 +439,7 @@ class WorkingCopy:
             return PromiseCertificate.UNPROVEN, 0
         before = self._in_work(position).stake_of(binding.key)
         more = more_units(binding, target, before, adopts=adopts)
-        if more <= 0:
+        if more <= 0 and self._totals.relayed_c[position]:
             return worth_of_kept(before), 0
         is_checked = self._blind_c(binding)[position]
         if self._allow_unproven:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from bridge.__main__ import bridge
 from bridge.karmada import KarmadaBinding
 from bridge.steps import Asked, BridgeStep, BridgeSurroundings, HeldBinding, next_step
 from tests.karmadas import POLICY_LABEL, binding
@@ -105,3 +107,12 @@ def test_nothing_is_decided_on_half_a_fleet() -> None:
     assert next_step(resting(), None, None, nobody_knows) is BridgeStep.REST
     # What changed is decided by whom it can go to, as karmada-scheduler does.
     assert next_step(stored(clusters=TWO), None, None, nobody_knows) is BridgeStep.SCHEDULE
+
+
+def test_a_bridge_waits_for_no_lease_of_karmadas_scheduler_and_has_a_name_of_its_own() -> None:
+    """Both may run: the lease is another, and bindings without a name are not ours."""
+    defaults = {each.name: each.default for each in bridge.params}
+    assert defaults["lease_name"] == "fedsched-bridge"
+    assert next_step(stored(schedulerName=""), None, None, AROUND) is BridgeStep.REST
+    ours = replace(AROUND, scheduler="default-scheduler")
+    assert next_step(stored(schedulerName=""), None, None, ours) is BridgeStep.SCHEDULE

@@ -212,6 +212,13 @@ def test_totals_of_somebody_else_are_promised_as_far_as_they_go_and_that_is_said
     claim = NodeClaim(node_selector={"disk": "ssd"})
     chosen = replace(CORES, requirements=replace(CORE, node_claim=claim))
     assert fits(strict, chosen)[1] == 0
+    # What runs is in Karmada's totals, wherever it runs; an agent of its own would show its nodes.
+    running = replace(chosen, clusters=(TargetCluster(name="bare", replicas=9),))
+    own = WorkingCopy(fleet_of(bare=replace(bare, source="")).snapshot)
+    for working, certificate in ((strict, "summary-checked"), (own, "unproven")):
+        kept = taken(working, running, {"bare": 9}, adopts=True)
+        assert isinstance(kept, Reserved)
+        assert [each.certificate.value for each in kept.promises] == [certificate]
     lenient = WorkingCopy(snapshot, allow_unproven=True)
     kept = taken(lenient, CORES, {"bare": 6})
     assert isinstance(kept, Reserved)
