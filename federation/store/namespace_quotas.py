@@ -14,12 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.namespace_quotas import NamespaceQuota
 from federation.store.access_tables import namespace_quota as table
 
+# Of one namespace: of several at once the server would rather look at all rows there are.
 USED = text("""
-    SELECT namespace, held.key AS name, sum(held.value::numeric) AS amount
+    SELECT held.key AS name, sum(held.value::numeric) AS amount
     FROM reservation, jsonb_each_text(reservation.held) AS held
-    WHERE namespace = ANY(:namespaces)
-    GROUP BY 1, 2
-""").bindparams(bindparam("namespaces", type_=ARRAY(Text)))
+    WHERE namespace = :namespace
+    GROUP BY 1
+""").bindparams(bindparam("namespace", type_=Text))
 HELD = text("""
     SELECT reservation.namespace, reservation.name, held
     FROM reservation JOIN unnest(:namespaces, :names) AS given (namespace, name)
@@ -74,10 +75,10 @@ class NamespaceQuotaStatements:
         }
 
     async def used(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-        amounts: dict[str, dict[str, int]] = {name: {} for name in namespaces}
-        rows = await self._connection.execute(USED, {"namespaces": sorted(namespaces)})
-        for row in rows:
-            amounts[row.namespace][row.name] = int(row.amount)
+        amounts = {}
+        for namespace in namespaces:
+            rows = await self._connection.execute(USED, {"namespace": namespace})
+            amounts[namespace] = {row.name: int(row.amount) for row in rows}
         return amounts
 
     async def held(
