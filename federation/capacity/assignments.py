@@ -12,7 +12,12 @@ from typing import NamedTuple
 
 from federation.capacity.packing import Take, Takes
 from federation.model.pools.bounds import per_replica
-from federation.model.reservations import Outstanding, PromiseCertificate, careful_reserve
+from federation.model.reservations import (
+    RESERVE_PART,
+    Outstanding,
+    PromiseCertificate,
+    careful_reserve,
+)
 from federation.model.shapes import Shape
 from federation.model.workload import NodeClaim
 
@@ -71,12 +76,16 @@ class Assignment(NamedTuple):
 class Held(NamedTuple):
     """Everything outstanding in a cluster, in the order it was packed: ``more`` after all that was
     held ``before``, which later promises share.
+
+    That comes to so many ``replicas``, all of the ``only`` shape where there is no other.
     """
 
     before: Held | None = None
     more: tuple[Assignment, ...] = ()
     is_overcommitted: bool = False
     is_strict: bool = False
+    replicas: int = 0
+    only: Shape | None = None
 
     @property
     def every(self) -> tuple[Assignment, ...]:
@@ -96,18 +105,43 @@ class Held(NamedTuple):
 
     @property
     def reserve(self) -> int:
-        """How many replicas are kept back of a careful promise."""
+        """How many replicas are kept back of a careful promise where the views differ."""
         return careful_reserve(self.late)
+
+    @property
+    def most_kept_back(self) -> int:
+        """The most of a careful promise that is kept back, of whatever shape."""
+        return self.reserve + self.replicas // RESERVE_PART
+
+    def on_their_way(self, shape: Shape) -> int:
+        """How many replicas may land anywhere, none where all are of this very shape: wherever
+        those land, each takes the room of one.
+        """
+        return 0 if self.only == shape else self.replicas
 
     def with_more(self, more: Sequence[Assignment]) -> Held:
         """With these after the others."""
+        replicas, only = self.replicas, self.only
+        for each in more:
+            replicas, only = tallied(
+                replicas, only, each.outstanding.to_pack, each.outstanding.shape
+            )
         return Held(
             before=self,
             more=tuple(more),
             is_overcommitted=self.is_overcommitted or any(each.is_broken for each in more),
             is_strict=self.is_strict
             or any(each.outstanding.certificate is PromiseCertificate.STRICT for each in more),
+            replicas=replicas,
+            only=only,
         )
+
+
+def tallied(replicas: int, only: Shape | None, more: int, shape: Shape) -> tuple[int, Shape | None]:
+    """So many replicas of one shape, or of several, with more of a shape."""
+    if not more:
+        return replicas, only
+    return replicas + more, shape if not replicas or only == shape else None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -30,7 +30,8 @@ from federation.model.placement import Certificate
 from federation.model.pools.bounds import per_replica
 from federation.model.pools.matching import Match
 from federation.model.pools.values import Pools
-from federation.model.reservations import Outstanding, PromiseCertificate
+from federation.model.reservations import RESERVE_PART, Outstanding, PromiseCertificate
+from federation.model.shapes import request_shape
 from federation.model.workload import ReplicaRequirements
 
 
@@ -236,7 +237,9 @@ class Room:
         most = self.most(requirements, certificate, MAX_REPLICAS)
         if certificate is PromiseCertificate.CAREFUL:
             filled, spread = self.most_by_view(requirements)
+            on_their_way = self.held.on_their_way(request_shape(requirements.request))
             kept_back = min(abs(filled - spread), self.held.reserve)
+            kept_back += on_their_way // RESERVE_PART
             most = min(most, max(0, min(filled, spread) - kept_back))
         return most
 

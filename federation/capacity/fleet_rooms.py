@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, overload
 
 import numpy as np
 
-from federation.capacity.assignments import Assignment, Held, runs_alike
+from federation.capacity.assignments import Assignment, Held, runs_alike, tallied
 from federation.capacity.cells import (
     VIEWS,
     Residues,
@@ -33,7 +33,8 @@ from federation.model.estimate import MAX_REPLICAS
 from federation.model.pools.matching import Match, keys_not_carried
 from federation.model.pools.values import Pools
 from federation.model.positions import GONE, Moves
-from federation.model.reservations import Outstanding, careful_reserve
+from federation.model.reservations import RESERVE_PART, Outstanding, careful_reserve
+from federation.model.shapes import Shape
 from federation.model.workload import NodeClaim, ReplicaRequirements
 
 _NOTHING: Final[Mapping[int, Sequence[Outstanding]]] = MappingProxyType({})
@@ -57,7 +58,7 @@ class FleetRooms:
 
     In clusters at ``overcommitted_c`` promises lost their room; in those at ``strict_c`` strict
     ones are outstanding, which later ones must leave theirs. ``cells_c`` is how many cells each
-    cluster reported.
+    cluster reported, ``outstanding_c`` how many replicas are to be packed there.
     """
 
     sites: tuple[Site | None, ...]
@@ -68,6 +69,7 @@ class FleetRooms:
     overcommitted_c: BoolArray
     strict_c: BoolArray
     cells_c: IntArray
+    outstanding_c: IntArray
     known_filled: KnownCells
     known_reported: KnownCells
     known_contention: KnownContention
@@ -90,6 +92,7 @@ class FleetRooms:
             overcommitted_c=np.zeros(size, dtype=np.bool_),
             strict_c=np.zeros(size, dtype=np.bool_),
             cells_c=np.zeros(size, dtype=np.int64),
+            outstanding_c=np.zeros(size, dtype=np.int64),
             known_filled=KnownCells(),
             known_reported=KnownCells(),
             known_contention=KnownContention(),
@@ -109,6 +112,7 @@ class FleetRooms:
             overcommitted_c=moves.array(self.overcommitted_c, newcomers=False),
             strict_c=moves.array(self.strict_c, newcomers=False),
             cells_c=moves.array(self.cells_c, 0),
+            outstanding_c=moves.array(self.outstanding_c, 0),
             known_filled=self.known_filled.moved(moves),
             known_reported=self.known_reported.moved(moves),
             known_contention=KnownContention(),
@@ -154,6 +158,7 @@ class FleetRooms:
         sites, held = list(self.sites), list(self.held)
         planned_c, strict_c = self.planned_c.copy(), self.strict_c.copy()
         overcommitted_c, cells_c = self.overcommitted_c.copy(), self.cells_c.copy()
+        outstanding_c = self.outstanding_c.copy()
         reported = []
         for position, found in taken.items():
             before = sites[position]
@@ -164,6 +169,7 @@ class FleetRooms:
             overcommitted_c[position] = found is not None and found[1].is_overcommitted
             strict_c[position] = found is not None and found[1].is_strict
             cells_c[position] = len(found[0].pools.cells) if found is not None else 0
+            outstanding_c[position] = found[1].replicas if found is not None else 0
         return FleetRooms(
             sites=tuple(sites),
             held=held,
@@ -173,6 +179,7 @@ class FleetRooms:
             overcommitted_c=overcommitted_c,
             strict_c=strict_c,
             cells_c=cells_c,
+            outstanding_c=outstanding_c,
             known_filled=self.known_filled.after(taken),
             known_reported=self.known_reported.after(reported),
             known_contention=self.known_contention.after(taken),
@@ -197,10 +204,21 @@ class FleetRooms:
         if strict:
             strict_c = strict_c.copy()
             strict_c[strict] = True
-        is_strict = strict_c.tolist()
+        is_strict, outstanding_c = strict_c.tolist(), self.outstanding_c.copy()
+        # Those of a decision share their requirements.
+        shapes: dict[int, Shape] = {}
         for position, more in promised.items():
+            before = held[position]
+            replicas, only = (before.replicas, before.only) if before else (0, None)
+            for one in more:
+                outstanding = one.outstanding
+                key = id(outstanding.requirements)
+                if key not in shapes:
+                    shapes[key] = outstanding.shape
+                replicas, only = tallied(replicas, only, outstanding.to_pack, shapes[key])
             # By name they would take twice as long, in every cluster of every decision.
-            held[position] = Held(held[position], more, False, is_strict[position])
+            held[position] = Held(before, more, False, is_strict[position], replicas, only)
+            outstanding_c[position] = replicas
         return FleetRooms(
             sites=self.sites,
             held=held,
@@ -210,6 +228,7 @@ class FleetRooms:
             overcommitted_c=self.overcommitted_c,
             strict_c=strict_c,
             cells_c=self.cells_c,
+            outstanding_c=outstanding_c,
             known_filled=self.known_filled.after(promised),
             known_reported=self.known_reported,
             known_contention=self.known_contention.with_more(promised),
@@ -235,6 +254,15 @@ class FleetRooms:
             if held is not None:
                 reserve_c[position] = held.reserve
         return reserve_c
+
+    def on_their_way_c(self, shape: Shape) -> IntArray:
+        """How many replicas may land anywhere, none where they are few or all of this shape."""
+        replicas_c: IntArray = self.outstanding_c * (self.outstanding_c >= RESERVE_PART)
+        for position in np.flatnonzero(replicas_c).tolist():
+            held = self.held[position]
+            if held is not None:
+                replicas_c[position] = held.on_their_way(shape)
+        return replicas_c
 
     def most_by_view(self, requirements: ReplicaRequirements) -> tuple[IntArray, IntArray]:
         """How many replicas the cells hold in every cluster, in both views, 0..MAX_REPLICAS.

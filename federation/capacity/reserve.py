@@ -16,8 +16,8 @@ from federation.capacity.fleet_rooms import FleetRooms
 from federation.capacity.strict_bounds import strict_promises_hold
 from federation.model.arrays import IntArray
 from federation.model.placement import Certificate
-from federation.model.reservations import Outstanding, PromiseCertificate
-from federation.model.shapes import Shape
+from federation.model.reservations import RESERVE_PART, Outstanding, PromiseCertificate
+from federation.model.shapes import Shape, request_shape
 from federation.model.workload import ReplicaRequirements
 
 __all__ = [
@@ -44,8 +44,9 @@ def packable_c(
 ) -> IntArray:
     """How many more replicas can be promised in each cluster (axis c), 0..MAX_REPLICAS.
 
-    0 where the cells cannot tell. Of a careful promise a few are kept back where best fit and
-    spreading leave unequal room: what is outstanding goes neither this way nor that. ``own`` has,
+    0 where the cells cannot tell. Of a careful promise some are kept back where best fit and
+    spreading leave unequal room, and where much of other shapes is outstanding: that goes neither
+    this way nor that. ``own`` has,
     for every cluster where the binding is, the room without it and how many of its replicas need
     some there: they come first.
     """
@@ -53,6 +54,8 @@ def packable_c(
     if asked is not Certificate.STRICT:
         careful_c = ~fleet.planned_c | (asked is Certificate.CAREFUL)
         reserve_c = np.minimum(np.abs(most_c - spread_c), fleet.reserve_c)
+        on_their_way_c = fleet.on_their_way_c(request_shape(requirements.request))
+        reserve_c += on_their_way_c // RESERVE_PART
         least_c = np.maximum(np.minimum(most_c, spread_c) - reserve_c, 0)
         most_c = np.where(careful_c, least_c, most_c)
     is_strict_c = np.full(len(fleet), asked is Certificate.STRICT)

@@ -231,7 +231,7 @@ class ClusterView(KnownCluster):
     @property
     def careful_reserve(self) -> int:
         """How many replicas of a careful promise are kept back there at most."""
-        return self.room.held.reserve if self.room else 0
+        return self.room.held.most_kept_back if self.room else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

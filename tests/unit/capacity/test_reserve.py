@@ -371,3 +371,23 @@ def test_the_next_that_asks_for_the_same_finds_as_much_less() -> None:
     views = [room.most_by_view(cpu(20)) for room in answer.rooms if room]
     assert views == [(8, 7), (5, 3)]
     assert packable_c(answer, cpu(20), None, {}).tolist() == [6, 1]
+
+
+def test_of_many_other_replicas_on_their_way_one_in_16_is_kept_back() -> None:
+    """However alike best fit and spreading see it: pods go neither this way nor that."""
+    room = Room.of(REPORT, pools((96, 2)), [wanted(48, 2)])
+    assert room.most_by_view(cpu(1)) == (96, 96)
+    for fleet in (FleetRooms.of([room]), promised_one_by_one(48)):
+        assert packable_c(fleet, cpu(1), Certificate.CAREFUL, {}).tolist() == [93]
+        alike = "wherever pods of the same shape land, each takes the room of one"
+        assert packable_c(fleet, cpu(2), Certificate.CAREFUL, {}).tolist() == [48], alike
+    assert [room.packable(cpu(1), CAREFUL), room.packable(cpu(2), CAREFUL)] == [93, 48]
+
+
+def promised_one_by_one(count: int) -> FleetRooms:
+    fleet = FleetRooms.of([Room.of(REPORT, pools((96, 2)), [])])
+    for number in range(count):
+        answer = asked_of(fleet, ["member1"], f"b{number}", {0: (wanted(1, 2),)})
+        assert isinstance(answer, FleetRooms)
+        fleet = answer
+    return fleet
