@@ -106,11 +106,17 @@ class Agent:
     """An agent that claims to run whatever it is asked to place, and reports that."""
 
     def __init__(
-        self, number: int, endpoint: str, credential: str, report_seconds: float = REPORT_SECONDS
+        self,
+        number: int,
+        endpoint: str,
+        credential: str,
+        report_seconds: float = REPORT_SECONDS,
+        *,
+        name: str = "",
     ) -> None:
         self._number = number
         self._report_seconds = report_seconds
-        self._name = cluster_name(number)
+        self._name = name or cluster_name(number)
         self._endpoint = endpoint
         self._metadata = (("authorization", f"Bearer {credential}"),)
         self._running: dict[str, int] = {}

@@ -1,0 +1,215 @@
+"""One control plane for a long while: whether it stays as large, as quick and as right as it was.
+
+Agents report, callers watch, estimate and schedule, bindings are deleted after a while, clusters
+join and leave. Prints how long calls take minute by minute, how much memory came to be needed after
+the first fifth of the time, and what the database keeps of a decision. Ends with 1 when a call
+failed, or memory grew by more than a fiftieth.
+
+    soak.py [--seconds 600] [--agents 1000] [--estimates 180] [--schedules 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from federation.v1.clusters_pb2 import DeleteClusterRequest
+from federation.v1.clusters_pb2_grpc import ClustersStub
+from federation.v1.scheduling_pb2 import DeleteBindingRequest, ScheduleRequest
+from tests.attack.measures import Meter, metered
+from tests.benchmarks.bench_mixed import Caller, Calls
+from tests.benchmarks.measuring import show
+from tests.benchmarks.members import (
+    CALL_SECONDS,
+    REQUEST,
+    Agent,
+    agents_there,
+    beside,
+    federation,
+)
+from tests.chaos.members import CONNECTION_OF_ITS_OWN, enrolled
+from tests.chaos.planes import Planes
+from tests.databases import connect
+
+REPORT_SECONDS = 10.0
+# A cluster joins, reports and leaves.
+CHURN_SECONDS = 5.0
+# How many bindings of ours there are before the oldest is deleted.
+KEPT_BINDINGS = 400
+WARM, MOST_GROWTH = 0.2, 0.02
+ROWS = "SELECT relname, n_live_tup FROM pg_stat_user_tables ORDER BY n_live_tup DESC LIMIT 5"
+KEPT = "SELECT pg_database_size(current_database()), (SELECT count(*) FROM decision)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Soak:
+    """What is done, and for how long."""
+
+    seconds: float
+    agents: int
+    estimates: float
+    schedules: float
+
+
+class DeletingCaller(Caller):
+    """Deletes the oldest of its bindings when there are many."""
+
+    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
+        super().__init__(channel, token)
+        self._made: deque[Any] = deque()
+
+    async def schedule(self) -> None:
+        made = self._binding("", REQUEST)
+        await self._call(self._scheduling.Schedule, ScheduleRequest(binding=made))
+        self._made.append(made.metadata)
+        if len(self._made) > KEPT_BINDINGS:
+            oldest = self._made.popleft()
+            request = DeleteBindingRequest(namespace=oldest.namespace, name=oldest.name)
+            await self._call(self._scheduling.DeleteBinding, request)
+
+
+@dataclass(slots=True, eq=False)
+class Minutes:
+    """Calls of one kind, by the minute in which they began."""
+
+    calls: list[Calls] = field(default_factory=lambda: [Calls()])
+
+    def of(self, second: float) -> Calls:
+        while len(self.calls) <= second // 60:
+            self.calls.append(Calls())
+        return self.calls[int(second // 60)]
+
+
+async def keep_calling(minutes: Minutes, call: Any, pace: float, seconds: float) -> None:
+    """At its times, whatever became of those before."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with asyncio.TaskGroup() as under_way:
+        for number in range(int(seconds * pace)):
+            second = number / pace
+            await asyncio.sleep(began + second - loop.time())
+            under_way.create_task(minutes.of(second).one(call, began + second))
+
+
+async def churn(planes: Planes, seconds: float) -> int:
+    """How many clusters came and went."""
+    endpoint, token = planes.endpoints[0], planes.token
+    until, came = time.monotonic() + seconds, 0
+    async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
+        clusters: Any = ClustersStub(channel)
+        while time.monotonic() < until:
+            name = f"guest-{came}"
+            credentials = await enrolled(endpoint, token, [name])
+            is_known = asyncio.Event()
+            is_known.set()
+            await Agent(0, endpoint, credentials[name], name=name).report_once(is_known)
+            metadata = (("authorization", f"Bearer {token}"),)
+            request = DeleteClusterRequest(name=name)
+            await clusters.DeleteCluster(request, metadata=metadata, timeout=CALL_SECONDS)
+            came += 1
+            await asyncio.sleep(CHURN_SECONDS)
+    return came
+
+
+def grown(meter: Meter, began: float, seconds: float) -> tuple[float, float]:
+    """MiB after the first fifth, and at the end: medians of a tenth of the time each."""
+
+    def median(start: float) -> float:
+        inside = [
+            each.rss_mib
+            for each in meter.samples
+            if start <= (each.at - began) / seconds <= start + 0.1
+        ]
+        return statistics.median(inside or [meter.samples[-1].rss_mib])
+
+    return median(WARM), median(0.9)
+
+
+def show_minutes(name: str, minutes: Minutes) -> int:
+    """How many calls failed."""
+    for number, calls in enumerate(minutes.calls):
+        if len(calls.millis) > 1:
+            figures = f"{calls.percentile(50):.1f} / {calls.percentile(99):.1f} ms"
+            show(f"{name}, minute {number + 1}, p50 / p99", figures)
+    errors = [calls.errors for calls in minutes.calls]
+    for each in errors:
+        for error, times in each.most_common(3):
+            print(f"    {times} x {error}")
+    return sum(each.total() for each in errors)
+
+
+async def kept(url: str) -> tuple[int, int, Sequence[Mapping[str, Any]]]:
+    """Bytes of the database, decisions in it, and its largest tables."""
+    connection = await connect(url)
+    try:
+        size, decisions = (await connection.fetch(KEPT))[0]
+        return size, decisions, await connection.fetch(ROWS)
+    finally:
+        await connection.close()
+
+
+async def soak(given: Soak, planes: Planes, url: str) -> int:
+    (plane,), endpoint = planes.all, planes.endpoints[0]
+    estimates, schedules = Minutes(), Minutes()
+    async with grpc.aio.insecure_channel(endpoint, CONNECTION_OF_ITS_OWN) as channel:
+        caller = DeletingCaller(channel, planes.token)
+        before = await kept(url)
+        with (
+            beside("tests.benchmarks.bench_mixed", "--watch", given=[endpoint, planes.token]),
+            metered(plane.pid) as meter,
+        ):
+            began = meter.now().at
+            async with asyncio.TaskGroup() as doing:
+                coming = doing.create_task(churn(planes, given.seconds))
+                for minutes, call, pace in (
+                    (estimates, caller.estimate, given.estimates),
+                    (schedules, caller.schedule, given.schedules),
+                ):
+                    doing.create_task(keep_calling(minutes, call, pace, given.seconds))
+            warm, last = grown(meter, began, given.seconds)
+    failed = show_minutes("estimates", estimates) + show_minutes("schedules", schedules)
+    show("clusters that came and went", str(coming.result()))
+    show("calls that failed", str(failed), goal="0", kept=not failed)
+    growth = last / warm - 1
+    goal = f"<= {MOST_GROWTH:.0%} more than {warm:.0f} MiB, is {growth:+.1%}"
+    show("memory", f"{last:.0f} MiB", goal=goal, kept=growth <= MOST_GROWTH)
+    size, decisions, largest = await kept(url)
+    made = decisions - before[1]
+    show("the database, by decision", f"{(size - before[0]) / max(made, 1) / 1024:.1f} KiB")
+    print("    rows: " + ", ".join(f"{each['relname']} {each['n_live_tup']}" for each in largest))
+    return int(failed > 0 or growth > MOST_GROWTH)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.soak",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--agents", type=int, default=1000)
+    parser.add_argument("--estimates", type=float, default=180.0, help="a second")
+    parser.add_argument("--schedules", type=float, default=20.0, help="a second")
+    given = Soak(**vars(parser.parse_args(arguments)))
+    print(f"{given.agents} agents for {given.seconds:g} s")
+    with (
+        tempfile.TemporaryDirectory(prefix="fedsched-soak-", dir="/var/tmp") as folder,
+        federation(Path(folder), 1, given.agents) as (planes, postgres, credentials),
+        agents_there(planes, credentials, REPORT_SECONDS),
+    ):
+        return asyncio.run(soak(given, planes, postgres.url))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
