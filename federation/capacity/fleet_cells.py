@@ -60,6 +60,8 @@ class CellBlock:
     pools: tuple[CarriedPool, ...]
     cells: Cells
     known_verdicts: dict[Hashable, npt.NDArray[np.int8] | None] = field(default_factory=dict)
+    # Stands for these cells, wherever they are in the fleet, with who must not keep them alive.
+    token: object = field(default_factory=object)
 
     @property
     def here(self) -> slice:
@@ -79,6 +81,8 @@ class FleetCells:
 
     pools: tuple[Pools | None, ...]
     blocks: tuple[CellBlock, ...]
+    # As a block's.
+    token: object = field(default_factory=object)
 
     @classmethod
     def of(cls, pools: Iterable[Pools | None]) -> FleetCells:

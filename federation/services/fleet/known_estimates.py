@@ -33,10 +33,13 @@ MAX_NUMBERS = 4_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Bounds:
-    """A shape's bounds for one state of the fleet, and those of its blocks."""
+    """A shape's bounds for one state of the fleet, and those of its blocks by their tokens.
 
-    cells: FleetCells
-    blocks: tuple[PoolBounds, ...]
+    Keeps no cells alive: of a shape that nobody asks for again they would be those of long ago.
+    """
+
+    cells: object
+    blocks: Mapping[object, PoolBounds]
     bounds: PoolBounds
 
 
@@ -167,24 +170,17 @@ class KnownEstimates:
     def _bounds_of(self, cells: FleetCells, requirements: ReplicaRequirements) -> PoolBounds:
         shape = shape_key(requirements)
         known = self._bounds.get(shape)
-        if known is not None and known.cells is cells:
+        if known is not None and known.cells is cells.token:
             return known.bounds
-        # By their cells, which they keep when clusters come and leave before them.
-        same = (
-            {
-                id(block.cells): each
-                for block, each in zip(known.cells.blocks, known.blocks, strict=True)
-            }
-            if known is not None
-            else {}
-        )
-        blocks = tuple(
-            same.get(id(block.cells)) or block_bounds(block, requirements) for block in cells.blocks
-        )
-        bounds = joined_bounds(cells, blocks)
+        same = known.blocks if known is not None else {}
+        blocks = {
+            block.token: same.get(block.token) or block_bounds(block, requirements)
+            for block in cells.blocks
+        }
+        bounds = joined_bounds(cells, list(blocks.values()))
         if len(self._bounds) * len(cells) >= MAX_NUMBERS:
             self._bounds.clear()
-        self._bounds[shape] = _Bounds(cells=cells, blocks=blocks, bounds=bounds)
+        self._bounds[shape] = _Bounds(cells=cells.token, blocks=blocks, bounds=bounds)
         return bounds
 
 
