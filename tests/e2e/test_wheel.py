@@ -73,7 +73,7 @@ def run(site: Path, program: str, *arguments: str) -> subprocess.CompletedProces
 
 
 # What another extra brings is all that its help needs.
-ENOUGH_FOR_HELP = {("estimator", "control-plane")}
+ENOUGH_FOR_HELP = {("estimator", "control-plane"), ("estimator", "cli")}
 
 
 @pytest.mark.parametrize("extras", [set(), *({extra} for extra in EXTRAS.values())], ids=" ".join)
