@@ -27,8 +27,8 @@ from federation.model.workload import ReplicaRequirements
 PromisedByPosition: TypeAlias = Mapping[int, Sequence[Outstanding]]
 NOTHING_PROMISED: PromisedByPosition = MappingProxyType({})
 
-# Numbers kept: about 20 bytes each.
-MAX_NUMBERS = 4_000_000
+# Numbers kept: about 45 bytes each, those of blocks among them.
+MAX_NUMBERS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
