@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def shown(target: FuzzTarget, given: argparse.Namespace) -> int:
     """Feeds one target and says what came of it; 1 when something is wrong."""
     if given.again:
-        wrong, refused = tried(target, given.again.read_bytes())
+        wrong, refused = tried(target, given.again.read_bytes(), target.peak_mebibytes())
         print(f"{target.name:34} {wrong or ('refused' if refused else 'taken')}")
         return bool(wrong)
     result = fuzz(target, given.seed, seconds=given.seconds)

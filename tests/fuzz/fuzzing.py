@@ -1,7 +1,8 @@
 """Inputs for one target, as many as wanted, and what went wrong with one of them.
 
-An input is wrong when the target raises what it must not, takes too much CPU, or needs too much
-memory. CPU is counted instead of time: others may keep the machine busy.
+An input is wrong when the target raises what it must not, takes too much CPU, or when the process
+that reads it has come to need too much memory. CPU is counted instead of time: others may keep the
+machine busy.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ MOST_MEBIBYTES = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzTarget:
-    """``take`` may raise what is in ``refusals`` and nothing else. ``make`` makes inputs itself."""
+    """``take`` may raise what is in ``refusals`` and nothing else. ``make`` makes inputs itself.
+
+    ``peak_mebibytes`` tells what the process that reads has needed at most; this one, if not told.
+    """
 
     name: str
     take: Callable[[bytes], object]
     seeds: Sequence[bytes] = ()
     refusals: tuple[type[BaseException], ...] = ()
-    make: Callable[[random.Random], bytes] | None = field(default=None)
+    make: Callable[[random.Random], bytes] | None = None
+    peak_mebibytes: Callable[[], float] = field(default_factory=lambda: own_peak_mebibytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +59,23 @@ def fuzz(
     until = time.monotonic() + seconds
     known = iter(target.seeds)
     refused = count = 0
+    before = target.peak_mebibytes()
     while count < inputs and time.monotonic() < until:
         content = next(known, None)
         if content is None:
             content = target.make(chance) if target.make else mutated(target.seeds, chance)
         count += 1
-        wrong, was_refused = tried(target, content)
+        wrong, was_refused = tried(target, content, before)
         refused += was_refused
         if wrong:
             return FuzzResult(inputs=count, refused=refused, wrong=wrong, culprit=content)
     return FuzzResult(inputs=count, refused=refused)
 
 
-def tried(target: FuzzTarget, content: bytes) -> tuple[str, bool]:
-    """What is wrong, if anything, and whether the input was refused."""
-    before = _peak_mebibytes()
+def tried(target: FuzzTarget, content: bytes, before: float) -> tuple[str, bool]:
+    """What is wrong, if anything, and whether the input was refused; ``before``: the peak of memory
+    before this input and all others.
+    """
     was_refused = False
     try:
         with _limited_cpu():
@@ -79,13 +86,13 @@ def tried(target: FuzzTarget, content: bytes) -> tuple[str, bool]:
         return f"it takes more than {CPU_SECONDS:g} s of CPU", False
     except Exception as error:  # noqa: BLE001 - this is what is looked for
         return f"it raises {type(error).__name__}: {error}", False
-    grown = _peak_mebibytes() - before
+    grown = target.peak_mebibytes() - before
     if grown > MOST_MEBIBYTES:
         return f"it needs {grown:.0f} MiB", was_refused
     return "", was_refused
 
 
-def _peak_mebibytes() -> float:
+def own_peak_mebibytes() -> float:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 

@@ -7,9 +7,11 @@ wrong, or that nothing answers any more, is what must not be.
 from __future__ import annotations
 
 import random
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +44,7 @@ FAULTS: Final = frozenset(
     }
 )
 POOL: Final = Default()
+PEAK: Final = re.compile(r"VmHWM:\s+(\d+) kB")
 EXAMPLES: Final = [ROOT / "examples" / name for name in ("deployment.yaml", "policy.yaml")]
 (BINDING,) = bindings_from_documents(documents_of(map(str, EXAMPLES)))
 # Has a target of its own.
@@ -70,6 +73,7 @@ def _rpcs(target: Target, channel: grpc.Channel) -> Iterator[FuzzTarget]:
                 take=_asked(channel, path, target.metadata, is_watch=method.server_streaming),
                 make=_requests(method.input_type),
                 refusals=(Refused,),
+                peak_mebibytes=partial(_peak_mebibytes, target.pid),
             )
 
 
@@ -92,7 +96,20 @@ def _agent(target: Target, channel: grpc.Channel) -> FuzzTarget:
         message.cluster = chance.choice(["fuzzed", "fuzzed", "fuzzed", "innocent", ""])
         return mutated([message.SerializeToString()], chance)
 
-    return FuzzTarget(name="Agents.Connect", take=take, make=named, refusals=(Refused,))
+    return FuzzTarget(
+        name="Agents.Connect",
+        take=take,
+        make=named,
+        refusals=(Refused,),
+        peak_mebibytes=partial(_peak_mebibytes, target.pid),
+    )
+
+
+def _peak_mebibytes(pid: int) -> float:
+    """Of the control plane; 0 where the system does not tell."""
+    status = Path(f"/proc/{pid}/status")
+    found = PEAK.search(status.read_text(encoding="utf-8")) if status.exists() else None
+    return int(found[1]) / 1024 if found else 0.0
 
 
 class Refused(Exception):

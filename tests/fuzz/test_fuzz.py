@@ -45,9 +45,14 @@ def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert "CPU" in fuzz(FuzzTarget(name="spins", take=spin, seeds=(b"a",)), SEED, inputs=1).wrong
     failing = FuzzTarget(name="fails", take=fail, seeds=(b"a",))
-    assert tried(failing, b"b") == ("it raises LookupError: b", False)
+    assert tried(failing, b"b", 0.0) == ("it raises LookupError: b", False)
     refusing = FuzzTarget(name="refuses", take=fail, seeds=(b"a",), refusals=(LookupError,))
-    assert tried(refusing, b"b") == ("", True)
+    assert tried(refusing, b"b", 0.0) == ("", True)
+    peaks = iter([100.0, 400.0, 700.0])
+    growing = FuzzTarget(
+        name="grows", take=len, seeds=(b"a", b"bb"), peak_mebibytes=lambda: next(peaks)
+    )
+    assert fuzz(growing, SEED, inputs=9).culprit == b"bb"
     made = FuzzTarget(name="makes", take=fail, make=lambda chance: chance.randbytes(2))
     assert fuzz(made, SEED, inputs=9).culprit == random.Random(SEED).randbytes(2)
 
