@@ -33,6 +33,7 @@ from federation.services.plans.search import (
     guides,
     has_left,
     kept_moves,
+    unfixed_shares,
     unmovable,
 )
 from federation.services.scheduling.queue import Attempt
@@ -236,13 +237,7 @@ def _unfixed(
 ) -> list[Unfixed]:
     """What stays in clusters that are above the level still."""
     reasons = search.refusals | fixed
-    return [
-        Unfixed(
-            namespace=each.attempt.key[0],
-            name=each.attempt.key[1],
-            replicas=each.replicas,
-            reason=reasons.get(each.attempt.key, "to move it would not help"),
-        )
-        for each in sorted(shares, key=lambda each: (each.attempt.key, each.name))
-        if above_c[each.position] > 0 and not has_left(search, each)
-    ]
+    stays = (each for each in shares if above_c[each.position] > 0 and not has_left(search, each))
+    return unfixed_shares(
+        stays, lambda each: reasons.get(each.attempt.key, "to move it would not help")
+    )

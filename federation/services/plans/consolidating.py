@@ -28,6 +28,7 @@ from federation.services.plans.search import (
     Search,
     kept_moves,
     shares_of,
+    unfixed_shares,
     unmovable,
 )
 from federation.services.scheduling.queue import Attempt
@@ -160,13 +161,7 @@ def _unfixed(
 ) -> list[Unfixed]:
     """In each cluster that stays, what keeps it from being emptied."""
     reasons = search.refusals | fixed
-    return [
-        Unfixed(
-            namespace=each.attempt.key[0],
-            name=each.attempt.key[1],
-            replicas=each.replicas,
-            reason=f"{each.name} is not emptied: {reasons[each.attempt.key]}",
-        )
-        for each in sorted(shares, key=lambda each: (each.attempt.key, each.name))
-        if each.attempt.key in reasons
-    ]
+    return unfixed_shares(
+        (each for each in shares if each.attempt.key in reasons),
+        lambda each: f"{each.name} is not emptied: {reasons[each.attempt.key]}",
+    )

@@ -246,6 +246,21 @@ def has_left(search: Search, share: ClusterShare) -> bool:
     return share.name not in {each.name for each in search.clusters_of(share.attempt)}
 
 
+def unfixed_shares(
+    shares: Iterable[ClusterShare], why: Callable[[ClusterShare], str]
+) -> list[Unfixed]:
+    """Shares that stay where they are, each with its reason, by binding and cluster."""
+    return [
+        Unfixed(
+            namespace=each.attempt.key[0],
+            name=each.attempt.key[1],
+            replicas=each.replicas,
+            reason=why(each),
+        )
+        for each in sorted(shares, key=lambda each: (each.attempt.key, each.name))
+    ]
+
+
 def guides(shares: Sequence[ClusterShare], units_bc: FloatArray) -> dict[BindingName, IntArray]:
     """What bindings get in each cluster at most, by the relaxed best; those that it moves."""
     units: dict[BindingName, FloatArray] = {}
