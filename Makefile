@@ -30,9 +30,8 @@ check: install ## Format, lint, types, import floors, stubs, protos, sizes, supp
 collect: install ## Find all tests, without running them
 	@$(BIN)/python -m pytest -qq --collect-only
 
-# Many tests wait for processes and databases: more workers than cores.
-test: install ## All tests
-	@$(BIN)/python -m pytest -q -n 6 --dist loadfile
+test: install ## All tests; what fails beside others once more alone
+	@$(BIN)/python -m tools.run_tests
 
 test-all: test ## All tests, and on every other Python here what may differ there
 	@$(BIN)/python -m tools.other_pythons

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
 
+from tools import run_tests
 from tools.progress import say
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,23 +106,19 @@ def installed(version: Version, python: Path) -> Path | None:
     return None
 
 
-def tests_pass(version: Version, python: Path, workers: int) -> bool:
+def passes(version: Version, python: Path, workers: int) -> bool:
     """Several run at once: which one a line is of stands in front of it."""
     started = time.monotonic()
-    pytest = [str(python), "-m", "pytest", "-q"]
     # Compiles what tests import: else each worker would, at the same time.
-    subprocess.run([*pytest, "--collect-only", *TESTS], cwd=ROOT, capture_output=True, check=False)
-    with subprocess.Popen(
-        [*pytest, "-n", str(workers), "--dist", "loadfile", *TESTS],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as process:
-        for line in process.stdout or ():
-            print(f"{named(version)}  {line}", end="", flush=True)
-    is_good = process.returncode == 0
+    collect = [str(python), "-m", "pytest", "-q", "--collect-only", *TESTS]
+    subprocess.run(collect, cwd=ROOT, capture_output=True, check=False)
+    is_good = run_tests.all_pass(
+        str(python),
+        TESTS,
+        workers=workers,
+        name=f"-{named(version)}",
+        show=lambda line: print(f"{named(version)}  {line}", end="", flush=True),
+    )
     seconds = time.monotonic() - started
     say(f"Python {named(version)}: {'ok' if is_good else 'FAILED'} in {seconds:.0f} s")
     return is_good
@@ -142,7 +139,7 @@ def main() -> int:
     workers = max(LEAST_WORKERS, WORKERS // len(found))
     # All of them, also after one fails: who repairs wants the whole list.
     with ThreadPoolExecutor(max_workers=len(found)) as threads:
-        results = list(threads.map(tests_pass, made, made.values(), repeat(workers)))
+        results = list(threads.map(passes, made, made.values(), repeat(workers)))
     return 0 if len(made) == len(found) and all(results) else 1
 
 
