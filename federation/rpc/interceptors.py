@@ -51,7 +51,7 @@ from federation.rpc.decoding import decoded, deserializer_of
 from federation.rpc.large_requests import LargeRequests, Undecoded
 from federation.rpc.measures import CallMeasures, code_name
 from federation.rpc.permissions import Audience, check_scope, methods_for, permit
-from federation.rpc.status import status_of
+from federation.rpc.status import EndedElsewhere, end_with, status_of
 from federation.rpc.strangers import Strangers, host_of
 from federation.services.audited_calls import current_call
 from federation.services.members.identity import Identity
@@ -321,13 +321,13 @@ class Guard:
     async def _served(self, context: Context, work: Callable[[Reading], Awaitable[Any]]) -> Any:
         started, code = time.perf_counter(), grpc.StatusCode.OK.name
         try:
-            return await self._answered(context, work)
-        except grpc.aio.AbortError:
-            code = code_name(context.code())
-            raise
+            answer = await self._answered(context, work)
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED.name
             raise
+        else:
+            code = code_name(context.code())
+            return answer
         finally:
             is_stream = self.handler.request_streaming or self.handler.response_streaming
             seconds = None if is_stream else time.perf_counter() - started
@@ -342,9 +342,8 @@ class Guard:
             refuse_late(left)
             async with limit, self.entered(context) as reading:
                 return await work(reading)
-        except grpc.aio.AbortError:
-            # A method that has its status from elsewhere ends its call itself.
-            raise
+        except EndedElsewhere as ended:
+            status = ended.status
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
             missed = isinstance(error, TimeoutError) and limit.expired()
             answered = DeadlineMissed() if missed else error
@@ -353,7 +352,8 @@ class Guard:
             release_frames(error)
             if isinstance(error, UNREAD):  # Or too large.
                 self.large.came()
-        return await context.abort_with_status(status)
+        end_with(context, status)
+        return None
 
 
 def refuse_late(left: float | None) -> None:

@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 from federation.model.errors import PreconditionFailed
 from federation.rpc.interceptors import Context, Handler
 from federation.rpc.simulation_worker import Setup, simulation_question
+from federation.rpc.status import EndedElsewhere
 from federation.services.ports import Clock
 from federation.services.workers import AnswerKind, WorkerLimits, Workers
 from federation.v1.simulation_pb2 import DESCRIPTOR
@@ -42,7 +43,7 @@ class SimulationServicer:
         """The answer of a process, which ends with the caller; a refusal ends the call."""
         answer = await self._workers.ask(question)
         if answer.kind is AnswerKind.REFUSAL:
-            await context.abort_with_status(rpc_status.to_status(Status.FromString(answer.body)))
+            raise EndedElsewhere(rpc_status.to_status(Status.FromString(answer.body)))
         return answer.body
 
     async def close(self) -> None:

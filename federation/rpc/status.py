@@ -6,6 +6,7 @@ Must not put anything of an unexpected error on the wire; those get a logged id 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import grpc
 from google.protobuf import any_pb2
@@ -46,6 +47,26 @@ CODES: Mapping[type[FederationError], grpc.StatusCode] = {
 # the details base64-encoded, so these two keep a status below that.
 MESSAGE_BYTES = 800
 VIOLATIONS_BYTES = 3_000
+
+
+class EndedElsewhere(Exception):
+    """A call ends with a status that somebody else made, whole, and has told of."""
+
+    def __init__(self, status: grpc.Status) -> None:
+        super().__init__(status.details)
+        self.status = status
+
+
+def end_with(context: Any, status: grpc.Status) -> None:
+    """The call ends with this status once its method returns.
+
+    ``abort`` would do it by raising an error that gRPC also keeps in the call's state: a cycle with
+    the frames it passes through, for every call that is refused. A collector that spares what
+    outlives its looks (``serving``) never frees those that it sees half way.
+    """
+    context.set_trailing_metadata(status.trailing_metadata or ())
+    context.set_code(status.code)
+    context.set_details(status.details or "")
 
 
 def code_of(error: FederationError) -> grpc.StatusCode:
