@@ -47,8 +47,8 @@ from federation.scheduler.state import Surroundings
 from federation.scheduler.validation import violations_of
 from federation.scheduler.waiting.gangs import (
     GangMember,
+    Roster,
     gate_of,
-    refusal_of,
     unplaced_text,
 )
 
@@ -67,15 +67,16 @@ class SimulationOptions:
 
 def check_bindings(bindings: Iterable[tuple[str, Binding]], profiles: Profiles) -> None:
     """Raises InvalidRequest with every rule that a binding breaks, under the path it has."""
-    gangs = defaultdict[tuple[str, str], list[GangMember]](list)
+    gangs = defaultdict[tuple[str, str], Roster](Roster)
     violations = []
     for path, binding in bindings:
         found = [*violations_of(binding), *profiles.violations_of(binding)]
         if binding.gang is not None:
-            others = gangs[binding.namespace, binding.gang.name]
-            refusal = refusal_of(binding.gang, others)
+            roster = gangs[binding.namespace, binding.gang.name]
+            member = GangMember.of(binding, None)
+            refusal = roster.refusal_of(member)
             found += [refusal] if refusal else []
-            others.append(GangMember.of(binding, None))
+            roster.add(member)
         violations += [violation.under(path) for violation in found]
     if violations:
         raise InvalidRequest(violations)

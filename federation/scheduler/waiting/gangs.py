@@ -5,7 +5,7 @@ Pure. Must not know how members are stored, nor decide about them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,17 +58,40 @@ def missing(gang: Gang, members: Sequence[GangMember]) -> str:
     return f"{text} ({', '.join(notes)})" if notes else text
 
 
-def refusal_of(gang: Gang, others: Sequence[GangMember]) -> Violation | None:
-    """Why a binding that has no place yet cannot join these."""
-    odd = next((each for each in others if each.size != gang.size), None)
-    if odd is not None:
-        rule = f"is {gang.size}, and {odd.size} in binding {odd.name} of the same gang"
-        return Violation(field="spec.gang.size", rule=rule)
-    if len(others) >= gang.size:
-        names = _named([each.name for each in others])
-        rule = f"has its {gang.size} members already: {names}"
-        return Violation(field="spec.gang.name", rule=rule)
-    return None
+class Roster:
+    """The members of one gang, as more of them join."""
+
+    def __init__(self, members: Iterable[GangMember] = ()) -> None:
+        self._members: dict[str, GangMember] = {}
+        # Mostly one size: a thousand may join at once, and each looks at all others.
+        self._by_size: dict[int, dict[str, None]] = {}
+        for each in members:
+            self.add(each)
+
+    @property
+    def members(self) -> Sequence[GangMember]:
+        return tuple(self._members.values())
+
+    def add(self, member: GangMember) -> None:
+        """In place of the one of its name, where there is one."""
+        before = self._members.get(member.name)
+        if before is not None:
+            del self._by_size[before.size][before.name]
+        self._members[member.name] = member
+        self._by_size.setdefault(member.size, {})[member.name] = None
+
+    def refusal_of(self, joining: GangMember) -> Violation | None:
+        """Why one that has no place yet cannot join the others."""
+        for size, same in self._by_size.items():
+            odd = next((name for name in same if name != joining.name), None)
+            if size != joining.size and odd is not None:
+                rule = f"is {joining.size}, and {size} in binding {odd} of the same gang"
+                return Violation(field="spec.gang.size", rule=rule)
+        if len(self._members) - (joining.name in self._members) >= joining.size:
+            others = _named([name for name in self._members if name != joining.name])
+            rule = f"has its {joining.size} members already: {others}"
+            return Violation(field="spec.gang.name", rule=rule)
+        return None
 
 
 def unplaced_text(gang: Gang, name: str, why: str, more: int) -> str:

@@ -65,8 +65,9 @@ class FreshReports:
                 events.update(asked)
         if not hopeful:
             return list(attempts)
-        # Nothing comes of an atomic batch as long as one of it is not placed.
-        aside = list(attempts) if hopeful[0].atomic else hopeful
+        # Nothing comes of an atomic batch, nor of a gang, as long as one of it is not placed.
+        is_together = hopeful[0].atomic or hopeful[0].is_joining
+        aside = list(attempts) if is_together else hopeful
         for attempt in aside:
             attempt.has_waited_for_reports = True
         self._queue.put_aside(aside)

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from federation.model.errors import InvalidRequest
 from federation.model.placement import Binding, BindingName, gang_to_join
-from federation.scheduler.waiting.gangs import GangMember, gate_of, missing, refusal_of
+from federation.scheduler.waiting.gangs import GangMember, Roster, gate_of, missing
 from federation.services.journal import BindingChanged
 from federation.services.ports import StoredBinding, Transaction
 from federation.services.scheduling.queue import Attempt
@@ -22,25 +22,34 @@ from federation.services.waiting_ports import GangWait
 GangName: TypeAlias = tuple[str, str]
 
 
-async def companions_of(read: Transaction, attempt: Attempt) -> list[Attempt]:
-    """Those that are placed with it, or not at all; none where its gang is not complete, which its
-    ``gate`` says then.
-
-    Raises InvalidRequest where it cannot join the gang.
+async def join_gang(read: Transaction, batch: Sequence[Attempt]) -> list[Attempt]:
+    """Let them join their gang, one after the other; who cannot has an ``error``. Answers those
+    that are placed with them, or not at all: none where the gang is not complete, which is their
+    ``gate`` then.
     """
-    binding = attempt.candidate
-    gang = gang_to_join(binding)
-    attempt.roster, attempt.gate = None, ""
-    if gang is None:
+    for attempt in batch:
+        attempt.roster, attempt.gate, attempt.companions = None, "", ()
+    every = await _of_gang(read, batch[0].candidate)
+    roster = Roster(GangMember.of(each.binding, each.wait) for each in every)
+    for attempt in batch:
+        joining = GangMember.of(attempt.candidate, None)
+        refusal = roster.refusal_of(joining)
+        if refusal is None:
+            roster.add(joining)
+        else:
+            attempt.error = InvalidRequest([refusal])
+    joined = [attempt for attempt in batch if attempt.error is None]
+    if not joined:
         return []
-    others = await _others(read, binding)
-    attempt.roster = _members(others)
-    refusal = refusal_of(gang, attempt.roster)
-    if refusal is not None:
-        raise InvalidRequest([refusal])
-    attempt.gate = gate_of(gang, (*attempt.roster, GangMember.of(binding, None)))
-    if attempt.gate:
+    # It stands for all of them where that is looked at again.
+    joined[0].roster = _members(every)
+    gang = gang_to_join(joined[0].candidate)
+    gate = gate_of(gang, roster.members) if gang else ""
+    for attempt in joined:
+        attempt.gate = gate
+    if gate:
         return []
+    joining_names = {attempt.candidate.name for attempt in joined}
     return [
         Attempt(
             binding=each.binding,
@@ -49,8 +58,10 @@ async def companions_of(read: Transaction, attempt: Attempt) -> list[Attempt]:
             is_companion=True,
             answer=_nobody(),
         )
-        for each in others
-        if gang_to_join(each.binding) and each.wait is not None
+        for each in every
+        if gang_to_join(each.binding)
+        and each.wait is not None
+        and each.binding.name not in joining_names
     ]
 
 
@@ -59,22 +70,24 @@ def joins_gang(attempt: Attempt) -> bool:
     return not attempt.atomic and gang_to_join(attempt.candidate) is not None
 
 
-def joined_by(attempt: Attempt, companions: Sequence[Attempt]) -> Sequence[Attempt]:
-    """The companions of an attempt as they were read; none where one cannot be decided."""
+def with_companions(joined: Sequence[Attempt], companions: Sequence[Attempt]) -> Sequence[Attempt]:
+    """All that are decided together, the companions as they were read; without these where one
+    cannot be decided.
+    """
     wrong = next((each for each in companions if each.error is not None), None)
     if wrong is not None:
-        attempt.gate = f"{wrong.binding.name} of the same gang: {wrong.error}"
+        for attempt in joined:
+            attempt.gate = f"{wrong.binding.name} of the same gang: {wrong.error}"
         companions = ()
-    attempt.is_joining = attempt.roster is not None
-    attempt.companions = tuple(companions)
-    return companions
+    joined[0].companions = tuple(companions)
+    return [*joined, *companions]
 
 
 async def has_same_gang(tx: Transaction, attempt: Attempt) -> bool:
-    """Whether the others of its gang are who they were when it was read."""
+    """Whether its gang is as it was when it was read."""
     if attempt.roster is None:
         return True
-    return _members(await _others(tx, attempt.candidate)) == attempt.roster
+    return _members(await _of_gang(tx, attempt.candidate)) == attempt.roster
 
 
 def bindings_to_lock(attempts: Iterable[Attempt]) -> Iterator[Binding]:
@@ -142,11 +155,10 @@ def _changed_by(attempt: Attempt) -> Iterator[GangName]:
             yield binding.namespace, binding.gang.name
 
 
-async def _others(read: Transaction, binding: Binding) -> list[StoredBinding]:
+async def _of_gang(read: Transaction, binding: Binding) -> Sequence[StoredBinding]:
     if binding.gang is None:
-        return []
-    found = await read.bindings.of_gang(binding.namespace, binding.gang.name)
-    return [each for each in found if each.binding.name != binding.name]
+        return ()
+    return await read.bindings.of_gang(binding.namespace, binding.gang.name)
 
 
 def _members(every: Iterable[StoredBinding]) -> tuple[GangMember, ...]:

@@ -34,7 +34,7 @@ from federation.services.ports import (
 from federation.services.scheduling.answer import answer_as_before, answer_unwritten
 from federation.services.scheduling.commit import Committer
 from federation.services.scheduling.fresh_reports import FreshReports
-from federation.services.scheduling.gangs import companions_of, joined_by, joins_gang
+from federation.services.scheduling.gangs import join_gang, joins_gang, with_companions
 from federation.services.scheduling.hooks import give_back
 from federation.services.scheduling.measures import DecisionMeasures, timed
 from federation.services.scheduling.planned import PlannedMove
@@ -243,7 +243,7 @@ class DecisionPipeline:
     async def _start(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
         """Decide a batch and let it be committed; the one before it is, then."""
         if batch[0].is_joining:
-            return await self._join(batch[0], before)
+            return await self._join(batch, before)
         if batch[0].is_preempting and not batch[0].is_hindered:
             return await self._preempt(batch, before)
         try:
@@ -289,41 +289,72 @@ class DecisionPipeline:
         self._queue.put_first(joining)
         return [attempt for attempt in attempts if not attempt.is_joining]
 
-    async def _join(self, attempt: Attempt, before: _Commit | None) -> _Commit | None:
-        """Decide it with all of its gang that have no place yet, and let them be committed."""
+    async def _join(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
+        """Decide those of one gang with all others of it that have no place yet, and let them be
+        committed.
+        """
         try:
             await _ended(before)
-            attempts = await self._read_batch([attempt])
-            if attempts:
-                attempts += await self._read_companions(attempt)
-            if attempt.is_hindered:
-                await self._committer.decide_and_commit(attempts)
-                await self._answer_unwritten(attempts[:1])
+            together = await self._read_together(batch)
+            joined = [attempt for attempt in together if not attempt.is_companion]
+            if not joined:
+                return None
+            if joined[0].is_hindered:
+                await self._committer.decide_and_commit(together)
+                await self._answer_unwritten(joined)
                 return None
             working = self.working()
-            await self._decide(working, attempts)
-            if not self._reports.without_hopeful(attempts[:1]):
+            await self._decide(working, together)
+            if self._without_wrong(joined) or len(self._reports.without_hopeful(joined)) == 0:
                 return None
             working, decided = await self._preemption.with_victims(
-                self._store, working, attempts, self._thread, self._clock.now()
+                self._store, working, together, self._thread, self._clock.now()
             )
             to_write = [each for each in decided if each.is_to_write]
             if not to_write:
-                await self._answer_unwritten(attempts[:1])
-        except Exception as error:  # noqa: BLE001 - the caller gets it
-            await self._failed([attempt], error)
+                await self._answer_unwritten(joined)
+        except Exception as error:  # noqa: BLE001 - the callers get it
+            await self._failed(batch, error)
             return None
         if not to_write:
             return None
-        task = asyncio.create_task(self._commit([attempt], to_write, working))
+        task = asyncio.create_task(self._commit(joined, to_write, working))
         return _Commit(batch=decided, working=working, task=task)
 
-    async def _read_companions(self, attempt: Attempt) -> Sequence[Attempt]:
+    async def _read_together(self, batch: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Those of a batch that join its gang, and who is placed with them; the others are answered
+        or wait again.
+        """
+        attempts = await self._read_batch(batch)
+        apart = [attempt for attempt in attempts if not joins_gang(attempt)]
+        for attempt in apart:
+            attempt.is_joining = False
+        self._queue.put_first(apart)
+        joined = [attempt for attempt in attempts if attempt.is_joining]
+        if not joined:
+            return ()
         async with self._store.reading() as read:
-            companions = await companions_of(read, attempt)
+            companions = await join_gang(read, joined)
             if companions:
                 await read_attempts(read, companions, self._profiles)
-        return joined_by(attempt, companions)
+        for attempt in joined:
+            if attempt.error is not None:
+                attempt.fail(attempt.error)
+        joined = [attempt for attempt in joined if attempt.error is None]
+        return with_companions(joined, companions) if joined else ()
+
+    def _without_wrong(self, joined: Sequence[Attempt]) -> bool:
+        """Whether something is wrong with some that join a gang: they are told, and nothing comes
+        of the others, which are decided without them, next.
+        """
+        sound = [attempt for attempt in joined if attempt.error is None]
+        if len(sound) == len(joined):
+            return False
+        for attempt in joined:
+            if attempt.error is not None:
+                attempt.fail(attempt.error)
+        self._queue.put_first(sound)
+        return True
 
     async def _preempt(self, batch: Sequence[Attempt], before: _Commit | None) -> _Commit | None:
         """Decide once more, with room made where there is none, and let it be committed with what
@@ -389,7 +420,7 @@ class DecisionPipeline:
             self._queue.retry(batch)
         elif isinstance(error, Unavailable) and error.reason == CONNECTION_LOST:
             self._retry_once(batch, error)
-        elif isinstance(error, Unavailable) or len(batch) == 1 or is_atomic(batch):
+        elif isinstance(error, Unavailable) or len(batch) == 1 or batch[0].atomic:
             for attempt in batch:
                 attempt.fail(error)
         else:
@@ -427,7 +458,7 @@ class DecisionPipeline:
                     refused.append(attempt)
             await read_attempts(read, attempts, self._profiles)
         refused += [attempt for attempt in attempts if attempt.error is not None]
-        if is_atomic(batch):
+        if batch[0].atomic:
             place_all_or_none(attempts, refused)
         for attempt in attempts:
             if attempt.error is not None:

@@ -186,6 +186,14 @@ class Attempt:
         return frozenset(marks)
 
     @property
+    def joined_gang(self) -> Mark | None:
+        """The gang that it is asked to join: all that are go together."""
+        gang = self.binding.gang
+        if gang is None or not self.is_joining or self.again:
+            return None
+        return "gang", self.binding.namespace, gang.name
+
+    @property
     def is_hindered(self) -> bool:
         """Whether others kept winning against it."""
         return self.tries >= TRIES_WITHOUT_LOCKS
@@ -381,13 +389,13 @@ class DecisionQueue:
         being committed. While nothing is, half of them, unless ``every``: the other half is decided
         while this one is committed.
 
-        One that others kept winning against goes alone, and so does one that preempts or is decided
-        with its gang, and an atomic batch as a whole.
+        One that others kept winning against goes alone, and so does one that preempts, an atomic
+        batch as a whole, and all that join one gang.
         """
         waited_for = on_their_way | marks_of(self._aside)
         unit = self._hindered(waited_for) if self._may_be_hindered else []
         if unit:
-            return unit
+            return self._with_gang(unit, waited_for)
         is_shared = self._is_shared()
         room = self._room(is_all=every or bool(on_their_way), is_shared=is_shared)
         batch: list[Attempt] = []
@@ -400,7 +408,27 @@ class DecisionQueue:
         self._was_alone = bool(batch) and not batch[0].place
         # One that came later is before the rest of what asks for much, and never before all of it.
         self._turn = max([self._turn + 1, *(attempt.turn for attempt in batch)])
-        return batch
+        return self._with_gang(batch, waited_for)
+
+    def _with_gang(self, batch: list[Attempt], waited_for: frozenset[Mark]) -> list[Attempt]:
+        """With all others that join the gang of the first one: each of them alone would have the
+        whole gang read, and be written, again.
+        """
+        gang = batch[0].joined_gang if batch else None
+        if gang is None:
+            return batch
+        taken, others = {*batch[0].marks}, list[Attempt]()
+        for attempt in self._attempts:
+            if attempt.joined_gang == gang and not attempt.answer.done():
+                # What is asked of one binding twice stays in order.
+                own = {mark for mark in attempt.marks if mark[0] in ("binding", "once")}
+                if own.isdisjoint(taken) and attempt.marks.isdisjoint(waited_for):
+                    others.append(attempt)
+                taken |= own
+        gone = {attempt.id for attempt in others}
+        if gone:
+            self._attempts = [each for each in self._attempts if each.id not in gone]
+        return [*batch, *others]
 
     def _picked(
         self,

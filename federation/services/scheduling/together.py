@@ -163,8 +163,9 @@ def _leave_waiting(
     for attempt in attempts:
         attempt.requested = attempt.reserved = None
         let_go([attempt])
-        # What is wrong with the first one it is told alone: the others wait as before.
-        attempt.error = attempt.error or first.error
+        # What is wrong with one that joins it is told alone: the others wait as before.
+        if attempt.is_companion:
+            attempt.error = attempt.error or first.error
         if attempt.error is None and attempt.is_placed:
             refuse(attempt, {"": why})
             attempt.standing = standing_of(attempt)

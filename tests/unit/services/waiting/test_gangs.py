@@ -18,6 +18,7 @@ from federation.services.scheduling.batches import BatchItem, schedule_batch
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.values import Scheduled
 from federation.services.waiting.steering import Queueing
+from federation.store.bindings import BindingStatements
 from federation.store.postgres import PostgresStore
 from tests.services import Deciders, apply, decided
 from tests.unit.services.conftest import ControlPlane, only
@@ -195,6 +196,53 @@ async def test_what_does_not_go_together_is_refused_and_nothing_is_written(
         assert [each.name for each in await read.bindings.page("shop", None, 10)] == ["a", "b", "c"]
 
 
+async def test_members_of_one_batch_are_decided_together(
+    deciders: Deciders, store: PostgresStore
+) -> None:
+    gang = replace(TRAIN, size=4)
+    odd, twice = member("odd", gang=TRAIN), member("b", gang=gang, replicas=2)
+
+    async def ask(*wanted: Binding) -> list[Any]:
+        items = [BatchItem(binding=each) for each in wanted]
+        return await schedule_batch(deciders.scheduling, items)
+
+    first, second, refused = await ask(member("a", gang=gang), member("b", gang=gang), odd)
+    assert isinstance(refused, InvalidRequest)
+    assert {first.record.decision.reason, second.record.decision.reason} == {
+        "2 of 4 members of gang train are here"
+    }
+    # One that is asked for twice in a batch is decided twice, in order.
+    again, *others = await ask(twice, member("c", gang=gang), member("d", gang=gang), twice)
+    assert not any(each.queued for each in (again, *others))
+    assert [each.record.name for each in again.others] == ["a"]
+    for name, replicas in zip("abcd", (1, 2, 1, 1), strict=True):
+        view = await deciders.scheduling.get_binding("shop", name)
+        assert sum(each.replicas for each in view.binding.clusters) == replicas
+        assert view.wait is None
+    assert others[-1].record.id == again.record.id
+    (extra,) = await ask(member("e", gang=gang))
+    assert "has its 4 members already: a, b, c, d" in str(extra)
+
+
+async def test_a_gang_is_read_once_however_many_join_it_at_once(
+    deciders: Deciders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    of_gang = BindingStatements.of_gang
+
+    async def counted(self: BindingStatements, namespace: str, gang: str) -> Any:
+        read.append(gang)
+        return await of_gang(self, namespace, gang)
+
+    monkeypatch.setattr(BindingStatements, "of_gang", counted)
+    gang = Gang(name="wide", size=12)
+    items = [BatchItem(binding=member(f"w{n}", gang=gang)) for n in range(12)]
+    answers = await schedule_batch(deciders.scheduling, items)
+    assert [isinstance(each, Scheduled) and each.queued for each in answers] == [False] * 12
+    # To decide, as it is written, and to tell those that wait on.
+    assert len(read) == 3
+
+
 async def test_a_preview_shows_a_member_by_itself_and_commits_nothing(deciders: Deciders) -> None:
     shown = await deciders.previews.preview(member("a"), adopt=False, wait=True)
     assert shown.record.decision.outcome is Outcome.SCHEDULED
@@ -213,7 +261,8 @@ async def test_members_that_come_at_two_control_planes_find_each_other(
             for n, name in enumerate(names)
         )
     )
-    assert sum(not each.queued for each in answers) == 1
+    # The last one, with those that came at once.
+    assert any(not each.queued for each in answers)
     for name in names:
         view = await one.deciders.scheduling.get_binding("shop", name)
         assert view.wait is None
