@@ -75,12 +75,17 @@ def bindings_from_documents(documents: Iterable[Document]) -> list[resource_pb2.
     return bindings
 
 
+def is_policy(document: Document) -> bool:
+    """Whether it says where others run."""
+    return document.get("kind") in _POLICY_KINDS
+
+
 def policies_from_documents(documents: Iterable[Document]) -> list[resource_pb2.PropagationPolicy]:
     """Raises InvalidRequest with every violation; what is no policy is one."""
     found, given = Violations(), _Sorted()
     for position, document in enumerate(documents, start=1):
         path = f"document {position}"
-        if document.get("kind") not in _POLICY_KINDS:
+        if not is_policy(document):
             found.add(shown_name(document, path), "is not a PropagationPolicy")
             continue
         _sort(document, path, given, found)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from federation.model.placement import BindingName
 from federation.model.waiting import Nomination, Wait, WaitState
 
 # Nobody writes to it.
@@ -61,6 +62,26 @@ class QueuedBinding:
     wait: Wait
     position: int
     decision_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSummary:
+    """A gang: how many members it is to have, how many of them are here, how many have a place.
+
+    Of those that wait: since when (Unix seconds), until when, and what for.
+    """
+
+    namespace: str
+    name: str
+    size: int
+    members: int
+    placed: int
+    replicas: int
+    priority: int
+    waiting_since: float | None = None
+    times_out: float | None = None
+    has_timed_out: bool = False
+    waits_for: str = ""
 
 
 class QueuePlace(NamedTuple):
@@ -130,6 +151,19 @@ class Waits(Protocol):
         """In the order in which they are tried; of one namespace unless it is empty.
 
         ``among`` are patterns of namespaces, as in ``Scope``: only of these; none: of all.
+        """
+        ...
+
+    async def gangs(
+        self,
+        namespace: str,
+        after: BindingName | None,
+        limit: int,
+        *,
+        among: Collection[str] = (),
+    ) -> Sequence[GangSummary]:
+        """By ascending (namespace, name): of those that wait, and of those that have their places;
+        otherwise as ``page``.
         """
         ...
 

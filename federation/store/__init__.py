@@ -19,6 +19,7 @@ file: its rows and the statements over them.
 - ``duties``: background work that one replica does at a time
 - ``engine``: the connection pool, its deadlines, and what the driver's errors mean
 - ``failover``: whether failover is frozen, who has to move, and which evictions go on
+- ``gangs``: gangs: one row for all of its members that are here
 - ``histories``: the database's history: which one it is, and beginning another one
 - ``journal``: the journal and the versions of clusters' ledgers
 - ``lost_peers``: how both sides of a database connection learn within seconds that the other one

@@ -21,7 +21,6 @@ from sqlalchemy import (
     cast,
     delete,
     func,
-    literal_column,
     or_,
     select,
     text,
@@ -34,6 +33,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from federation.model.placement import Binding, BindingName, groups_of
 from federation.model.workload import TargetCluster
 from federation.services.ports import Peers, StoredBinding
+from federation.store.gangs import GANG
 from federation.store.namespaces import in_namespaces
 from federation.store.tables import binding as table
 from federation.store.tables import unix_seconds, waiting
@@ -82,8 +82,6 @@ PREEMPTIBLE = (
     .order_by(cast(table.c.spec["priority"].astext, BigInteger), table.c.namespace, table.c.name)
     .limit(bindparam("most"))
 )
-# As its index has it.
-GANG = literal_column("((binding.spec -> 'gang') ->> 'name')", Text)
 OF_GANG = (
     select(table, *WAIT_COLUMNS)
     .outerjoin(waiting, waiting.c.binding_id == table.c.id)

@@ -28,14 +28,17 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from federation.model.placement import BindingName
 from federation.model.waiting import Nomination, Wait, WaitState
 from federation.services.waiting_ports import (
     NOT_ORDERED,
+    GangSummary,
     GangWait,
     NewWait,
     QueuedBinding,
     QueuePlace,
 )
+from federation.store.gangs import gangs_after
 from federation.store.namespaces import in_namespaces
 from federation.store.tables import binding, unix_seconds
 from federation.store.tables import waiting as table
@@ -247,6 +250,16 @@ class WaitingStatements:
         if placed_by:
             given = {"ids": [*placed_by], "instants": [*placed_by.values()]}
             await self._connection.execute(ORDERED, given)
+
+    async def gangs(
+        self,
+        namespace: str,
+        after: BindingName | None,
+        limit: int,
+        *,
+        among: Collection[str] = (),
+    ) -> Sequence[GangSummary]:
+        return await gangs_after(self._connection, namespace, after, limit, among)
 
     async def counts(self) -> Mapping[WaitState, int]:
         count = func.count().label("bindings")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from federation.model.errors import PreconditionFailed
+from federation.model.errors import NotFound, PreconditionFailed
+from federation.model.placement import BindingName, binding_key
 from federation.model.waiting import SUSPENDED, Wait, WaitState
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import BindingChanged, Position
@@ -18,7 +19,7 @@ from federation.services.scheduling.gangs import settle_gang
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import locked_binding
 from federation.services.values import Scheduled
-from federation.services.waiting_ports import NewWait, QueuedBinding, QueuePlace
+from federation.services.waiting_ports import GangSummary, NewWait, QueuedBinding, QueuePlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,26 @@ class Queueing:
             position = await read.journal.position()
             found = await read.waiting.page(namespace, priority, after, limit + 1, among=among)
         return QueuePage(bindings=found[:limit], is_last=len(found) <= limit, position=position)
+
+    async def gangs(
+        self,
+        namespace: str,
+        after: BindingName | None,
+        limit: int,
+        *,
+        among: Collection[str] = (),
+    ) -> Sequence[GangSummary]:
+        """By namespace and name, those after ``after``; the others as ``list`` takes them."""
+        async with self._store.reading() as read:
+            return await read.waiting.gangs(namespace, after, limit, among=among)
+
+    async def gang(self, namespace: str, name: str) -> Sequence[StoredBinding]:
+        """Its members by name. Raises NotFound where there is none."""
+        async with self._store.reading() as read:
+            members = await read.bindings.of_gang(namespace, name)
+        if not members:
+            raise NotFound(f"There is no gang {binding_key(namespace, name)!r}.")
+        return members
 
     async def suspend(self, namespace: str, name: str, uid: str = "") -> Wait:
         """It is not decided until it is resumed; what runs stays. Suspended twice it is once.

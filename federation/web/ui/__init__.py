@@ -6,6 +6,7 @@ and whole without JavaScript. Must not decide anything, nor touch the store.
 - ``admission``: who may look at the page, and who may do something there
 - ``asking``: what people ask on the page: how many of a shape fit, and where a workload would go
 - ``captions``: what fedsched's own values are called on pages
+- ``comparing``: two placements of one workload side by side
 - ``drawing``: templates into pages, in a thread of their own
 - ``events``: tells pages that something changed, so that they load anew
 - ``funnel``: a decision as a funnel: from all clusters to those that promised

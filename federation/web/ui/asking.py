@@ -5,7 +5,7 @@ Must not commit anything but what a preview showed, for who has signed in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from federation.codec.bindings import binding_from_message
 from federation.codec.counts import refuse_too_many
-from federation.codec.documents import read_documents
+from federation.codec.documents import Document, read_documents
 from federation.codec.estimates import bound_word, source_word
 from federation.codec.requirements import read_requirements
 from federation.codec.strict import message_from_document
@@ -34,7 +34,7 @@ from federation.services.threads import DECODING, DRAWING
 from federation.services.values import EstimateAnswer, Previewed, Scheduled
 from federation.v1 import resource_pb2
 from federation.web.ui.funnel import decision_picture
-from federation.web.ui.requests import number_of, text_of
+from federation.web.ui.requests import number_of, pairs_in, text_of
 from federation.web.ui.use_cases import UseCases
 from federation.web.ui.views import ROWS, Page
 
@@ -91,14 +91,11 @@ class Asking:
 
     async def preview(self, fields: Mapping[str, str], scope: Scope) -> Page:
         """Where the workload in ``text`` would go now. Raises PermissionRefused."""
-        if scope.clusters:
-            raise PermissionRefused("What is scheduled may get any cluster: your token sees some.")
+        refuse_parts_of_fleet(scope)
         text = fields.get("text", "")
         try:
             binding, warning = await DECODING.run(binding_in, text)
-            if not scope.sees_namespace(binding.namespace):
-                allowed = ", ".join(scope.namespaces)
-                raise InvalidRequest.of("metadata.namespace", f"must be one of {allowed}")
+            refuse_unseen(binding, scope)
             previewed = await self._use_cases.previews.preview(binding, adopt=False, wait=True)
         except FederationError as refused:
             return self._page(text=text, error=refused, status=422)
@@ -145,8 +142,8 @@ class Asking:
 def shape_of(asked: Mapping[str, str]) -> ReplicaRequirements:
     """What one replica asks for. Raises InvalidRequest."""
     request = {name: asked[name] for name in ("cpu", "memory") if asked[name]}
-    request |= _pairs(asked["others"], "others")
-    selector = _pairs(asked["nodes"], "nodes")
+    request |= pairs_in(asked["others"], "others")
+    selector = pairs_in(asked["nodes"], "nodes")
     if not request:
         raise InvalidRequest.of("cpu", "say how much of anything one replica asks for")
     document: dict[str, Any] = {"resourceRequest": request}
@@ -192,27 +189,38 @@ def fit_of(answer: EstimateAnswer) -> Fit:
     )
 
 
+def refuse_parts_of_fleet(scope: Scope) -> None:
+    """Raises PermissionRefused."""
+    if scope.clusters:
+        raise PermissionRefused("What is scheduled may get any cluster: your token sees some.")
+
+
+def refuse_unseen(binding: Binding, scope: Scope) -> None:
+    """Raises InvalidRequest."""
+    if not scope.sees_namespace(binding.namespace):
+        allowed = ", ".join(scope.namespaces)
+        raise InvalidRequest.of("metadata.namespace", f"must be one of {allowed}")
+
+
 def binding_in(text: str) -> tuple[Binding, str]:
     """The one binding that a text means, and what of it nothing reads. Raises InvalidRequest."""
-    messages = bindings_from_documents(read_documents(text, source=PASTED))
+    return read_binding(single_message(read_documents(text, source=PASTED), PASTED))
+
+
+def single_message(documents: Iterable[Document], source: str) -> resource_pb2.ResourceBinding:
+    """The one binding that documents mean. Raises InvalidRequest."""
+    messages = bindings_from_documents(documents)
     if len(messages) != 1:
         rule = (
             f"must hold one workload with its policy, or one ResourceBinding, not {len(messages)}"
         )
-        raise InvalidRequest.of(PASTED, rule)
-    (message,) = messages
+        raise InvalidRequest.of(source, rule)
+    return messages[0]
+
+
+def read_binding(message: resource_pb2.ResourceBinding) -> tuple[Binding, str]:
+    """The binding, and what of it nothing reads. Raises InvalidRequest."""
     found = Violations()
     refuse_too_many(message, "", found)
     found.check()
     return binding_from_message(message), warning_of(unread_in_message(message))
-
-
-def _pairs(text: str, field: str) -> dict[str, str]:
-    """``name=value`` pairs, divided by commas or blanks. Raises InvalidRequest."""
-    pairs = {}
-    for word in text.replace(",", " ").split():
-        name, equals, value = word.partition("=")
-        if not (name and equals and value):
-            raise InvalidRequest.of(field, f"{word!r} must be name=value")
-        pairs[name] = value
-    return pairs

@@ -17,6 +17,7 @@ from federation.model.errors import FederationError, InvalidRequest, Violation
 from federation.model.waiting import Wait
 from federation.plans.plan import PlanState, StepState
 from federation.services.values import HeldReservation
+from federation.web.ui.funnel import FunnelStep
 from federation.web.ui.overview import HEALTH_WORDS, ClusterRow, Health, Meter
 from federation.web.ui.pool_picture import PoolPicture
 from federation.web.ui.words import binding_link, counted, measured, part, percent, shown
@@ -38,6 +39,7 @@ __all__ = [
     "request_text",
     "resource_name",
     "selected",
+    "step_text",
     "taint_text",
     "wait_text",
 ]
@@ -156,6 +158,13 @@ def held_meter(held: HeldReservation) -> Meter:
 def bound_text(bound: str) -> str:
     """What an estimate is worth."""
     return _BOUNDS.get(bound, bound)
+
+
+def step_text(step: FunnelStep, of: int) -> str:
+    """Which clusters are left after a step of a decision."""
+    more = f" and {step.more:,} more" if step.more else ""
+    share = f"{percent(step.left / max(1, of))} of the fleet"
+    return f"{share}: {', '.join(step.names)}{more}" if step.left else share
 
 
 def plan_state(state: PlanState | StepState) -> Markup:

@@ -13,7 +13,7 @@ from federation.model.errors import LimitExceeded
 from federation.services.journal import Change
 
 # How soon after a change pages hear of it, and how long they are told nothing at most: ages grow.
-TELL_SECONDS = 5.0
+TELL_SECONDS = 6.0
 TELL_ANYWAY_ROUNDS = 6
 # A stream ends, and the browser asks for the next one: so each session is looked at again.
 STREAM_SECONDS = 120.0

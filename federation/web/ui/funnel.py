@@ -14,17 +14,24 @@ from federation.codec.decisions import RecordView, decision_to_message
 from federation.v1 import scheduling_pb2
 
 MOST_REASONS = 8
+MOST_NAMES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunnelStep:
-    """How many clusters are left after a step, and how many left there for which reason."""
+    """How many clusters are left after a step, which, and how many left there for which reason."""
 
     title: str
     left: int
+    names: Sequence[str] = ()
     note: str = ""
     reasons: Sequence[tuple[str, int]] = ()
     others: int = 0
+
+    @property
+    def more(self) -> int:
+        """How many are left beside those that are named."""
+        return self.left - len(self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +50,15 @@ class DecisionPicture:
     @property
     def promises(self) -> dict[str, scheduling_pb2.ClusterPromise]:
         return {each.cluster: each for each in self.message.promises}
+
+    def scored(self, cluster: scheduling_pb2.ClusterTrace) -> str:
+        """What each plugin gave, and how much that counts."""
+        weights = {each.name: each.value for each in self.message.trace.facts}
+        parts = (
+            f"{plugin} {score} of 100, weight {weights.get(f'scoreWeight[{plugin}]', '1')}"
+            for plugin, score in sorted(cluster.scores.items())
+        )
+        return "; ".join(parts) or "no plugin scored it"
 
     def why(self, cluster: scheduling_pb2.ClusterTrace) -> str:
         return why(cluster)
@@ -74,33 +90,46 @@ def _steps(
     facts = {each.name: each.value for each in message.trace.facts}
     certificates = Counter(each.certificate for each in message.promises)
     return [
-        FunnelStep(title="clusters in the fleet", left=len(every)),
-        _filtered(len(passed), refused),
-        FunnelStep(title="scored", left=len(passed), note=_scores(passed)),
+        FunnelStep(title="clusters in the fleet", left=len(every), names=_first(every)),
+        _filtered(passed, refused),
+        FunnelStep(title="scored", left=len(passed), names=_first(passed), note=_scores(passed)),
         FunnelStep(
             title="selected",
             left=len(selected),
+            names=_first(selected),
             note=facts.get("selection", ""),
             reasons=_count("not selected", len(passed) - len(selected)),
         ),
         FunnelStep(
             title="given replicas",
             left=len(given),
+            names=_first(given),
             note=_division(facts, given),
             reasons=_count("their share is 0", len(selected) - len(given)),
         ),
         FunnelStep(
             title="promised",
             left=len(message.promises),
+            names=[each.cluster for each in message.promises[:MOST_NAMES]],
             note=", ".join(f"{count} {kind}" for kind, count in sorted(certificates.items())),
         ),
     ]
 
 
-def _filtered(left: int, refused: Counter[str]) -> FunnelStep:
+def _filtered(passed: Sequence[scheduling_pb2.ClusterTrace], refused: Counter[str]) -> FunnelStep:
     common = refused.most_common(MOST_REASONS)
-    others = refused.total() - sum(count for _, count in common)
-    return FunnelStep(title="passed every filter", left=left, reasons=common, others=others)
+    return FunnelStep(
+        title="passed every filter",
+        left=len(passed),
+        names=_first(passed),
+        reasons=common,
+        others=refused.total() - sum(count for _, count in common),
+    )
+
+
+def _first(clusters: Sequence[scheduling_pb2.ClusterTrace]) -> list[str]:
+    """The names of those that promise most, as far as they are told."""
+    return [each.name for each in sorted(clusters, key=_importance)[:MOST_NAMES]]
 
 
 def _count(reason: str, count: int) -> list[tuple[str, int]]:

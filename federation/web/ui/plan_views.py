@@ -12,6 +12,8 @@ from typing import Final
 
 from starlette.requests import Request
 
+from federation.codec.plans import plan_clusters, plan_kind, plan_limits, plan_selector
+from federation.codec.violations import Violations
 from federation.model.access import EVERYTHING, Scope
 from federation.model.errors import InvalidRequest, PermissionRefused
 from federation.plans.plan import Plan, PlanKind, PlanStep, StepState, cordoned_by
@@ -19,7 +21,8 @@ from federation.plans.words import GainWords, gain_words
 from federation.services.plans.control import PlanControl
 from federation.services.plans.drafting import PlanWish
 from federation.services.values import Principal
-from federation.web.ui.requests import number_of
+from federation.v1 import rebalance_pb2
+from federation.web.ui.requests import number_of, pairs_in
 from federation.web.ui.views import ROWS, Page
 
 MOST_PLANS: Final = 50
@@ -27,6 +30,16 @@ MOST_UNMOVED: Final = 100
 MOST_CLUSTERS: Final = 20
 MOST_REASON_CHARACTERS: Final = 200
 LARGEST_ID: Final = 2**63 - 1
+# Fields of the form that are whole numbers; left empty they are what plans have by themselves.
+NUMBERS: Final = (
+    "moves_at_once",
+    "moves_per_cluster",
+    "max_moves",
+    "max_moved_percent",
+    "headroom_percent",
+    "tolerance_percent",
+)
+LARGEST_NUMBER: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +103,7 @@ class PlanViews:
     async def create(self, fields: Mapping[str, str], by: Principal) -> str:
         """A draft; where it is to be seen."""
         refuse_parts(by.scope)
-        names = tuple(dict.fromkeys(fields.get("clusters", "").replace(",", " ").split()))
-        kind = fields.get("kind", PlanKind.DRAIN)
-        if kind not in set(PlanKind):
-            raise InvalidRequest.of("kind", f"must be one of {', '.join(PlanKind)}")
-        if not names and kind == PlanKind.DRAIN:
-            raise InvalidRequest.of("clusters", "name those that are to be empty")
-        wish = PlanWish(kind=PlanKind(kind), clusters=names)
-        plan, _ = await self._control.create(wish, str(by))
+        plan, _ = await self._control.create(wish_in(fields), str(by))
         return _place(plan.id)
 
     async def approve(self, fields: Mapping[str, str], by: Principal) -> str:
@@ -111,6 +117,31 @@ class PlanViews:
             rule = f"is required: at most {MOST_REASON_CHARACTERS} printable characters"
             raise InvalidRequest.of("reason", rule)
         return _place((await self._control.stop(_id_in(fields), str(by), reason)).id)
+
+
+def wish_in(fields: Mapping[str, str]) -> PlanWish:
+    """What the form asks for, by the rules of the API. Raises InvalidRequest."""
+    kind_name = fields.get("kind", PlanKind.DRAIN)
+    if kind_name not in set(PlanKind):
+        raise InvalidRequest.of("kind", f"must be one of {', '.join(PlanKind)}")
+    request = rebalance_pb2.CreatePlanRequest(
+        kind=rebalance_pb2.PlanKind.Value(f"PLAN_KIND_{PlanKind(kind_name).name}"),
+        clusters=dict.fromkeys(fields.get("clusters", "").replace(",", " ").split()),
+        cluster_selector=pairs_in(fields.get("cluster_selector", ""), "clusterSelector"),
+        selector=pairs_in(fields.get("selector", ""), "selector"),
+        **_numbers_in(fields),
+    )
+    found = Violations()
+    kind = plan_kind(request.kind, "kind", found)
+    selector = plan_selector(request.cluster_selector, "clusterSelector", found)
+    wish = PlanWish(
+        kind=kind,
+        clusters=plan_clusters(request.clusters, selector, kind, "clusters", found),
+        cluster_selector=selector,
+        limits=plan_limits(request, kind, found),
+    )
+    found.check()
+    return wish
 
 
 def words_of(plan: Plan) -> GainWords:
@@ -134,6 +165,21 @@ def refuse_parts(scope: Scope) -> None:
     """Raises PermissionRefused."""
     if scope != EVERYTHING:
         raise PermissionRefused("Plans concern the whole fleet: your token sees a part of it.")
+
+
+def _numbers_in(fields: Mapping[str, str]) -> dict[str, int]:
+    """Those that are given. Raises InvalidRequest."""
+    found, numbers = Violations(), {}
+    for name in NUMBERS:
+        text = fields.get(name, "").strip()
+        if not text:
+            continue
+        if text.isascii() and text.isdecimal() and int(text[:12]) <= LARGEST_NUMBER:
+            numbers[name] = int(text)
+        else:
+            found.add(name, "must be a whole number")
+    found.check()
+    return numbers
 
 
 def _id_in(fields: Mapping[str, str]) -> int:

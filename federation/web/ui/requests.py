@@ -58,3 +58,14 @@ def queue_place_of(request: Request) -> QueuePlace | None:
         raise InvalidRequest.of("since", "must be a time in Unix seconds")
     names = (text_of(request, f"after_{part}") for part in ("namespace", "name", "entry"))
     return QueuePlace(priority, seconds, *names)
+
+
+def pairs_in(text: str, field: str) -> dict[str, str]:
+    """``name=value`` pairs, divided by commas or blanks. Raises InvalidRequest."""
+    pairs = {}
+    for word in text.replace(",", " ").split():
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise InvalidRequest.of(field, f"{word!r} must be name=value")
+        pairs[name] = value
+    return pairs

@@ -54,6 +54,7 @@ from federation.web.ui.admission import (
     place_of,
 )
 from federation.web.ui.asking import Asking
+from federation.web.ui.comparing import Comparing
 from federation.web.ui.drawing import drawn
 from federation.web.ui.events import Pulse
 from federation.web.ui.plan_views import PlanViews
@@ -136,6 +137,7 @@ class Ui:
         self._record = use_cases.audit.refused
         self._views = Views(use_cases)
         self._asking = Asking(use_cases)
+        self._comparing = Comparing(use_cases)
         self._plans = PlanViews(use_cases.plans)
         self._pulse = Pulse()
         self._is_off = access is UiAccess.OFF
@@ -154,8 +156,11 @@ class Ui:
             "/bindings": views.bindings,
             "/binding": views.binding,
             "/queue": views.queue,
+            "/gangs": views.gangs,
+            "/gang": views.gang,
             "/decision": views.decision,
             "/ask": self._asking.ask,
+            "/compare": self._comparing.form,
             "/plans": self._plans.plans,
             "/plan": self._plans.plan,
             "/about": views.about,
@@ -163,7 +168,8 @@ class Ui:
         answers: dict[str, PageAnswer] = {
             "/sign-in": self._sign_in,
             "/sign-out": self._sign_out,
-            "/preview": self._preview,
+            "/preview": self._previewing(self._asking.preview),
+            "/compare": self._previewing(self._comparing.compare),
         }
         plans = self._plans
         actions = {
@@ -294,11 +300,17 @@ class Ui:
         self._admission.sign_out(visitor, response)
         return response
 
-    async def _preview(self, request: Request) -> Response:
-        visitor = await self._admission.visitor(request)
-        fields = await self._admission.form(request, visitor)
-        page = await self._asking.preview(fields, visitor.scope)
-        return await self._response(request, visitor, page)
+    def _previewing(
+        self, shown: Callable[[Mapping[str, str], Scope], Awaitable[Page]]
+    ) -> PageAnswer:
+        """For forms that change nothing: the answer is a page."""
+
+        async def answer(request: Request) -> Response:
+            visitor = await self._admission.visitor(request)
+            fields = await self._admission.form(request, visitor)
+            return await self._response(request, visitor, await shown(fields, visitor.scope))
+
+        return answer
 
     def _acting(self, action: Action) -> PageAnswer:
         """For the forms of an action."""

@@ -41,6 +41,7 @@ LARGEST: Final = 2**63 - 1
 FEWEST_ON_A_MAP: Final = 25
 MOST_OUTSTANDING: Final = 100
 MOST_DECISIONS: Final = 20
+MOST_MEMBERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +172,41 @@ class Views:
                 "is_last": page.is_last,
                 "is_first": after is None,
                 "namespace": namespace,
+            },
+        )
+
+    async def gangs(self, request: Request, scope: Scope) -> Page:
+        namespace, after = text_of(request, "namespace"), text_of(request, "after_name")
+        place = (text_of(request, "after_namespace"), after) if after else None
+        found = await self._use_cases.queueing.gangs(
+            namespace, place, ROWS + 1, among=scope.namespaces
+        )
+        return Page(
+            template="gangs",
+            title="Gangs",
+            values={
+                "gangs": found[:ROWS],
+                "last": found[ROWS - 1] if len(found) > ROWS else None,
+                "namespace": namespace,
+                "is_first": place is None,
+            },
+        )
+
+    async def gang(self, request: Request, scope: Scope) -> Page:
+        namespace, name = text_of(request, "namespace"), required_text(request, "name")
+        if not scope.sees_namespace(namespace):
+            raise NotFound(f"There is no gang {binding_key(namespace, name)!r}.")
+        members = await self._use_cases.queueing.gang(namespace, name)
+        waiting = [each.wait for each in members if each.wait is not None]
+        return Page(
+            template="gang",
+            title=binding_key(namespace, name),
+            values={
+                "members": members[:MOST_MEMBERS],
+                "here": len(members),
+                "placed": sum(1 for each in members if each.binding.clusters),
+                "size": max(each.binding.gang.size for each in members if each.binding.gang),
+                "first": waiting[0] if waiting else None,
             },
         )
 

@@ -21,6 +21,7 @@ __all__ = [
     "cluster_link",
     "counted",
     "decision_link",
+    "gang_link",
     "lines",
     "measured",
     "moment_text",
@@ -28,6 +29,7 @@ __all__ = [
     "part",
     "percent",
     "shown",
+    "told",
 ]
 
 
@@ -60,6 +62,12 @@ def ago(seconds: float | None, now: float) -> Markup:
         span = "now"
     moment = moment_text(seconds)
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(moment, span)
+
+
+def told(value: object, more: str) -> Markup:
+    """A number that says more to who points at it, or comes to it by keyboard."""
+    told_more = printable_lines(more)
+    return Markup('<span class="told" tabindex="0" title="{}">{}</span>').format(told_more, value)
 
 
 def moment_text(seconds: float) -> str:
@@ -102,3 +110,10 @@ def binding_link(namespace: str, binding: str) -> Markup:
 def decision_link(decision: str, text: str) -> Markup:
     """A word that leads to a decision."""
     return Markup('<a href="/ui/decision?id={}">{}</a>').format(part(decision), text)
+
+
+def gang_link(namespace: str, gang: str) -> Markup:
+    """A gang by its namespace and name, leading to its members."""
+    return Markup('<a href="/ui/gang?namespace={}&amp;name={}">{}</a>').format(
+        part(namespace), part(gang), name(binding_key(namespace, gang))
+    )

@@ -117,7 +117,9 @@ async def test_every_view_is_whole_and_every_link_leads_somewhere(
     assert (await browser.get("/")).headers["location"] == "/ui/"
     async with running.connected("alpha", report=report()):
         admin = running.admin
-        for request in (binding("web", 5), binding("too-many", 500)):
+        member = binding("member", 1)
+        member.binding.spec.gang.name, member.binding.spec.gang.size = "training", 2
+        for request in (binding("web", 5), binding("too-many", 500), member):
             await admin.call(admin.scheduling.Schedule, request)
         cordon = CordonClusterRequest(name="alpha", cordoned=True)
         await admin.call(admin.clusters.CordonCluster, cordon)
@@ -134,11 +136,13 @@ async def test_every_view_is_whole_and_every_link_leads_somewhere(
     views = {path.partition("?")[0] for path in pages}
     assert views == {
         *("/ui/", "/ui/cluster", "/ui/bindings", "/ui/binding", "/ui/queue", "/ui/decision"),
-        *("/ui/plans", "/ui/ask", "/ui/about", "/ui/sign-in"),
+        *("/ui/plans", "/ui/ask", "/ui/about", "/ui/sign-in", "/ui/compare"),
+        *("/ui/gangs", "/ui/gang"),
     }
     assert "cordoned" in pages["/ui/"].document.text
     assert "Deployment/" + EVIL in pages["/ui/bindings"].document.text
     assert "too-many" in pages["/ui/queue"].document.text
+    assert "1 of 2 members of gang training" in pages["/ui/gang?namespace=shop&name=training"].body
     # 16 cores, of which 5 are promised; of the cores of a node one is left over.
     assert "11 replicas" in fits.document.text
     about = pages["/ui/about"].document.text
@@ -155,6 +159,7 @@ WRONG = [
     ("/ui/?sort=evil", 400, "must be one of name"),
     ("/ui/queue?priority=1&since=nan", 400, "must be a time"),
     ("/ui/?first=-1", 400, "must be a whole number"),
+    ("/ui/gang?namespace=shop&name=nobody", 404, "There is no gang"),
     ("/ui/ask?cpu=lots", 200, "resourceRequest"),
     ("/ui/ask?others=gpu", 200, "must be name=value"),
 ]

@@ -1,0 +1,117 @@
+"""Forms of the page that change nothing, and what plans are told by theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.model.errors import InvalidRequest
+from federation.plans.plan import PlanKind
+from federation.web.ui.plan_views import wish_in
+from tests.control_planes import RunningControlPlane, report
+from tests.unit.web.browser import Answered, Browser
+from tests.unit.web.test_ui import EVIL, WORKLOAD, check
+
+ONE_CLUSTER = """
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: one, namespace: shop}
+spec:
+  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment}]
+  placement:
+    clusterAffinity: {clusterNames: [alpha]}
+    replicaScheduling: {replicaSchedulingType: Divided}
+"""
+BINDING = """
+apiVersion: work.karmada.io/v1alpha2
+kind: ResourceBinding
+metadata: {name: web, namespace: shop}
+spec:
+  resource: {apiVersion: apps/v1, kind: Deployment, name: web}
+  replicas: 4
+  replicaRequirements: {resourceRequest: {cpu: "1"}}
+  placement: {replicaScheduling: {replicaSchedulingType: Duplicated}}
+"""
+
+
+async def test_two_placements_are_compared_cluster_by_cluster(
+    running: RunningControlPlane,
+) -> None:
+    browser = Browser(address=running.plane.web_endpoint)
+
+    async def compared(text: str, other: str) -> Answered:
+        secret = (await browser.get("/ui/compare")).document.field("form_secret")
+        fields = {"form_secret": secret, "text": text, "other": other}
+        page = await browser.post("/ui/compare", fields)
+        if page.status != 403:
+            check(page)
+        return page
+
+    async with (
+        running.connected("alpha", report=report()),
+        running.connected("beta", report=report()),
+    ):
+        shown = await compared(WORKLOAD, ONE_CLUSTER)
+        text = shown.document.text
+        assert shown.status == 200, text
+        assert ("alpha" in text, "beta" in text, "Both come to the same" in text) == (
+            *(True, True),
+            False,
+        )
+        assert "ClusterAffinity" in text
+        assert "Both come to the same" in (await compared(WORKLOAD, WORKLOAD)).document.text
+        # A binding takes the placement of a policy.
+        bound = (await compared(BINDING, ONE_CLUSTER)).document.text
+        assert "8 replicas" in bound
+        assert "4 replicas" in bound
+        for other, said in (
+            ("", "is required"),
+            ("kind: [" + EVIL, "is not YAML"),
+            (ONE_CLUSTER + "---" + ONE_CLUSTER, "twice"),
+        ):
+            refused = await compared(WORKLOAD, other)
+            assert (refused.status, said in refused.document.text) == (422, True), refused.body
+        # Nothing of it was committed.
+        assert "Nothing has been scheduled" in (await browser.get("/ui/bindings")).document.text
+        stranger = await browser.post("/ui/compare", {"text": WORKLOAD, "other": ONE_CLUSTER})
+        assert stranger.status == 403
+
+
+def test_a_plan_is_told_its_budgets_and_selectors() -> None:
+    wish = wish_in(
+        {
+            "kind": "consolidate",
+            "clusters": "b, a",
+            "selector": "app=web tier=front",
+            "moves_at_once": "3",
+            "moves_per_cluster": "",
+            "max_moves": "40",
+            "max_moved_percent": " 50 ",
+            "headroom_percent": "0",
+        }
+    )
+    assert (wish.kind, wish.clusters) == (PlanKind.CONSOLIDATE, ("a", "b"))
+    limits = wish.limits
+    assert (limits.moves_at_once, limits.moves_per_cluster, limits.most_moves) == (3, 0, 40)
+    assert (limits.moved_percent, limits.headroom_percent) == (50, 0)
+    assert limits.selector == {"app": "web", "tier": "front"}
+    labelled = wish_in({"kind": "drain", "cluster_selector": "tier=old"})
+    assert (labelled.clusters, labelled.cluster_selector) == ((), {"tier": "old"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kind": "tidy"}, "kind"),
+        ({"kind": "drain"}, "clusters"),
+        ({"kind": "drain", "clusters": "a", "moves_at_once": "many"}, "moves_at_once"),
+        ({"kind": "drain", "clusters": "a", "max_moves": "9" * 400}, "max_moves"),
+        ({"kind": "drain", "clusters": "a", "max_moves": "6000"}, "maxMoves"),
+        ({"kind": "drain", "clusters": "a", "headroom_percent": "5"}, "headroomPercent"),
+        ({"kind": "drain", "clusters": "a", "cluster_selector": "b=c"}, "clusterSelector"),
+        ({"kind": "balance", "selector": "web"}, "selector"),
+    ],
+)
+def test_what_a_plan_cannot_be_told_names_the_field(fields: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        wish_in(fields)
+    assert said in str(refused.value)
