@@ -111,7 +111,7 @@ def cluster_state_from_message(
         report=report,
         as_of=report.snapshot_time if report else None,
         promised=promised,
-        follows_claims=status.agent.placer not in ("", NO_PLACER),
+        follows_claims=status.agent.connected and status.agent.placer not in ("", NO_PLACER),
     )
 
 

@@ -185,6 +185,13 @@ class AgentPresence:
     def is_silent_at(self, now: float) -> bool:
         return self.silent_after < now
 
+    @property
+    def follows_claims(self) -> bool:
+        """Whether a placer of ours would follow what is planned now: one that is away cannot claim
+        anything before others decide.
+        """
+        return self.connected and self.placer is not Placer.NONE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WelcomeFacts:

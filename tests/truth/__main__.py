@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from tests.truth.judging import Found
-from tests.truth.plans import Line, Plan
+from tests.truth.plans import REAL_PATIENCE, SIMULATED_PATIENCE, Line, Plan
 from tests.truth.real_members import VARIABLE, programs_there
 from tests.truth.streams import Stream
 from tests.truth.study import found_by
@@ -39,12 +39,19 @@ def main() -> int:
     parser.add_argument("--shuffled", action="store_true", help="make pods in any order")
     parser.add_argument("--pods", type=int, default=0, help="so many pending ones are named")
     parser.add_argument(
+        "--patience",
+        type=float,
+        help="seconds without any pod finding a node, after which those without one count as "
+        f"pending (default {SIMULATED_PATIENCE:g}, {REAL_PATIENCE:g} with a real kube-scheduler)",
+    )
+    parser.add_argument(
         "--simulated",
         action="store_true",
         help=f"though {VARIABLE} names a folder with a real kube-scheduler",
     )
     given = parser.parse_args()
     programs = None if given.simulated else programs_there()
+    patience = given.patience or (REAL_PATIENCE if programs else SIMULATED_PATIENCE)
     print(f"kube-scheduler: {programs or 'simulated'}", flush=True)
     print(HEADER, flush=True)
     broken = 0
@@ -61,6 +68,7 @@ def main() -> int:
                 kills=given.kills,
                 burst=given.burst,
                 shuffled=given.shuffled,
+                quiet_seconds=patience,
                 programs=programs,
             )
             founds.append(_shown(plan, given.pods))

@@ -33,13 +33,19 @@ _CERTIFICATES = {
 }
 
 
+# How long until a pod without a node surely was tried again. The simulated scheduler backs off for
+# ten seconds at most; real ones of some releases look at what found no node, or whose extender
+# failed, only after sixty.
+SIMULATED_PATIENCE, REAL_PATIENCE = 15.0, 90.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One run. ``foreign`` is how many pods come and go that nobody decides anything about.
 
     ``kills`` is how often an agent is killed, and with it its extender or binder. With ``burst``
     all is asked for at once; ``shuffled`` pods are made in any order. Pods are left pending when
-    for ``quiet_seconds`` none has found a node: kube-scheduler tries again within ten.
+    for ``quiet_seconds`` none has found a node.
     ``programs`` is the folder with a real kube-scheduler, None: the simulated one.
     """
 
@@ -52,5 +58,5 @@ class Plan:
     kills: int = 0
     burst: bool = False
     shuffled: bool = False
-    quiet_seconds: float = 15.0
+    quiet_seconds: float = SIMULATED_PATIENCE
     programs: Path | None = None

@@ -41,7 +41,7 @@ from federation.services.journal import (
 )
 from federation.services.ports import ModelObserver, Store
 from federation.services.telling import tell
-from federation.services.values import AgentFacts, AgentPresence, ClusterView, KnownCluster, Placer
+from federation.services.values import AgentFacts, AgentPresence, ClusterView, KnownCluster
 
 NO_MODEL = ResourceModel()
 MOST_MOVED = 64
@@ -240,14 +240,13 @@ class FleetOwner:
 
     def put_facts(self, name: str, facts: AgentFacts) -> None:
         """What the agent says of itself and of the cluster's APIs, as committed."""
-        if facts.placer is not self._presences[name].placer:
-            self._empty_room(name)
-        self._presences[name] = replace(
+        presence = replace(
             self._presences[name],
             agent_version=facts.agent_version,
             kubernetes_version=facts.kubernetes_version,
             placer=facts.placer,
         )
+        self.put_presence(name, presence)
         state = self._states[name]
         if state.cluster.api_enablements != facts.api_enablements:
             cluster = replace(state.cluster, api_enablements=facts.api_enablements)
@@ -258,6 +257,8 @@ class FleetOwner:
         if (presence.silent_after, presence.blindness) != (before.silent_after, before.blindness):
             self._changed.add(name)
         self._presences[name] = presence
+        if presence.follows_claims is not before.follows_claims:
+            self._empty_room(name)
 
     def remove(self, name: str) -> None:
         """A cluster whose deletion is committed."""
@@ -460,7 +461,7 @@ class FleetOwner:
         )
 
     def _follows_claims(self, name: str) -> bool:
-        return self._presences[name].placer is not Placer.NONE
+        return self._presences[name].follows_claims
 
     def _bring_up_to_date(self) -> None:
         self._snapshot = self._brought_up_to_date()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from federation.model.placement import Binding, Certificate
 from federation.model.reservations import PromiseCertificate, Share
 
-NOT_PLANNED = "no placer of ours follows plans there"
+NOT_PLANNED = "no placer of ours is there to follow plans"
 
 
 def units_of(binding: Binding, count: int) -> Iterable[tuple[Share, int]]:

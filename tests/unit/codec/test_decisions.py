@@ -63,7 +63,7 @@ class Promise:
     certificate: PromiseCertificate = PromiseCertificate.CAREFUL
     report_epoch: int = 2
     report_sequence: int = 7
-    note: str = "no placer of ours follows plans there"
+    note: str = "no placer of ours is there to follow plans"
 
 
 @dataclass
@@ -200,7 +200,7 @@ def test_promises_say_what_they_are_worth_and_which_report_they_were_packed_into
         certificate="careful",
         report_epoch=2,
         report_sequence=7,
-        note="no placer of ours follows plans there",
+        note="no placer of ours is there to follow plans",
     )
 
 

@@ -42,6 +42,10 @@ async def test_what_one_commits_the_other_knows(planes: tuple[Plane, Plane]) -> 
         {"shop/web": OWNER},
         {"shop/web": "uid-web"},
     )
+    # Whose stream is open is told apart from the journal.
+    assert other.fleet.snapshot.rooms.planned_c.tolist() == [False, False]
+    for name in ("a", "b"):
+        other.fleet.put_presence(name, one.fleet.known(name).presence)
     assert other.fleet.snapshot.rooms.planned_c.tolist() == [True, True]
     free = [int(each.cells.min_rk[0].min()) for each in other.fleet.snapshot.cells.pools if each]
     assert free == [700, 800]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from federation.capacity.cluster_room import Room
@@ -91,6 +93,7 @@ async def test_a_new_placer_is_minded(owner: FleetOwner) -> None:
     report = make_report(2)
     await packed_ahead(owner, report)
     owner.put_facts("a", AgentFacts(placer=Placer.EXTENDER))
+    owner.put_presence("a", replace(owner.known("a").presence, connected=True))
     owner.put_report("a", report, 1.0)
     assert room_of(owner).follows_claims
     assert held(owner) == owner.ledger("a").outstanding()

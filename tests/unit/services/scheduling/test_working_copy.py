@@ -259,13 +259,34 @@ def test_what_a_promise_is_worth(
     worth: PromiseCertificate,
     note: str,
 ) -> None:
-    fleet.put_facts("a", AgentFacts(placer=placer))
+    put_agent(fleet, placer, connected=True)
     kept = taken(WorkingCopy(fleet.snapshot), CORES, {"a": 1}, asked=asked)
     assert isinstance(kept, Reserved)
     (promise,) = kept.promises
     assert (promise.certificate, promise.note) == (worth, note)
     assert (promise.report_epoch, promise.report_sequence) == (1, 1)
     assert [each.certificate for each in kept.clusters["a"].shares] == [worth]
+
+
+def test_what_nobody_is_there_to_plan_is_careful(fleet: FleetOwner) -> None:
+    for connected, worth in (
+        (True, PromiseCertificate.PLANNED),
+        (False, PromiseCertificate.CAREFUL),
+        (True, PromiseCertificate.PLANNED),
+    ):
+        put_agent(fleet, Placer.BINDER, connected=connected)
+        working = WorkingCopy(fleet.snapshot)
+        kept = taken(working, CORES, {"a": 1}, asked=Certificate.PLANNED)
+        assert isinstance(kept, Reserved)
+        (promise,) = kept.promises
+        note = NOT_PLANNED if not connected else ""
+        assert (promise.certificate, promise.note) == (worth, note)
+
+
+def put_agent(fleet: FleetOwner, placer: Placer, *, connected: bool) -> None:
+    fleet.put_facts("a", AgentFacts(placer=placer))
+    presence = fleet.known("a").presence
+    fleet.put_presence("a", replace(presence, connected=connected))
 
 
 def test_a_set_of_components_is_taken_whole(fleet: FleetOwner) -> None:
