@@ -12,7 +12,7 @@ from estimator.snapshot import Interned, Snapshot, Value
 from federation.model.arrays import BoolArray
 from federation.model.pools.building import BuiltPools, partition_nodes
 from federation.model.pools.refreshing import refresh_pools
-from federation.model.pools.values import NodeColumn, NodeColumns, Pools
+from federation.model.pools.values import SCORED, NodeColumn, NodeColumns, Pools
 
 # What workloads select nodes by most, the most telling first.
 USUAL_LABEL_KEYS: Final = (
@@ -56,6 +56,7 @@ def node_columns(
         free={name: snapshot.free_n(name)[counted_n] for name in table.allocatable},
         taints=_counted(table.taints, counted_n),
         labels={key: _counted(table.label(key), counted_n) for key in label_keys},
+        allocatable={name: snapshot.allocatable_n(name)[counted_n] for name in SCORED},
     )
 
 

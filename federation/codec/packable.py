@@ -26,6 +26,7 @@ _ARRAYS: Final = (
     "spreads",
     "surpluses",
     "open_cells",
+    "allocatables",
 )
 
 

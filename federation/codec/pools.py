@@ -14,7 +14,7 @@ import numpy.typing as npt
 from federation.codec import ranges, selectors, texts
 from federation.codec.violations import Violations
 from federation.model.cluster import ReportedPool, ReportedPools
-from federation.model.pools.values import MAX_BUDGET
+from federation.model.pools.values import MAX_BUDGET, SCORED
 from federation.model.resources import MAX_AMOUNT, PODS, is_qualified_name
 from federation.v1 import agents_pb2
 
@@ -42,6 +42,7 @@ def read_pools(message: agents_pb2.NodePools, path: str, found: Violations) -> R
         spreads=tuple(message.spreads),
         surpluses=tuple(message.surpluses),
         open_cells=tuple(message.open_cells),
+        allocatables=tuple(message.allocatables),
     )
 
 
@@ -59,6 +60,7 @@ def pools_to_message(pools: ReportedPools) -> agents_pb2.NodePools:
         spreads=pools.spreads,
         surpluses=pools.surpluses,
         open_cells=pools.open_cells,
+        allocatables=pools.allocatables,
     )
 
 
@@ -100,6 +102,7 @@ def _check_cells(message: agents_pb2.NodePools, path: str, found: Violations) ->
         ("minimums", message.minimums, amounts),
         ("spreads", message.spreads, amounts),
         ("surpluses", message.surpluses, amounts),
+        ("allocatables", message.allocatables, len(SCORED) * cells if message.allocatables else 0),
     ):
         if len(values) != number:
             found.add(f"{path}.{field}", f"must hold {number} numbers, not {len(values)}")
@@ -132,6 +135,7 @@ def _check_cells(message: agents_pb2.NodePools, path: str, found: Violations) ->
         ("spreads", spread_rk <= MAX_AMOUNT - np.maximum(min_rk, 0), "are more than 64 bits hold"),
         ("surpluses", surplus_rk >= 0, "must not be negative"),
         ("surpluses", a_node_rk <= spread_rk, "must be at most counts times spreads"),
+        ("allocatables", _numbers(message.allocatables) >= 0, "must not be negative"),
     ):
         if not holds.all():
             found.add(f"{path}.{field}", rule)

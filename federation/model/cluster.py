@@ -113,6 +113,8 @@ class ReportedPools:
     One value per cell in ``cell_pools`` (positions in ``pools``) and ``counts``; one per resource
     and cell, resource after resource, in ``minimums``, in ``spreads`` (maximum less minimum) and in
     ``surpluses`` (sum less count times minimum). Of ``open_cells`` the surpluses may be more.
+    ``allocatables`` are what a node of each cell has on average, of cpu and then of memory; empty
+    where that is not told.
     """
 
     label_keys: tuple[str, ...]
@@ -124,6 +126,7 @@ class ReportedPools:
     spreads: tuple[int, ...]
     surpluses: tuple[int, ...]
     open_cells: tuple[int, ...] = ()
+    allocatables: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

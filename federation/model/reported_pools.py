@@ -9,7 +9,7 @@ import numpy as np
 
 from federation.model.arrays import IntArray
 from federation.model.cluster import ReportedPool, ReportedPools
-from federation.model.pools.values import Cells, NodePool, Pools
+from federation.model.pools.values import SCORED, Cells, NodePool, Pools
 from federation.model.resources import MAX_AMOUNT
 
 
@@ -27,6 +27,9 @@ def reported_pools(pools: Pools) -> ReportedPools:
         spreads=tuple((cells.max_rk - cells.min_rk).ravel().tolist()),
         surpluses=tuple(surplus_rk.ravel().tolist()),
         open_cells=tuple(np.flatnonzero(~cells.sum_exact_k).tolist()),
+        allocatables=(
+            () if cells.allocatable_rk is None else tuple(cells.allocatable_rk.ravel().tolist())
+        ),
     )
 
 
@@ -47,6 +50,11 @@ def pools_of(reported: ReportedPools) -> Pools:
         sum_rk=total_rk + np.minimum(surplus_rk, MAX_AMOUNT - total_rk),
         max_rk=min_rk + _matrix(reported.spreads, shape),
         sum_exact_k=sum_exact_k,
+        allocatable_rk=(
+            _matrix(reported.allocatables, (len(SCORED), shape[1]))
+            if reported.allocatables
+            else None
+        ),
     )
     return Pools(
         label_keys=reported.label_keys,

@@ -697,6 +697,7 @@ class NodePools(_message.Message):
     SPREADS_FIELD_NUMBER: _builtins.int
     SURPLUSES_FIELD_NUMBER: _builtins.int
     OPEN_CELLS_FIELD_NUMBER: _builtins.int
+    ALLOCATABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def label_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The label keys that pools are told apart by; nothing is known of any other."""
@@ -729,6 +730,12 @@ class NodePools(_message.Message):
     def open_cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Cells whose surpluses are only known to be at least that."""
 
+    @_builtins.property
+    def allocatables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """What a node of the cell has allocatable on average, of cpu cell after cell, then of memory: what
+        kube-scheduler scores nodes by. Empty: the agent does not tell.
+        """
+
     def __init__(
         self,
         *,
@@ -741,10 +748,11 @@ class NodePools(_message.Message):
         spreads: _abc.Iterable[_builtins.int] | None = ...,
         surpluses: _abc.Iterable[_builtins.int] | None = ...,
         open_cells: _abc.Iterable[_builtins.int] | None = ...,
+        allocatables: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_pools", b"cell_pools", "counts", b"counts", "label_keys", b"label_keys", "minimums", b"minimums", "open_cells", b"open_cells", "pools", b"pools", "resources", b"resources", "spreads", b"spreads", "surpluses", b"surpluses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatables", b"allocatables", "cell_pools", b"cell_pools", "counts", b"counts", "label_keys", b"label_keys", "minimums", b"minimums", "open_cells", b"open_cells", "pools", b"pools", "resources", b"resources", "spreads", b"spreads", "surpluses", b"surpluses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

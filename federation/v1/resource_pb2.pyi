@@ -602,6 +602,7 @@ class PackableCapacity(_message.Message):
     SURPLUSES_FIELD_NUMBER: _builtins.int
     OPEN_CELLS_FIELD_NUMBER: _builtins.int
     PROMISES_FIELD_NUMBER: _builtins.int
+    ALLOCATABLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def label_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """As in a report's NodePools."""
@@ -626,6 +627,10 @@ class PackableCapacity(_message.Message):
     def promises(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutstandingPromise]:
         """In the order in which it is packed."""
 
+    @_builtins.property
+    def allocatables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As in a report's NodePools."""
+
     def __init__(
         self,
         *,
@@ -639,10 +644,11 @@ class PackableCapacity(_message.Message):
         surpluses: _abc.Iterable[_builtins.int] | None = ...,
         open_cells: _abc.Iterable[_builtins.int] | None = ...,
         promises: _abc.Iterable[Global___OutstandingPromise] | None = ...,
+        allocatables: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_pools", b"cell_pools", "counts", b"counts", "label_keys", b"label_keys", "minimums", b"minimums", "open_cells", b"open_cells", "pools", b"pools", "promises", b"promises", "resources", b"resources", "spreads", b"spreads", "surpluses", b"surpluses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatables", b"allocatables", "cell_pools", b"cell_pools", "counts", b"counts", "label_keys", b"label_keys", "minimums", b"minimums", "open_cells", b"open_cells", "pools", b"pools", "promises", b"promises", "resources", b"resources", "spreads", b"spreads", "surpluses", b"surpluses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

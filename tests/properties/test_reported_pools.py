@@ -15,7 +15,7 @@ from federation.codec.violations import Violations
 from federation.model.cluster import ReportedPools, Taint, TaintEffect
 from federation.model.errors import InvalidRequest
 from federation.model.pools.building import build_pools
-from federation.model.pools.values import NodeColumn, NodeColumns, Pools
+from federation.model.pools.values import SCORED, NodeColumn, NodeColumns, Pools
 from federation.model.reported_pools import pools_of, reported_pools
 from federation.model.resources import MAX_AMOUNT
 from federation.v1.agents_pb2 import NodePools
@@ -44,6 +44,10 @@ def pools_from(rows: list[tuple[Any, ...]]) -> Pools:
             "disk": NodeColumn(
                 values=[None, "ssd"], code_n=np.array([row[5] for row in rows], dtype=np.int32)
             )
+        },
+        allocatable={
+            name: np.array([row[place] for row in rows], dtype=np.int64)
+            for place, name in enumerate(SCORED)
         },
     )
     return build_pools(columns, budget=16, label_keys=("disk",))
@@ -74,6 +78,13 @@ def test_pools_come_back_as_they_were(rows: list[tuple[Any, ...]]) -> None:
     assert (back.label_keys, back.pools) == (pools.label_keys, pools.pools)
     for name in ("pool_k", "count_k", "min_rk", "max_rk", "sum_exact_k"):
         assert np.array_equal(getattr(back.cells, name), getattr(pools.cells, name)), name
+    if len(pools.cells):
+        had_rk, has_rk = pools.cells.allocatable_rk, back.cells.allocatable_rk
+        assert had_rk is not None
+        assert has_rk is not None
+        assert np.array_equal(has_rk, had_rk)
+        # Here all is free.
+        assert (np.minimum(pools.cells.min_rk[:2], 2**52) <= had_rk).all()
     exact = pools.cells.sum_exact_k
     assert np.array_equal(back.cells.sum_rk[:, exact], pools.cells.sum_rk[:, exact])
     assert (back.cells.sum_rk <= pools.cells.sum_rk).all()
@@ -113,6 +124,8 @@ def test_the_example_is_good() -> None:
         ({"surpluses": [1001, 0]}, "pools.surpluses"),
         ({"spreads": [2**60, 0], "surpluses": [2**61 + 1, 0]}, "pools.surpluses"),
         ({"open_cells": [1]}, "pools.openCells"),
+        ({"allocatables": [1]}, "pools.allocatables"),
+        ({"allocatables": [1, -1]}, "pools.allocatables"),
         ({"resources": ["cpu", "memory"]}, "pools.resources"),
         ({"resources": ["pods", "pods"]}, "pools.resources[1]"),
         ({"resources": ["not a name", "pods"]}, "pools.resources[0]"),

@@ -21,6 +21,7 @@ from federation.model.pools.values import (
     DEFAULT_BUDGET,
     MAX_BUDGET,
     MIN_BUDGET,
+    SCORED,
     Cells,
     NodeColumns,
     NodePool,
@@ -107,7 +108,10 @@ def resources_of(nodes: NodeColumns) -> tuple[str, ...]:
 def every_node(nodes: NodeColumns, grouping: Grouping, resources: tuple[str, ...]) -> Cells:
     nothing_n = np.zeros(len(nodes), dtype=np.int64)
     free_rn = np.stack([nodes.free.get(name, nothing_n) for name in resources])
-    return cells_of_nodes(resources, grouping.pool_n, np.maximum(free_rn, 0))
+    allocatable_rn = None
+    if nodes.allocatable.keys() >= set(SCORED):
+        allocatable_rn = np.stack([nodes.allocatable[name] for name in SCORED])
+    return cells_of_nodes(resources, grouping.pool_n, np.maximum(free_rn, 0), allocatable_rn)
 
 
 def _base_cells(every: Cells, budget: int) -> tuple[Grid, IntArray, Cells]:

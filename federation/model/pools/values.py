@@ -22,6 +22,12 @@ MIN_BUDGET: Final = 16
 MAX_BUDGET: Final = 4096
 DEFAULT_BUDGET: Final = 256
 
+# What kube-scheduler scores nodes by, unless it is told otherwise.
+SCORED: Final = (CPU, MEMORY)
+
+# Floats above this may be more than int64 holds.
+_LARGE: Final = 2.0**62
+
 # The order of the resource axis: these first, all others by name.
 _LEADING: Final = (CPU, MEMORY, PODS, EPHEMERAL_STORAGE)
 
@@ -41,12 +47,13 @@ class NodeColumns:
     ``free`` is allocatable minus requested in base units by resource, pod slots among them; below
     0 counts as 0. ``taints`` hold all that keep pods away, whether written on the node or what its
     state amounts to. ``labels`` has a column for every key that may be chosen, None where a node
-    lacks the label.
+    lacks the label. ``allocatable`` is that of the scored resources, where it is known.
     """
 
     free: Mapping[str, IntArray]
     taints: NodeColumn[tuple[Taint, ...]]
     labels: Mapping[str, NodeColumn[str | None]] = field(default_factory=dict)
+    allocatable: Mapping[str, IntArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.taints.code_n)
@@ -71,7 +78,8 @@ class Cells:
     Every node of cell k has at least ``min_rk``, at most ``max_rk``, and all of them together
     ``sum_rk``; at least that much where ``sum_exact_k`` is false. Amounts and sums are
     0..MAX_AMOUNT in base units. A resource without a row is one that no node has. ``pool_k`` is a
-    position among the pools the cells belong to. Arrays are read-only.
+    position among the pools the cells belong to. ``allocatable_rk`` is what a node of the cell has
+    on average of what is SCORED, None where nobody told. Arrays are read-only.
     """
 
     resources: tuple[str, ...]
@@ -81,6 +89,7 @@ class Cells:
     sum_rk: IntArray
     max_rk: IntArray
     sum_exact_k: BoolArray
+    allocatable_rk: IntArray | None = None
 
     def __post_init__(self) -> None:
         for array in (
@@ -92,6 +101,8 @@ class Cells:
             self.sum_exact_k,
         ):
             array.flags.writeable = False
+        if self.allocatable_rk is not None:
+            self.allocatable_rk.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.count_k)
@@ -126,7 +137,10 @@ def blocking_taints(taints: Sequence[Taint]) -> tuple[Taint, ...]:
 
 
 def cells_of_nodes(
-    resources: tuple[str, ...], pool_n: npt.NDArray[np.int32], free_rn: IntArray
+    resources: tuple[str, ...],
+    pool_n: npt.NDArray[np.int32],
+    free_rn: IntArray,
+    allocatable_rn: IntArray | None = None,
 ) -> Cells:
     """Every node as a cell of its own."""
     return Cells(
@@ -137,6 +151,7 @@ def cells_of_nodes(
         sum_rk=free_rn,
         max_rk=free_rn,
         sum_exact_k=np.ones(len(pool_n), dtype=np.bool_),
+        allocatable_rk=allocatable_rn,
     )
 
 
@@ -156,6 +171,7 @@ def combined(cells: Cells, group_k: npt.NDArray[np.intp], groups: int) -> Cells:
         sum_rk=sum_rg,
         max_rk=np.maximum.reduceat(cells.max_rk[:, order], first_g, axis=1),
         sum_exact_k=exact_g & (sum_rg < MAX_AMOUNT).all(axis=0),
+        allocatable_rk=_averages(cells, order, first_g),
     )
 
 
@@ -164,6 +180,20 @@ def in_groups(group_k: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     # Small integers are sorted by radix, which takes a third of the time.
     few = group_k.max(initial=0) < 2**16
     return np.argsort(group_k.astype(np.uint16) if few else group_k, kind="stable")
+
+
+def _averages(
+    cells: Cells, order: npt.NDArray[np.intp], first_g: npt.NDArray[np.intp]
+) -> IntArray | None:
+    """What a node of each group has on average, as near as floats tell: scores need no more."""
+    if cells.allocatable_rk is None:
+        return None
+    count_k = cells.count_k[order]
+    sum_rg = np.add.reduceat(
+        cells.allocatable_rk[:, order] * count_k.astype(float), first_g, axis=1
+    )
+    mean_rg = sum_rg / np.add.reduceat(count_k, first_g)
+    return np.minimum(mean_rg, _LARGE).astype(np.int64)
 
 
 def _sums(sum_rk: IntArray, first_g: npt.NDArray[np.intp]) -> IntArray:
