@@ -7,6 +7,8 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``audit``: verbs about the audit: list, verify
 - ``cases``: files of cases: one JSON object a line in, one answer a line out, wrong lines
   included
+- ``columns``: texts in columns: how wide they are, what a narrow terminal leaves out, and how they
+  are wrapped
 - ``completion``: the verb ``completion``: what makes a shell complete verbs and options
 - ``connection``: where the control plane is: the options every online verb shares, before and
   after its name
@@ -16,14 +18,19 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
 - ``fleet``: verbs about member clusters: get, describe, apply; and the lists of everything else
 - ``folders``: where fedctl finds its files, by the environment
+- ``following``: lists that are asked for, and with ``-w`` go on
 - ``history``: verbs about what was decided before: get decisions, history, replay
 - ``inputs``: what the offline verbs read: clusters, requests, options, each under its field path
 - ``joining``: verbs about clusters that join: join-token, accept, reject, and get joiners
+- ``json_paths``: parts of documents by JSON path
+- ``kinds``: kinds of things that verbs list: which columns each has, and what may be said about
+  its lists
+- ``listing``: lists: rows of one kind, selected, sorted, and shown
 - ``login``: verbs about where the control planes are: login, config
 - ``members``: verbs that change a member cluster's standing: cordon, uncordon, delete, replace,
   revoke
 - ``names``: names given on the command line: of objects, and of the kinds that they are of
-- ``output``: how answers are shown: aligned tables for people, JSON and YAML for programs
+- ``output``: how answers are shown: aligned tables for people, documents for programs
 - ``plans``: verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop
 - ``pictures``: pictures of figures in pairs, as SVG
 - ``queueing``: verbs about what waits for room: get queue, suspend, resume, reschedule
@@ -34,9 +41,11 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``scoring_cases``: lines of scoring cases: nodes and a pod with the strategy to score them by,
   or a configuration
 - ``scoring_objects``: Kubernetes nodes and pods from files, as the scorer takes them
+- ``selecting``: which rows of a list are shown: by labels, by what documents hold
 - ``simulate``: the verb ``simulate``: decide bindings on clusters from files, without any server
 - ``times``: times and spans of time as people write them on the command line
 - ``token``: verbs about tokens: create, list, revoke
+- ``top``: the verb ``top``: how full clusters are, and what namespaces hold of them
 - ``trace``: verbs about trace files: export; and the replay of all that one has
 - ``virtual_time``: what ``simulate`` shows of clusters that fall silent and come back
 - ``watch``: ``fedctl watch``: a line, or a document, for everything that happens, until it is

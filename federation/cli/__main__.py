@@ -56,6 +56,7 @@ VERBS = {
     "simulate": "simulate",
     "suspend": "queueing",
     "token": "token",
+    "top": "top",
     "trace": "trace",
     "uncordon": "members",
     "watch": "watch",

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Final
 
 import click
 
-from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.output import Format, output_option
+from federation.cli.following import show_list
+from federation.cli.kinds import Column, Kind, Listing, listing_options
 from federation.cli.times import time_of
 from federation.client import Client
 from federation.codec.audit import head_from_message, record_from_message
-from federation.codec.written import document_from_message
 from federation.model.audit import AuditHead, AuditRecord, chained
 from federation.model.errors import PreconditionFailed
 from federation.runtime.terminal import say
@@ -37,13 +37,37 @@ def audit() -> None:
     """See who changed what and who was refused, and verify that no record was altered."""
 
 
+def _objects(record: access_pb2.AuditRecord) -> str:
+    shown = ", ".join(record.objects[:OBJECTS_SHOWN]) or "-"
+    more = len(record.objects) - OBJECTS_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+RECORDS: Final[Kind[access_pb2.AuditRecord]] = Kind(
+    word="record",
+    named=lambda each: str(each.id),
+    columns=(
+        Column("TIME", lambda each, _: each.time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S")),
+        Column("WHO", lambda each, _: each.actor),
+        Column("FROM", lambda each, _: each.address),
+        Column("METHOD", lambda each, _: each.method),
+        Column("OBJECTS", lambda each, _: _objects(each)),
+        Column("RESULT", lambda each, _: each.result),
+        Column("REASON", lambda each, _: each.reason or "-"),
+    ),
+    least=("REASON", "FROM", "TIME"),
+    prose=("OBJECTS", "REASON"),
+    empty="Nothing was changed or refused.",
+)
+
+
 @audit.command("list", epilog=LIST_EPILOG)
 @click.option("--since", default="", help="From then on: 24h, 7d, 2026-03-01T12:00:00Z.")
 @click.option("--until", default="", help="Before then.")
 @click.option("--credential", default="", help="Only what was called with it: the id of a token.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True)
-@output_option
-def list_audit(since: str, until: str, credential: str, limit: int, output: Format) -> None:
+@listing_options(RECORDS)
+def list_audit(since: str, until: str, credential: str, limit: int, listing: Listing) -> None:
     """Changes and refusals, the newest first."""
     now = time.time()
     request = access_pb2.ListAuditRequest(
@@ -51,28 +75,7 @@ def list_audit(since: str, until: str, credential: str, limit: int, output: Form
         until=time_of(until, "--until", now) if until else None,
         credential_id=credential,
     )
-    records = connection().call(lambda api: api.list_audit(request, limit=limit))
-    if output.is_document:
-        show.print_document([document_from_message(record) for record in records], output)
-        return
-    show.print_table(
-        ["TIME", "WHO", "FROM", "METHOD", "OBJECTS", "RESULT", "REASON"],
-        [
-            (
-                record.time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S"),
-                record.actor,
-                record.address,
-                record.method,
-                _objects(record),
-                record.result,
-                record.reason or "-",
-            )
-            for record in records
-        ],
-        least=["REASON", "FROM", "TIME"],
-        prose=["OBJECTS", "REASON"],
-        empty="Nothing was changed or refused.",
-    )
+    show_list(RECORDS, listing, lambda api: api.list_audit(request, limit=limit))
 
 
 @audit.command(epilog="Example: fedctl audit verify")
@@ -125,9 +128,3 @@ def _next(reached: AuditHead, record: AuditRecord) -> AuditHead:
             reason=ALTERED,
         )
     return replace(reached, seal=record.seal, hash=record.hash)
-
-
-def _objects(record: access_pb2.AuditRecord) -> str:
-    shown = ", ".join(record.objects[:OBJECTS_SHOWN]) or "-"
-    more = len(record.objects) - OBJECTS_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -49,17 +49,19 @@ class Contexts:
         self.current = "" if self.current == name else self.current
 
     def write(self) -> None:
-        contexts = {
-            name: {
-                key: value if kind is bool else str(value)
-                for key, (option, kind) in KEYS.items()
-                if (value := options.get(option)) is not None
-            }
-            for name, options in self.options.items()
-        }
+        contexts = {name: written_options(options) for name, options in self.options.items()}
         document = {CURRENT: self.current, CONTEXTS: contexts}
         make_private_directory(self.path.parent)
         write_whole(self.path, yaml_text(document).encode(), mode=0o600)
+
+
+def written_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A context's options under the keys of the file."""
+    return {
+        key: value if kind is bool else str(value)
+        for key, (option, kind) in KEYS.items()
+        if (value := options.get(option)) is not None
+    }
 
 
 def read_contexts(path: Path) -> Contexts:

@@ -5,11 +5,13 @@ Must not interpret the trace beyond its layout.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from federation.cli import output as show
 from federation.codec.decision_words import bound_word, outcome_name, source_word, why
 from federation.model.placement import binding_key
 from federation.runtime.terminal import say
-from federation.v1 import scheduling_pb2
+from federation.v1 import resource_pb2, scheduling_pb2
 
 # What a narrow terminal leaves out of a trace, the first one first.
 LEAST_OF_TRACE = (
@@ -127,6 +129,11 @@ def _row(cluster: scheduling_pb2.ClusterTrace, *, wide: bool) -> list[object]:
         scores = ", ".join(f"{name} {score}" for name, score in sorted(cluster.scores.items()))
         row += [bound_word(cluster.bound), cluster.report_sequence, scores, cluster.estimate_note]
     return row
+
+
+def shares_text(targets: Iterable[resource_pb2.TargetCluster]) -> str:
+    """``member1=3, member2=2``."""
+    return ", ".join(f"{each.name}={each.replicas}" for each in targets) or "-"
 
 
 def outcome_word(decision: scheduling_pb2.Decision) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -23,7 +23,8 @@ from federation.cli import output as show
 from federation.cli.assumptions import replicas_beside, sets_beside
 from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.connection import connection
-from federation.cli.output import Format, output_option
+from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.listing import print_list
 from federation.client import Client
 from federation.codec.document_files import documents_of
 from federation.codec.estimates import bound_word, source_word
@@ -47,6 +48,40 @@ Row = dict[str, Any]
 CASE_COLUMNS = ("cluster", "replicas", "source", "bound")
 
 
+def _or(value: int | None, missing: str) -> int | str:
+    return missing if value is None else value
+
+
+def _source(row: Row) -> str:
+    return f"{row['source']}{', ignores the node claim' if row['ignoresNodeClaim'] else ''}"
+
+
+ESTIMATES: Final[Kind[Row]] = Kind(
+    word="cluster",
+    named=lambda row: str(row["cluster"]),
+    document=lambda row: row,
+    can_change=False,
+    columns=(
+        Column("CLUSTER", lambda row, _: row["cluster"]),
+        Column("REPLICAS", lambda row, _: _or(row["replicas"], "unknown")),
+        Column("SOURCE", lambda row, _: _source(row)),
+        Column("BOUND", lambda row, _: row["bound"]),
+        Column("AT MOST", lambda row, _: _or(row["atMost"], "-"), rare=True),
+        Column(
+            "AGE",
+            lambda row, _: show.age(row["ageSeconds"]) if "ageSeconds" in row else "-",
+            order=lambda row: row.get("ageSeconds"),
+            rare=True,
+        ),
+        Column("SEQUENCE", lambda row, _: row.get("sequence", "-"), wide=True),
+        Column("NOTE", lambda row, _: row["note"], rare=True),
+    ),
+    least=("SEQUENCE",),
+    prose=("NOTE",),
+    empty="No clusters to ask.",
+)
+
+
 @click.command(epilog=EPILOG)
 @click.option(
     "--request", "requests", multiple=True, help="What one replica asks for: cpu=3,memory=20Gi."
@@ -60,14 +95,14 @@ CASE_COLUMNS = ("cluster", "replicas", "source", "bound")
 @click.option("--source", type=click.Choice(list(inputs.SOURCES)), help="Highest level to ask.")
 @inputs.model_rule_option
 @inputs.merge_option
-@output_option
+@listing_options(ESTIMATES)
 def estimate(
     requests: Sequence[str],
     selectors: Sequence[str],
     paths: Sequence[str],
     cases: str | None,
     clusters: str,
-    output: Format,
+    listing: Listing,
     **options: str | None,
 ) -> None:
     """How many replicas of a shape still fit, and where."""
@@ -97,7 +132,7 @@ def estimate(
         rows = offline_rows(states, requirements, read)
     else:
         rows = _online_rows(requirements, clusters, options)
-    _show(rows, output)
+    print_list(ESTIMATES, listing, rows)
 
 
 def answer_case(case: Case) -> dict[str, Any]:
@@ -216,34 +251,3 @@ def _online_rows(
         }
         for position, cluster in enumerate(table.clusters)
     ]
-
-
-def _show(rows: Sequence[Row], output: Format) -> None:
-    if output.is_document:
-        show.print_document(rows, output)
-        return
-    columns = {"CLUSTER": "cluster", "REPLICAS": "replicas", "SOURCE": "source", "BOUND": "bound"}
-    if any(row["atMost"] is not None or "ageSeconds" in row for row in rows):
-        columns |= {"AT MOST": "atMost"}
-    if rows and "ageSeconds" in rows[0]:
-        columns |= {"AGE": "ageSeconds"}
-    if output is Format.WIDE and "AGE" in columns:
-        columns |= {"SEQUENCE": "sequence"}
-    if output is Format.WIDE or any(row["replicas"] is None for row in rows):
-        columns |= {"NOTE": "note"}
-    show.print_table(
-        list(columns),
-        [[_cell(name, row) for name in columns.values()] for row in rows],
-        least=["SEQUENCE"],
-        prose=["NOTE"],
-        empty="No clusters to ask.",
-    )
-
-
-def _cell(name: str, row: Row) -> object:
-    value = row[name]
-    if value is None:
-        return "-" if name == "atMost" else "unknown"
-    if name == "source" and row["ignoresNodeClaim"]:
-        return f"{value}, ignores the node claim"
-    return show.age(value) if name == "ageSeconds" else value

@@ -14,7 +14,7 @@ import click
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.fleet import taint_text
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, unnamed_output_option
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.runtime.terminal import say
@@ -33,8 +33,8 @@ def failover() -> None:
 
 
 @failover.command(epilog="Example: fedctl failover status")
-@output_option
-def status(output: Format) -> None:
+@unnamed_output_option
+def status(output: Output) -> None:
     """Which clusters are silent or lost, what still leaves them, and whether anything moves."""
     _show(connection().call(lambda api: api.get_failover()), output)
 
@@ -51,8 +51,8 @@ def _place_options(command: _F) -> _F:
 @failover.command(epilog='Example: fedctl failover freeze --reason "network change, until 14:00"')
 @click.option("--reason", required=True, help="Why; everybody who asks is shown it.")
 @_place_options
-@output_option
-def freeze(reason: str, region: str, provider: str, output: Format) -> None:
+@unnamed_output_option
+def freeze(reason: str, region: str, provider: str, output: Output) -> None:
     """Move nothing any more, until somebody resumes it; or nothing off the clusters of a place."""
     _show(
         connection().call(
@@ -64,8 +64,8 @@ def freeze(reason: str, region: str, provider: str, output: Format) -> None:
 
 @failover.command(epilog="Example: fedctl failover resume")
 @_place_options
-@output_option
-def resume(region: str, provider: str, output: Format) -> None:
+@unnamed_output_option
+def resume(region: str, provider: str, output: Output) -> None:
     """Let it go on: clusters that are silent now are lost when their time is over."""
     _show(
         connection().call(lambda api: api.resume_failover(region=region, provider=provider)),
@@ -73,7 +73,7 @@ def resume(region: str, provider: str, output: Format) -> None:
     )
 
 
-def _show(status: failover_pb2.FailoverStatus, output: Format) -> None:
+def _show(status: failover_pb2.FailoverStatus, output: Output) -> None:
     if output.is_document:
         show.print_document(document_from_message(status), output)
         return

@@ -6,18 +6,24 @@ Must not interpret what it shows.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import click
 
 from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.decisions import shares_text
+from federation.cli.following import Change, changes_of, show_list
 from federation.cli.history import get_decisions
 from federation.cli.joining import get_joiners
+from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.listing import print_list
 from federation.cli.names import Kinds, named_binding
-from federation.cli.output import Format, output_option
+from federation.cli.output import Format, Output, output_option
 from federation.cli.queueing import get_queue
 from federation.cli.reservations import describe_binding, get_reservations
 from federation.client import Client
@@ -29,116 +35,18 @@ from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.unread import dropped_from_documents
 from federation.codec.written import document_from_message
 from federation.model.errors import InvalidRequest, NotFound
-from federation.model.placement import SchedulingType
+from federation.model.placement import SchedulingType, binding_key
 from federation.model.resources import amount_of
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2
 
 TOLERATED_CLOCK_SECONDS = 5.0
 RESTORED = "restored"
-# What a narrow terminal leaves out, the first one first.
-LEAST_OF_CLUSTERS = (
-    *("SEQUENCE", "AGENT VERSION", "UID", "KUBERNETES", "PODS FREE", "REGION", "NODES"),
-    *("MEMORY FREE", "CPU FREE", "REPORT AGE", "AGENT"),
-)
 
 
 @click.group(cls=Kinds, epilog="Example: fedctl get clusters -o wide")
 def get() -> None:
     """List what the control plane knows."""
-
-
-GET_CLUSTERS_EPILOG = """Examples:
-
-\b
-fedctl get clusters -o json
-fedctl get cluster member1
-fedctl get clusters --for-simulate > fleet.yaml
-"""
-GET_BINDINGS_EPILOG = """Examples:
-
-\b
-fedctl get bindings -n shop
-fedctl get binding shop/checkout-deployment -o yaml
-"""
-
-
-@get.command("clusters", epilog=GET_CLUSTERS_EPILOG)
-@click.argument("name", required=False)
-@click.option(
-    "--for-simulate",
-    is_flag=True,
-    help="Write node pools and promises too: simulate and estimate --from then count as here.",
-)
-@output_option
-def get_clusters(name: str | None, output: Format, *, for_simulate: bool) -> None:
-    """Member clusters, or the one named, with what their agents report.
-
-    FREE is what the pods on nodes leave, in all: what fits also depends on how it is spread over
-    nodes. Pods that wait for a node are not in it; describe cluster shows them as ALLOCATING.
-    REPORT AGE is "restored" until an agent is heard by a control plane that has started anew.
-    """
-    if for_simulate:
-        every = connection().call(lambda api: api.list_clusters(include_packable=True))
-        clusters = [each for each in every if name in (None, each.metadata.name)]
-        if not clusters:
-            raise NotFound(f"There is no cluster {name!r}.")
-        output = output if output.is_document else Format.YAML
-    elif name is None:
-        clusters = connection().call(lambda api: api.list_clusters())
-    else:
-        clusters = [connection().call(lambda api: api.get_cluster(name))]
-    if output.is_document:
-        documents = [document_from_message(each) for each in clusters]
-        show.print_document(documents if name is None else documents[0], output)
-        return
-    wide = output is Format.WIDE
-    columns = ["NAME", "READY", "AGENT", "REGION", "NODES", "CPU FREE", "MEMORY FREE", "PODS FREE"]
-    columns += ["REPORT AGE", *(["UID", "AGENT VERSION", "KUBERNETES", "SEQUENCE"] if wide else [])]
-    now = time.time()
-    show.print_table(
-        columns,
-        [_cluster_row(each, now, wide=wide) for each in clusters],
-        least=LEAST_OF_CLUSTERS,
-        empty="No clusters. Let one join: fedctl join-token create --cluster NAME",
-    )
-
-
-@get.command("bindings", epilog=GET_BINDINGS_EPILOG)
-@click.argument("name", metavar="[NAMESPACE/BINDING]", required=False)
-@click.option("-n", "--namespace", default="", help="Only this namespace.")
-@output_option
-def get_bindings(name: str | None, namespace: str, output: Format) -> None:
-    """Bindings, or the one named, and where they run.
-
-    PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
-    """
-    if name is None:
-        bindings = connection().call(lambda api: api.list_bindings(namespace))
-    else:
-        key = named_binding(name if "/" in name or not namespace else f"{namespace}/{name}")
-        bindings = [connection().call(lambda api: api.get_binding(*key)).binding]
-    if output.is_document:
-        documents = [document_from_message(each) for each in bindings]
-        show.print_document(documents if name is None else documents[0], output)
-        return
-    show.print_table(
-        ["NAMESPACE", "NAME", "WORKLOAD", "REPLICAS", "PLACED", "CLUSTERS"],
-        [
-            (
-                each.metadata.namespace,
-                each.metadata.name,
-                f"{each.spec.resource.kind}/{each.spec.resource.name}",
-                each.spec.replicas,
-                placed_text(each.spec),
-                ", ".join(f"{at.name}={at.replicas}" for at in each.spec.clusters) or "-",
-            )
-            for each in bindings
-        ],
-        least=["WORKLOAD", "REPLICAS"],
-        prose=["CLUSTERS"],
-        empty="No bindings. Schedule a workload: fedctl schedule -f FILE",
-    )
 
 
 def placed_text(spec: resource_pb2.ResourceBindingSpec) -> str:
@@ -157,6 +65,173 @@ def placed_text(spec: resource_pb2.ResourceBindingSpec) -> str:
     return f"{sum(each.replicas for each in spec.clusters)}/{asked}"
 
 
+def _placed(binding: resource_pb2.ResourceBinding) -> float:
+    """Which part of what is asked for has a cluster."""
+    placed, _, asked = placed_text(binding.spec).partition("/")
+    return int(placed) / int(asked) if asked else float(placed == "yes")
+
+
+def _nodes_text(nodes: resource_pb2.NodeSummary) -> str:
+    return f"{nodes.graded_num}/{nodes.total_num}"
+
+
+def _free(resource: str) -> Callable[[resource_pb2.Cluster], int | None]:
+    """How much of a resource the pods on nodes leave, in base units."""
+
+    def order(cluster: resource_pb2.Cluster) -> int | None:
+        summary = cluster.status.resource_summary
+        if resource not in summary.allocatable:
+            return None
+        taken = amount_of(resource, summary.allocated.get(resource, "0"))
+        return amount_of(resource, summary.allocatable[resource]) - taken
+
+    return order
+
+
+def _free_column(resource: str) -> Column[resource_pb2.Cluster]:
+    return Column(
+        f"{resource.upper()} FREE",
+        lambda each, _: free_amounts(each.status.resource_summary).get(resource, "-"),
+        order=_free(resource),
+    )
+
+
+CLUSTERS: Final[Kind[resource_pb2.Cluster]] = Kind(
+    word="cluster",
+    named=lambda each: each.metadata.name,
+    labels=lambda each: each.metadata.labels,
+    columns=(
+        Column("NAME", lambda each, _: each.metadata.name),
+        Column("READY", lambda each, _: _readiness(each)),
+        Column("AGENT", lambda each, _: "connected" if each.status.agent.connected else "away"),
+        Column("REGION", lambda each, _: each.spec.region or "-"),
+        Column(
+            "NODES",
+            lambda each, _: _nodes_text(each.status.node_summary),
+            order=lambda each: each.status.node_summary.total_num,
+        ),
+        *map(_free_column, ("cpu", "memory", "pods")),
+        Column(
+            "REPORT AGE",
+            lambda each, now: _report_age(each.status.agent, now),
+            order=lambda each: _report_order(each.status.agent),
+        ),
+        Column("UID", lambda each, _: each.metadata.uid, wide=True),
+        Column("AGENT VERSION", lambda each, _: each.status.agent.version, wide=True),
+        Column("KUBERNETES", lambda each, _: each.status.kubernetes_version, wide=True),
+        Column("SEQUENCE", lambda each, _: each.status.agent.report_sequence, wide=True),
+    ),
+    least=(
+        *("SEQUENCE", "AGENT VERSION", "UID", "KUBERNETES", "PODS FREE", "REGION", "NODES"),
+        *("MEMORY FREE", "CPU FREE", "REPORT AGE", "AGENT"),
+    ),
+    empty="No clusters. Let one join: fedctl join-token create --cluster NAME",
+)
+BINDINGS: Final[Kind[resource_pb2.ResourceBinding]] = Kind(
+    word="binding",
+    named=lambda each: binding_key(each.metadata.namespace, each.metadata.name),
+    labels=lambda each: each.metadata.labels,
+    columns=(
+        Column("NAMESPACE", lambda each, _: each.metadata.namespace),
+        Column("NAME", lambda each, _: each.metadata.name),
+        Column("WORKLOAD", lambda each, _: f"{each.spec.resource.kind}/{each.spec.resource.name}"),
+        Column("REPLICAS", lambda each, _: each.spec.replicas),
+        Column("PLACED", lambda each, _: placed_text(each.spec), order=_placed),
+        Column("CLUSTERS", lambda each, _: shares_text(each.spec.clusters)),
+        Column("UID", lambda each, _: each.metadata.uid or "-", wide=True),
+        Column("PRIORITY", lambda each, _: each.spec.schedule_priority.priority, wide=True),
+    ),
+    least=("UID", "PRIORITY", "WORKLOAD", "REPLICAS"),
+    prose=("CLUSTERS",),
+    empty="No bindings. Schedule a workload: fedctl schedule -f FILE",
+)
+GET_CLUSTERS_EPILOG = """Examples:
+
+\b
+fedctl get clusters -o json
+fedctl get clusters -l tier=gold --sort-by -cpu-free
+fedctl get clusters --field-selector spec.region=eu-west -o name
+fedctl get clusters --watch
+fedctl get cluster member1
+fedctl get clusters --for-simulate > fleet.yaml
+"""
+GET_BINDINGS_EPILOG = """Examples:
+
+\b
+fedctl get bindings -n shop
+fedctl get bindings -o jsonpath='{.items[*].metadata.name}'
+fedctl get binding shop/checkout-deployment -o yaml
+"""
+
+
+@get.command("clusters", epilog=GET_CLUSTERS_EPILOG)
+@click.argument("name", required=False)
+@click.option(
+    "--for-simulate",
+    is_flag=True,
+    help="Write node pools and promises too: simulate and estimate --from then count as here.",
+)
+@listing_options(CLUSTERS)
+def get_clusters(name: str | None, listing: Listing, *, for_simulate: bool) -> None:
+    """Member clusters, or the one named, with what their agents report.
+
+    FREE is what the pods on nodes leave, in all: what fits also depends on how it is spread over
+    nodes. Pods that wait for a node are not in it; describe cluster shows them as ALLOCATING.
+    REPORT AGE is "restored" until an agent is heard by a control plane that has started anew.
+    """
+    if for_simulate:
+        _print_for_simulate(name, listing)
+        return
+
+    async def fetched(api: Client) -> Sequence[resource_pb2.Cluster]:
+        return await api.list_clusters() if name is None else [await api.get_cluster(name)]
+
+    async def changed(api: Client) -> AsyncGenerator[Change[resource_pb2.Cluster]]:
+        watch = api.watch_clusters()
+        async for change in changes_of(watch, lambda event: event.cluster, CLUSTERS.named):
+            if change is None or name in (None, change[0]):
+                yield change
+
+    show_list(CLUSTERS, listing, fetched, changes=changed, alone=name is not None)
+
+
+def _print_for_simulate(name: str | None, listing: Listing) -> None:
+    every = connection().call(lambda api: api.list_clusters(include_packable=True))
+    clusters = [each for each in every if name in (None, each.metadata.name)]
+    if not clusters:
+        raise NotFound(f"There is no cluster {name!r}.")
+    is_document = listing.output.is_document
+    output = listing.output if is_document else Output(format=Format.YAML)
+    print_list(CLUSTERS, replace(listing, output=output), clusters, alone=name is not None)
+
+
+@get.command("bindings", epilog=GET_BINDINGS_EPILOG)
+@click.argument("name", metavar="[NAMESPACE/BINDING]", required=False)
+@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@listing_options(BINDINGS)
+def get_bindings(name: str | None, namespace: str, listing: Listing) -> None:
+    """Bindings, or the one named, and where they run.
+
+    PLACED is how many pods have a cluster, of those that the workload asks for in these clusters.
+    """
+    key = None
+    if name is not None:
+        key = named_binding(name if "/" in name or not namespace else f"{namespace}/{name}")
+
+    async def fetched(api: Client) -> Sequence[resource_pb2.ResourceBinding]:
+        if key is None:
+            return await api.list_bindings(namespace)
+        return [(await api.get_binding(*key)).binding]
+
+    async def changed(api: Client) -> AsyncGenerator[Change[resource_pb2.ResourceBinding]]:
+        watch = api.watch_bindings(namespace if key is None else key[0])
+        async for change in changes_of(watch, lambda event: event.binding, BINDINGS.named):
+            if change is None or key is None or change[0] == binding_key(*key):
+                yield change
+
+    show_list(BINDINGS, listing, fetched, changes=changed, alone=name is not None)
+
+
 @click.group(cls=Kinds, epilog="Example: fedctl describe cluster member1")
 def describe() -> None:
     """Show one object in full."""
@@ -165,11 +240,12 @@ def describe() -> None:
 @describe.command("cluster", epilog="Example: fedctl describe cluster member1")
 @click.argument("name")
 @output_option
-def describe_cluster(name: str, output: Format) -> None:
+def describe_cluster(name: str, output: Output) -> None:
     """One member cluster: what people say of it and what its agent reports."""
     cluster = connection().call(lambda api: api.get_cluster(name))
     if output.is_document:
-        show.print_document(document_from_message(cluster), output)
+        document = document_from_message(cluster)
+        show.print_document(document, output, [CLUSTERS.name(cluster)])
         return
     _print_cluster(cluster)
 
@@ -206,24 +282,6 @@ def _clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster]:
         messages.append(message)
     inputs.warn_of_unread(dropped_from_documents(documents))
     return messages
-
-
-def _cluster_row(cluster: resource_pb2.Cluster, now: float, *, wide: bool) -> list[object]:
-    status, agent = cluster.status, cluster.status.agent
-    free = free_amounts(status.resource_summary)
-    row: list[object] = [
-        cluster.metadata.name,
-        _readiness(cluster),
-        "connected" if agent.connected else "away",
-        cluster.spec.region or "-",
-        f"{status.node_summary.graded_num}/{status.node_summary.total_num}",
-        *(free.get(name, "-") for name in ("cpu", "memory", "pods")),
-        _report_age(agent, now),
-    ]
-    if wide:
-        row += [cluster.metadata.uid, agent.version, status.kubernetes_version]
-        row.append(agent.report_sequence)
-    return row
 
 
 def _print_cluster(cluster: resource_pb2.Cluster) -> None:
@@ -347,6 +405,14 @@ def _report_age(agent: resource_pb2.AgentStatus, now: float) -> str:
         # The picture may have been confirmed until the control plane ended: only the agent knows.
         return RESTORED
     return show.age(now - received_at)
+
+
+def _report_order(agent: resource_pb2.AgentStatus) -> float | None:
+    """The oldest report last."""
+    received_at = seconds_from_timestamp(agent.last_report_time)
+    if received_at is None or not agent.HasField("last_report_time"):
+        return None
+    return -received_at
 
 
 def _pairs(labels: Mapping[str, str]) -> str:

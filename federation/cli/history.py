@@ -16,11 +16,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.decisions import outcome_word
+from federation.cli.decisions import outcome_word, shares_text
+from federation.cli.following import show_list
+from federation.cli.kinds import Column, Kind, Listing, listing_options
 from federation.cli.names import named_binding
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, unnamed_output_option
 from federation.cli.times import time_of
 from federation.cli.trace import replay_trace, trace_options
+from federation.client import Client
 from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
@@ -33,6 +36,72 @@ MOST_SHOWN: Final = 100_000
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A decision, and by cluster the replicas before and after it; before is None: not known."""
+
+    decision: scheduling_pb2.Decision
+    changes: Mapping[str, tuple[int | None, int]]
+
+    def document(self) -> dict[str, Any]:
+        changes = [
+            {"cluster": name, **({} if before is None else {"before": before}), "after": after}
+            for name, (before, after) in self.changes.items()
+        ]
+        return {**document_from_message(self.decision), "changes": changes}
+
+
+def why_text(decision: scheduling_pb2.Decision) -> str:
+    """Why it was made, and why it did not place everything."""
+    return "; ".join(filter(None, (*decision.triggers, decision.reason))) or "-"
+
+
+def _change_text(changes: Mapping[str, tuple[int | None, int]]) -> str:
+    texts = (
+        f"{name}={after}" if before is None else f"{name} {before} to {after}"
+        for name, (before, after) in changes.items()
+    )
+    return ", ".join(texts) or "none"
+
+
+STEPS: Final[Kind[Step]] = Kind(
+    word="decision",
+    named=lambda each: each.decision.id,
+    document=Step.document,
+    columns=(
+        Column(
+            "TIME",
+            lambda each, _: Timestamp(seconds=each.decision.create_time.seconds).ToJsonString(),
+        ),
+        Column("OUTCOME", lambda each, _: outcome_word(each.decision)),
+        Column("CHANGE", lambda each, _: _change_text(each.changes)),
+        Column("WHY", lambda each, _: why_text(each.decision)),
+        Column("DECISION", lambda each, _: each.decision.id),
+    ),
+    least=("DECISION",),
+    prose=("CHANGE", "WHY"),
+    empty="No decisions about it are kept.",
+)
+DECISIONS: Final[Kind[scheduling_pb2.Decision]] = Kind(
+    word="decision",
+    named=lambda each: each.id,
+    columns=(
+        Column("DECISION", lambda each, _: each.id),
+        Column(
+            "AGE",
+            lambda each, now: show.age(now - each.create_time.ToNanoseconds() / 1e9),
+            order=lambda each: -each.create_time.ToNanoseconds(),
+        ),
+        Column("BINDING", lambda each, _: binding_key(each.namespace, each.name)),
+        Column("OUTCOME", lambda each, _: outcome_word(each)),
+        Column("SHARES", lambda each, _: shares_text(each.clusters)),
+        Column("WHY", lambda each, _: why_text(each)),
+    ),
+    least=("WHY", "SHARES", "AGE"),
+    prose=("SHARES", "WHY"),
+    empty="No such decisions.",
+)
 GET_DECISIONS_EPILOG = """Examples:
 
 \b
@@ -88,7 +157,7 @@ def _range_options(function: F) -> F:
     help="Only those that ended so.",
 )
 @_range_options
-@output_option
+@listing_options(DECISIONS)
 def get_decisions(
     decision_id: str | None,
     namespace: str,
@@ -98,7 +167,7 @@ def get_decisions(
     since: str | None,
     until: str | None,
     limit: int,
-    output: Format,
+    listing: Listing,
 ) -> None:
     """Decisions, the newest first, or the one with this id.
 
@@ -106,28 +175,26 @@ def get_decisions(
     """
     if namespace and binding:
         raise click.UsageError("--binding names its namespace: leave --namespace out")
-    if decision_id is not None:
-        decisions = [connection().call(lambda api: api.get_decision(decision_id))]
-    else:
-        request = _request(since, until)
-        request.namespace, request.name = named_binding(binding) if binding else (namespace, "")
-        request.cluster = cluster
-        request.outcomes.extend(
-            scheduling_pb2.Outcome.Value(f"OUTCOME_{each.upper()}") for each in outcomes
-        )
-        decisions = connection().call(lambda api: api.list_decisions(request, limit=limit))
-    if output.is_document:
-        documents = [document_from_message(each) for each in decisions]
-        show.print_document(documents if decision_id is None else documents[0], output)
-        return
-    print_decisions(decisions, time.time())
+    request = _request(since, until)
+    request.namespace, request.name = named_binding(binding) if binding else (namespace, "")
+    request.cluster = cluster
+    request.outcomes.extend(
+        scheduling_pb2.Outcome.Value(f"OUTCOME_{each.upper()}") for each in outcomes
+    )
+
+    async def fetched(api: Client) -> Sequence[scheduling_pb2.Decision]:
+        if decision_id is not None:
+            return [await api.get_decision(decision_id)]
+        return await api.list_decisions(request, limit=limit)
+
+    show_list(DECISIONS, listing, fetched, alone=decision_id is not None)
 
 
 @click.command(epilog=HISTORY_EPILOG)
 @click.argument("name", metavar="NAMESPACE/BINDING")
 @_range_options
-@output_option
-def history(name: str, since: str | None, until: str | None, limit: int, output: Format) -> None:
+@listing_options(STEPS)
+def history(name: str, since: str | None, until: str | None, limit: int, listing: Listing) -> None:
     """What was decided about a binding, what each decision changed, and why it was made.
 
     The newest is first. CHANGE compares with the decision before that placed replicas; where that
@@ -135,13 +202,12 @@ def history(name: str, since: str | None, until: str | None, limit: int, output:
     """
     request = _request(since, until)
     request.namespace, request.name = named_binding(name)
-    # One more, to compare the last one with.
-    decisions = connection().call(lambda api: api.list_decisions(request, limit=limit + 1))
-    steps = steps_of(decisions)[:limit]
-    if output.is_document:
-        show.print_document([step.document() for step in steps], output)
-        return
-    print_history(steps)
+
+    async def fetched(api: Client) -> Sequence[Step]:
+        # One more, to compare the last one with.
+        return steps_of(await api.list_decisions(request, limit=limit + 1))[:limit]
+
+    show_list(STEPS, listing, fetched)
 
 
 @click.command(epilog=REPLAY_EPILOG)
@@ -154,13 +220,13 @@ def history(name: str, since: str | None, until: str | None, limit: int, output:
     help="All decisions of a trace file, without any server.",
 )
 @trace_options("for plugins that do not come with fedsched")
-@output_option
+@unnamed_output_option
 def replay(
     decision_id: str | None,
     trace_file: Path | None,
     scheduler_config: Path | None,
     workers: int | None,
-    output: Format,
+    output: Output,
 ) -> None:
     """Make a decision again from what it was made on, and compare.
 
@@ -178,7 +244,7 @@ def replay(
         click.get_current_context().exit(NOT_EQUAL)
 
 
-def _replay_one(decision_id: str, output: Format) -> bool:
+def _replay_one(decision_id: str, output: Output) -> bool:
     answer = connection().call(lambda api: api.replay_decision(decision_id))
     if output.is_document:
         show.print_document(document_from_message(answer), output)
@@ -206,21 +272,6 @@ def _replay_facts(
     yield "Would be", f"{outcome_name(answer.outcome)} {shares}".rstrip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A decision, and by cluster the replicas before and after it; before is None: not known."""
-
-    decision: scheduling_pb2.Decision
-    changes: Mapping[str, tuple[int | None, int]]
-
-    def document(self) -> dict[str, Any]:
-        changes = [
-            {"cluster": name, **({} if before is None else {"before": before}), "after": after}
-            for name, (before, after) in self.changes.items()
-        ]
-        return {**document_from_message(self.decision), "changes": changes}
-
-
 def steps_of(decisions: Sequence[scheduling_pb2.Decision]) -> list[Step]:
     """What each of one binding's decisions changed; both the newest first."""
     return list(_steps_backwards(reversed(decisions)))[::-1]
@@ -240,60 +291,6 @@ def _steps_backwards(decisions: Iterable[scheduling_pb2.Decision]) -> Iterator[S
                     changes[name] = before, after.get(name, 0)
             known = after
         yield Step(decision=decision, changes=changes)
-
-
-def print_decisions(decisions: Sequence[scheduling_pb2.Decision], now: float) -> None:
-    """A row for each; ages are counted from ``now``, Unix seconds."""
-    show.print_table(
-        ["DECISION", "AGE", "BINDING", "OUTCOME", "SHARES", "WHY"],
-        [
-            (
-                each.id,
-                show.age(now - each.create_time.ToNanoseconds() / 1e9),
-                binding_key(each.namespace, each.name),
-                outcome_word(each),
-                ", ".join(f"{at.name}={at.replicas}" for at in each.clusters) or "-",
-                why_text(each),
-            )
-            for each in decisions
-        ],
-        least=["WHY", "SHARES", "AGE"],
-        prose=["SHARES", "WHY"],
-        empty="No such decisions.",
-    )
-
-
-def print_history(steps: Sequence[Step]) -> None:
-    """A row for each."""
-    show.print_table(
-        ["TIME", "OUTCOME", "CHANGE", "WHY", "DECISION"],
-        [
-            (
-                Timestamp(seconds=step.decision.create_time.seconds).ToJsonString(),
-                outcome_word(step.decision),
-                _change_text(step.changes),
-                why_text(step.decision),
-                step.decision.id,
-            )
-            for step in steps
-        ],
-        least=["DECISION"],
-        prose=["CHANGE", "WHY"],
-        empty="No decisions about it are kept.",
-    )
-
-
-def why_text(decision: scheduling_pb2.Decision) -> str:
-    """Why it was made, and why it did not place everything."""
-    return "; ".join(filter(None, (*decision.triggers, decision.reason))) or "-"
-
-
-def _change_text(changes: Mapping[str, tuple[int | None, int]]) -> str:
-    texts = (
-        f"{name}={after}" if before is None else f"{name} {before} to {after}"
-        for name, (before, after) in changes.items()
-    )
-    return ", ".join(texts) or "none"
 
 
 def _request(since: str | None, until: str | None) -> scheduling_pb2.ListDecisionsRequest:

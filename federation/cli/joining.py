@@ -5,18 +5,23 @@ Must not keep a secret: it is printed once, to standard output.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.following import show_list
+from federation.cli.kinds import Column, Kind, Listing, listing_options
 from federation.cli.members import confirm, yes_option
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, unnamed_output_option
 from federation.cli.times import seconds_of
+from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.runtime.terminal import say
+from federation.v1 import clusters_pb2, resource_pb2
 
 
 @click.group("join-token", epilog="Example: fedctl join-token create --cluster member1 --ttl 1h")
@@ -28,8 +33,8 @@ def join_token() -> None:
 @click.option("--cluster", required=True, help="The name the cluster will have.")
 @click.option("--ttl", default="1h", show_default=True, help="How long it is good: 30s, 15m, 1h.")
 @click.option("--token-only", is_flag=True, help="Print the token and nothing else.")
-@output_option
-def create_join_token(cluster: str, ttl: str, output: Format, *, token_only: bool) -> None:
+@unnamed_output_option
+def create_join_token(cluster: str, ttl: str, output: Output, *, token_only: bool) -> None:
     """Make a single-use token and print the one command to run in the member cluster."""
     seconds = seconds_of(ttl, "--ttl")
     answer = connection().call(lambda api: api.create_join_token(cluster, ttl_seconds=seconds))
@@ -43,27 +48,31 @@ def create_join_token(cluster: str, ttl: str, output: Format, *, token_only: boo
         say(answer.command)
 
 
+def _end(token: clusters_pb2.JoinToken) -> float | None:
+    return seconds_from_timestamp(token.expire_time)
+
+
+JOIN_TOKENS: Final[Kind[clusters_pb2.JoinToken]] = Kind(
+    word="join-token",
+    named=lambda each: each.id,
+    columns=(
+        Column("ID", lambda each, _: each.id),
+        Column("CLUSTER", lambda each, _: each.cluster),
+        Column(
+            "ENDS",
+            lambda each, now: f"in {show.age(max(0.0, (_end(each) or now) - now))}",
+            order=_end,
+        ),
+    ),
+    empty="No join tokens. Make one: fedctl join-token create --cluster NAME",
+)
+
+
 @join_token.command("list", epilog="Example: fedctl join-token list")
-@output_option
-def list_join_tokens(output: Format) -> None:
+@listing_options(JOIN_TOKENS)
+def list_join_tokens(listing: Listing) -> None:
     """Join tokens that may still be used; never their secrets."""
-    tokens = connection().call(lambda api: api.joining.tokens())
-    if output.is_document:
-        show.print_document([document_from_message(one) for one in tokens], output)
-        return
-    now = time.time()
-    show.print_table(
-        ["ID", "CLUSTER", "ENDS"],
-        [
-            (
-                one.id,
-                one.cluster,
-                f"in {show.age(max(0.0, (seconds_from_timestamp(one.expire_time) or now) - now))}",
-            )
-            for one in tokens
-        ],
-        empty="No join tokens. Make one: fedctl join-token create --cluster NAME",
-    )
+    show_list(JOIN_TOKENS, listing, lambda api: api.joining.tokens())
 
 
 @join_token.command("revoke", epilog="Example: fedctl join-token revoke 3f1c9a7e5b2d4680")
@@ -74,36 +83,37 @@ def revoke_join_token(token_id: str) -> None:
     say(f"join-token/{revoked.id} for {revoked.cluster} revoked")
 
 
+JOINERS: Final[Kind[resource_pb2.Cluster]] = Kind(
+    word="cluster",
+    named=lambda each: each.metadata.name,
+    labels=lambda each: each.metadata.labels,
+    columns=(
+        Column("NAME", lambda each, _: each.metadata.name),
+        Column("UID", lambda each, _: each.metadata.uid),
+        Column("AGENT", lambda each, _: "connected" if each.status.agent.connected else "away"),
+        Column("VERSION", lambda each, _: each.status.agent.version),
+        Column("KUBERNETES", lambda each, _: each.status.kubernetes_version),
+        Column("REGION", lambda each, _: each.spec.region or "-"),
+        Column("NODES", lambda each, _: each.status.node_summary.total_num),
+    ),
+    least=("NODES", "REGION", "VERSION", "KUBERNETES", "AGENT"),
+    empty="Nobody waits to be accepted.",
+)
+
+
 @click.command("joiners", epilog="Example: fedctl get joiners")
-@output_option
-def get_joiners(output: Format) -> None:
+@listing_options(JOINERS)
+def get_joiners(listing: Listing) -> None:
     """Clusters that joined and are held until somebody accepts them.
 
     Their agents report, and they get no replicas. Compare the UID with what
     `kubectl get namespace kube-system -o jsonpath={.metadata.uid}` prints there.
     """
-    every = connection().call(lambda api: api.list_clusters())
-    held = [cluster for cluster in every if cluster.status.held]
-    if output.is_document:
-        show.print_document([document_from_message(each) for each in held], output)
-        return
-    show.print_table(
-        ["NAME", "UID", "AGENT", "VERSION", "KUBERNETES", "REGION", "NODES"],
-        [
-            (
-                each.metadata.name,
-                each.metadata.uid,
-                "connected" if each.status.agent.connected else "away",
-                each.status.agent.version,
-                each.status.kubernetes_version,
-                each.spec.region or "-",
-                each.status.node_summary.total_num,
-            )
-            for each in held
-        ],
-        least=["NODES", "REGION", "VERSION", "KUBERNETES", "AGENT"],
-        empty="Nobody waits to be accepted.",
-    )
+
+    async def fetched(api: Client) -> Sequence[resource_pb2.Cluster]:
+        return [cluster for cluster in await api.list_clusters() if cluster.status.held]
+
+    show_list(JOINERS, listing, fetched)
 
 
 @click.command(epilog="Example: fedctl accept member1")

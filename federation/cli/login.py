@@ -6,15 +6,18 @@ Must not keep a token that the control plane does not take.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final
 
 import click
 
-from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.contexts import checked_name, read_contexts
+from federation.cli.contexts import checked_name, read_contexts, written_options
 from federation.cli.folders import contexts_file
+from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.listing import print_list
 from federation.codec.document_files import read_text
 from federation.model.errors import InvalidRequest
 from federation.runtime.files import make_private_directory, write_whole
@@ -76,22 +79,48 @@ def config() -> None:
     """The control planes that `fedctl login` has kept."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedContext:
+    """A context as it is listed."""
+
+    name: str
+    is_current: bool
+    options: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return {"name": self.name, "current": self.is_current, **written_options(self.options)}
+
+
+CONTEXTS: Final[Kind[NamedContext]] = Kind(
+    word="context",
+    named=lambda each: each.name,
+    document=NamedContext.document,
+    can_change=False,
+    columns=(
+        Column("", lambda each, _: "*" if each.is_current else ""),
+        Column("NAME", lambda each, _: each.name),
+        Column("ENDPOINT", lambda each, _: str(each.options.get("endpoint", ""))),
+        Column("CA", lambda each, _: _trust(each.options)),
+        Column("TOKEN FILE", lambda each, _: str(each.options.get("token_file", ""))),
+    ),
+    empty="There are no contexts; `fedctl login` makes one.",
+)
+
+
+def _trust(options: Mapping[str, Any]) -> str:
+    return "plain text" if options.get("insecure") else str(options.get("ca", "the system's"))
+
+
 @config.command("get-contexts", epilog="Example: fedctl config get-contexts")
-def get_contexts() -> None:
+@listing_options(CONTEXTS)
+def get_contexts(listing: Listing) -> None:
     """All of them; the one that counts is marked."""
     contexts = read_contexts(contexts_file())
     rows = [
-        (
-            "*" if name == contexts.current else "",
-            name,
-            str(options.get("endpoint", "")),
-            "plain text" if options.get("insecure") else str(options.get("ca", "the system's")),
-            str(options.get("token_file", "")),
-        )
+        NamedContext(name=name, is_current=name == contexts.current, options=options)
         for name, options in sorted(contexts.options.items())
     ]
-    columns = ("", "NAME", "ENDPOINT", "CA", "TOKEN FILE")
-    show.print_table(columns, rows, empty="There are no contexts; `fedctl login` makes one.")
+    print_list(CONTEXTS, listing, rows)
 
 
 @config.command("use-context", epilog="Example: fedctl config use-context prod")

@@ -1,36 +1,33 @@
-"""How answers are shown: aligned tables for people, JSON and YAML for programs.
+"""How answers are shown: aligned tables for people, documents and parts of them for programs.
 
 Must not know what is shown.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from federation.cli.columns import GAP, Layout, narrowest, padded, width_of, wrapped
+from federation.cli.json_paths import found_by, shown_path
 from federation.model import readable
 from federation.model.printable import printable
 from federation.runtime.terminal import json_text, say, say_lines, styled, yaml_text
 
 # Piped output is for other programs: it is never cut to a width.
-UNLIMITED_COLUMNS = 100_000
-# Of no consequence to tables.
-LINES = 25
-# Between two columns.
-GAP = 2
-# How narrow a column of sentences may get.
-PROSE_COLUMNS = 24
-# A cluster's name, and how many replicas it gets.
-LONGEST_WORD = 60
+UNLIMITED_COLUMNS: Final = 100_000
+# Cells that stand for a number which is not there.
+NO_NUMBER: Final = ("", "unknown", "-")
+# Where click keeps whether the verb that runs was asked for everything.
+_WIDE: Final = "federation.cli.output.wide"
+_JSON_PATH: Final = "jsonpath="
 amount, age = readable.amount, readable.age
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,25 +40,95 @@ class Format(StrEnum):
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+    NAME = "name"
+    JSONPATH = "jsonpath"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A format, and of ``jsonpath`` the path."""
+
+    format: Format = Format.TABLE
+    path: str = ""
 
     @property
     def is_document(self) -> bool:
-        return self in (Format.JSON, Format.YAML)
+        """Whether it is for programs."""
+        return self.format not in (Format.TABLE, Format.WIDE)
+
+    @property
+    def is_wide(self) -> bool:
+        return self.format is Format.WIDE
+
+
+class OutputType(click.ParamType[Output]):
+    """Reads ``-o``."""
+
+    name = "output"
+
+    def __init__(self, formats: Sequence[Format]) -> None:
+        self._formats = formats
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        del param, ctx
+        return "|".join(self._words())
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Output:
+        if isinstance(value, Output):
+            return value
+        if Format.JSONPATH in self._formats and value.startswith(_JSON_PATH):
+            try:
+                path = shown_path(value.removeprefix(_JSON_PATH))
+            except ValueError as error:
+                self.fail(f"{_JSON_PATH}: {error}", param, ctx)
+            return Output(format=Format.JSONPATH, path=path)
+        if value == Format.JSONPATH:
+            self.fail("say which path: -o jsonpath={.metadata.name}", param, ctx)
+        if value not in self._formats:
+            self.fail(f"{value!r} is not one of {', '.join(self._words())}.", param, ctx)
+        return Output(format=Format(value))
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[Any]:
+        # A shell asks for completions alone.
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - see above
+
+        del ctx, param
+        words = [_JSON_PATH if each is Format.JSONPATH else str(each) for each in self._formats]
+        return [CompletionItem(each) for each in words if each.startswith(incomplete)]
+
+    def _words(self) -> list[str]:
+        return [f"{_JSON_PATH}PATH" if each is Format.JSONPATH else each for each in self._formats]
 
 
 def output_option(function: F) -> F:
-    """The option ``-o``, passed on as ``output``."""
-    choice = click.Choice([each.value for each in Format])
-    option = click.option(
+    """The option ``-o`` of what shows things that have a name, passed on as ``output``."""
+    return _output_option(tuple(Format))(function)
+
+
+def unnamed_output_option(function: F) -> F:
+    """The same, of what shows things that have none."""
+    return _output_option(tuple(each for each in Format if each is not Format.NAME))(function)
+
+
+def _output_option(formats: Sequence[Format]) -> Callable[[F], F]:
+    return click.option(
         "-o",
         "--output",
-        type=choice,
+        type=OutputType(formats),
         default=Format.TABLE.value,
         show_default=True,
-        callback=lambda _context, _parameter, value: Format(value),
+        callback=_heeded,
         help="How to show the answer.",
     )
-    return option(function)
+
+
+def _heeded(context: click.Context, _: click.Parameter, value: Output) -> Output:
+    context.meta[_WIDE] = value.is_wide
+    return value
 
 
 def print_table(
@@ -71,131 +138,102 @@ def print_table(
     least: Sequence[str] = (),
     prose: Sequence[str] = (),
     empty: str = "",
-) -> None:
+) -> Layout | None:
     """Aligned columns; numbers to the right. Headings are bold on a terminal.
 
     Nothing is ever cut. On a terminal that is too narrow the columns named in ``least`` are left
     out, the first one first, unless everything is asked for, and those of ``prose`` wrapped; what
-    still does not fit runs over.
-    ``empty`` is what is said when there is no row.
+    still does not fit runs over. ``empty`` is what is said when there is no row.
     """
     kept = list(rows)
-    cells = [[printable(str(cell)) for cell in row] for row in kept]
-    if not cells and empty:
+    if not kept and empty:
         say(empty, err=True)
         if _is_terminal():
-            return
-    widths = {
-        column: max(cell_len(text) for text in (column, *(row[position] for row in cells)))
-        for position, column in enumerate(columns)
-    }
-    room = shutil.get_terminal_size().columns if _is_terminal() else UNLIMITED_COLUMNS
-    narrow = {
-        column: _narrowest(row[position] for row in cells)
-        for position, column in enumerate(columns)
-        if column in prose
-    }
-    hidden = _fit(widths, room, () if _is_wide() else least, narrow)
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    shown = [position for position, column in enumerate(columns) if column not in hidden]
-    for position in shown:
-        numbers = all(_is_number(row[position]) for row in kept)
-        numeric = bool(kept) and numbers and columns[position] not in prose
-        table.add_column(
-            columns[position],
-            justify="right" if numeric else "left",
-            width=widths[columns[position]],
-            overflow="fold",
-        )
+            return None
+    cells = [_texts(row) for row in kept]
+    layout = Layout.of(
+        columns,
+        cells,
+        [bool(kept) and all(_is_number(row[at]) for row in kept) for at in range(len(columns))],
+        _room(),
+        least=() if _is_wide() else least,
+        prose=prose,
+    )
+    styled(_bold(layout.heading()))
     for row in cells:
-        table.add_row(*(Text(row[position]) for position in shown))
-    _print(table, sum(widths[columns[position]] + GAP for position in shown))
-    if hidden:
-        say(f"too narrow for {', '.join(hidden)}: -o wide shows all, as a pipe does", err=True)
+        _print_row(layout, row)
+    if layout.hidden:
+        hidden = ", ".join(layout.hidden)
+        say(f"too narrow for {hidden}: -o wide shows all, as a pipe does", err=True)
+    return layout
 
 
-def _narrowest(texts: Iterable[str]) -> int:
-    """How narrow a column of prose may get: names in it stay whole."""
-    words = (cell_len(word) for text in texts for word in text.split(" "))
-    return max(PROSE_COLUMNS, min(max(words, default=0), LONGEST_WORD))
-
-
-def _fit(
-    widths: dict[str, int], room: int, least: Sequence[str], narrow: Mapping[str, int]
-) -> list[str]:
-    """The columns to leave out; where that helps ``widths`` is made as small as ``narrow``."""
-    narrow = {name: min(widths[name], width) for name, width in narrow.items()}
-    hidden: list[str] = []
-
-    def needed() -> int:
-        return sum(
-            narrow.get(name, width) + GAP for name, width in widths.items() if name not in hidden
-        )
-
-    for name in least:
-        if needed() - GAP <= room:
-            break
-        if name in widths:
-            hidden.append(name)
-    over = sum(width + GAP for name, width in widths.items() if name not in hidden) - GAP - room
-    for name in sorted(narrow, key=lambda name: -widths[name]):
-        if over > 0 and name not in hidden:
-            less = min(over, widths[name] - narrow[name])
-            widths[name] -= less
-            over -= less
-    return hidden
+def print_row(layout: Layout, row: Sequence[object]) -> None:
+    """One more row of a table that was printed."""
+    _print_row(layout, _texts(row))
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Name and value a line, values aligned; on a terminal long ones are wrapped, never cut."""
     rows = [(printable(f"{name}:"), printable(str(value))) for name, value in facts]
-    room = shutil.get_terminal_size().columns if _is_terminal() else UNLIMITED_COLUMNS
-    names = max((cell_len(name) for name, _ in rows), default=0)
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
-    table.add_column(width=names)
-    values = max((cell_len(value) for _, value in rows), default=0)
-    values = min(values, max(room - names - GAP, _narrowest(value for _, value in rows)))
-    table.add_column(width=values, overflow="fold")
+    names = max((width_of(name) for name, _ in rows), default=0)
+    room = max(_room() - names - GAP, narrowest(value for _, value in rows))
     for name, value in rows:
-        table.add_row(Text(name, style="bold"), Text(value))
-    _print(table, names + values + 2 * GAP)
+        first, *others = wrapped(value, room)
+        styled(f"{_bold(padded(name, names))}{' ' * GAP}{first}".rstrip())
+        for line in others:
+            styled(f"{' ' * (names + GAP)}{line}")
 
 
-def print_document(value: object, output: Format) -> None:
-    """A document, or several, as JSON or YAML."""
-    text = yaml_text(value) if output is Format.YAML else json_text(value, indent=2)
-    say_lines(text.removesuffix("\n"))
+def print_document(value: Any, output: Output, names: Iterable[str] = ()) -> None:
+    """A document, or several; the parts of it at a path, one a line; or only the ``names``."""
+    match output.format:
+        case Format.NAME:
+            for name in names:
+                say(name)
+        case Format.JSONPATH:
+            found = found_by(output.path, value)
+            for each in found:
+                say_lines(each if isinstance(each, str) else json_text(each))
+            if not found:
+                say(f"nothing is at {output.path}", err=True)
+        case Format.YAML:
+            say_lines(yaml_text(value).removesuffix("\n"))
+        case _:
+            say_lines(json_text(value, indent=2))
 
 
 def print_heading(text: str) -> None:
     """A line that stands out on a terminal, with an empty one before it."""
-    console().print(Text(f"\n{printable(text)}", style="bold"), soft_wrap=True)
+    styled(f"\n{_bold(printable(text))}")
 
 
-def console(width: int | None = None) -> Console:
-    """Standard output as it is now: colour only when it is a terminal."""
-    # Without a height a dumb terminal's width is taken for 80, whatever is said here.
-    height = None if width is None else LINES
-    return Console(file=sys.stdout, width=width, height=height, highlight=False)
+def _texts(row: Sequence[object]) -> list[str]:
+    return [printable(str(cell)) for cell in row]
 
 
-def _print(table: Table, width: int) -> None:
-    """As wide as it is, without the blanks that pad the last column."""
-    shown = console(width)
-    with shown.capture() as capture:
-        shown.print(table)
-    for line in capture.get().splitlines():
-        styled(line.rstrip())
+def _print_row(layout: Layout, row: Sequence[str]) -> None:
+    for line in layout.lines(row):
+        styled(line)
+
+
+def _bold(text: str) -> str:
+    is_plain = not _is_terminal() or os.environ.get("TERM") in ("dumb", "unknown")
+    return text if is_plain else click.style(text, bold=True)
+
+
+def _room() -> int:
+    return shutil.get_terminal_size().columns if _is_terminal() else UNLIMITED_COLUMNS
 
 
 def _is_number(cell: object) -> bool:
-    return isinstance(cell, int | float) or cell in ("", "unknown", "-")
+    return isinstance(cell, int | float) or cell in NO_NUMBER
 
 
 def _is_wide() -> bool:
     """Whether the verb that runs was asked for everything."""
     context = click.get_current_context(silent=True)
-    return context is not None and context.params.get("output") is Format.WIDE
+    return context is not None and bool(context.meta.get(_WIDE))
 
 
 def _is_terminal() -> bool:

@@ -5,7 +5,6 @@ Must not interpret what it shows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, Final, TypedDict, TypeVar, Unpack
@@ -14,9 +13,12 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.decisions import shares_text
+from federation.cli.following import show_list
 from federation.cli.inputs import pairs_of
+from federation.cli.kinds import Column, Kind, Listing, listing_options
 from federation.cli.members import check_may_ask, confirm, yes_option
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, output_option
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message, enum_word
@@ -24,7 +26,7 @@ from federation.model.placement import binding_key
 from federation.plans.plan import PlanKind
 from federation.plans.words import gain_words
 from federation.runtime.terminal import say
-from federation.v1 import rebalance_pb2, resource_pb2
+from federation.v1 import rebalance_pb2
 
 KINDS: Final = {
     str(kind): rebalance_pb2.PlanKind.Value(f"PLAN_KIND_{kind.name}") for kind in PlanKind
@@ -150,7 +152,7 @@ def make(
     cluster_selector: str | None,
     headroom: int | None,
     tolerance: int | None,
-    output: Format,
+    output: Output,
     **options: Unpack[Budget],
 ) -> None:
     """Make a plan, and show it; nothing moves until it is approved.
@@ -173,40 +175,40 @@ def make(
 @rebalance.command("show", epilog="Example: fedctl rebalance show 7")
 @plan_argument
 @output_option
-def show_plan(plan_id: int, output: Format) -> None:
+def show_plan(plan_id: int, output: Output) -> None:
     """A plan: how good it is, its steps and how far they are, and what it leaves."""
     _show(connection().call(lambda api: api.plans.get(plan_id)), output)
 
 
+PLANS: Final[Kind[rebalance_pb2.Plan]] = Kind(
+    word="plan",
+    named=lambda each: str(each.id),
+    columns=(
+        Column("PLAN", lambda each, _: each.id),
+        Column("KIND", lambda each, _: _kind(each)),
+        Column("STATE", lambda each, _: _state(each)),
+        Column(
+            "AGE",
+            lambda each, now: show.age(now - (seconds_from_timestamp(each.created_at) or now)),
+            order=lambda each: -(seconds_from_timestamp(each.created_at) or 0.0),
+        ),
+        Column("STEPS", lambda each, _: each.step_count),
+        Column("CLUSTERS", lambda each, _: ", ".join(each.clusters)),
+        Column("BY", lambda each, _: each.approved_by or each.created_by),
+        Column("REASON", lambda each, _: each.reason or "-"),
+    ),
+    least=("BY", "AGE"),
+    prose=("CLUSTERS", "REASON"),
+    empty="There are no plans.",
+)
+
+
 @rebalance.command("list", epilog="Example: fedctl rebalance list")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@output_option
-def list_plans(limit: int, output: Format) -> None:
+@listing_options(PLANS)
+def list_plans(limit: int, listing: Listing) -> None:
     """Plans, the newest first."""
-    plans = connection().call(lambda api: api.plans.list(limit=limit))
-    if output.is_document:
-        show.print_document([document_from_message(each) for each in plans], output)
-        return
-    now = time.time()
-    show.print_table(
-        ["PLAN", "KIND", "STATE", "AGE", "STEPS", "CLUSTERS", "BY", "REASON"],
-        [
-            (
-                each.id,
-                _kind(each),
-                _state(each),
-                show.age(now - (seconds_from_timestamp(each.created_at) or now)),
-                each.step_count,
-                ", ".join(each.clusters),
-                each.approved_by or each.created_by,
-                each.reason or "-",
-            )
-            for each in plans
-        ],
-        least=["BY", "AGE"],
-        prose=["CLUSTERS", "REASON"],
-        empty="There are no plans.",
-    )
+    show_list(PLANS, listing, lambda api: api.plans.list(limit=limit))
 
 
 @rebalance.command(epilog="Example: fedctl rebalance approve 7")
@@ -257,9 +259,9 @@ def _created(request: rebalance_pb2.CreatePlanRequest) -> rebalance_pb2.Plan:
     return connection().call(lambda api: api.plans.create(request))
 
 
-def _show(plan: rebalance_pb2.Plan, output: Format) -> None:
+def _show(plan: rebalance_pb2.Plan, output: Output) -> None:
     if output.is_document:
-        show.print_document(document_from_message(plan), output)
+        show.print_document(document_from_message(plan), output, [PLANS.name(plan)])
     else:
         _print_plan(plan)
 
@@ -286,8 +288,8 @@ def _print_plan(plan: rebalance_pb2.Plan) -> None:
                 (
                     each.number,
                     binding_key(each.namespace, each.name),
-                    _shares(each.before),
-                    _shares(each.after),
+                    shares_text(each.before),
+                    shares_text(each.after),
                     _step_state(each),
                     each.message or each.reason,
                 )
@@ -357,11 +359,7 @@ def _followed(plan_id: int) -> bool:
 def _step_line(step: rebalance_pb2.PlanStep) -> str:
     why = f"  {step.message}" if step.message else ""
     key = binding_key(step.namespace, step.name)
-    return f"{step.number}  {_step_state(step)}  {key}  to {_shares(step.after)}{why}"
-
-
-def _shares(targets: Iterable[resource_pb2.TargetCluster]) -> str:
-    return ", ".join(f"{each.name}={each.replicas}" for each in targets) or "-"
+    return f"{step.number}  {_step_state(step)}  {key}  to {shares_text(step.after)}{why}"
 
 
 def _kind(plan: rebalance_pb2.Plan) -> str:

@@ -6,18 +6,25 @@ Must not interpret what it shows.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.decisions import print_decision
+from federation.cli.following import show_list
+from federation.cli.kinds import Column, Kind, Listing, listing_options
 from federation.cli.names import named_binding
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, output_option
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
+from federation.model.placement import binding_key
 from federation.runtime.terminal import say
 from federation.v1 import scheduling_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
 
 GET_QUEUE_EPILOG = """Examples:
 
@@ -25,11 +32,59 @@ GET_QUEUE_EPILOG = """Examples:
 fedctl get queue
 fedctl get queue -n shop --priority 100 -o wide
 """
-WIDE = ("OVERTAKEN BY", "EARMARKED", "DECISION")
 # How short_of begins where others have to leave first.
 WAITS_FOR = "waits for "
-# What a narrow terminal leaves out, the first one first.
-LEAST_OF_QUEUE = ("DECISION", "OVERTAKEN BY", "EARMARKED", "ATTEMPTS", "OVERTAKEN", "REMAINDER")
+
+
+def _since(moment: Timestamp, now: float) -> str:
+    return show.age(now - (seconds_from_timestamp(moment) or now))
+
+
+def _age_of(moment: Timestamp) -> float:
+    return -(seconds_from_timestamp(moment) or 0.0)
+
+
+def _overtaken(wait: scheduling_pb2.Wait, now: float) -> str:
+    return _since(wait.overtaken_since, now) if wait.HasField("overtaken_since") else "-"
+
+
+def _earmarked(wait: scheduling_pb2.Wait, now: float) -> str:
+    if wait.HasField("earmarked_since"):
+        return _since(wait.earmarked_since, now)
+    return _since(wait.nominated.since, now) if wait.HasField("nominated") else "-"
+
+
+def _short_of(wait: scheduling_pb2.Wait) -> str:
+    return f"timed out: {wait.short_of}" if wait.timed_out else wait.short_of
+
+
+QUEUE: Final[Kind[scheduling_pb2.QueuedBinding]] = Kind(
+    word="binding",
+    named=lambda each: binding_key(each.namespace, each.name),
+    columns=(
+        Column("POSITION", lambda each, _: each.wait.position or "-"),
+        Column("NAMESPACE", lambda each, _: each.namespace),
+        Column("NAME", lambda each, _: each.name),
+        Column("PRIORITY", lambda each, _: each.priority),
+        Column("STATE", lambda each, _: state_text(each.wait)),
+        Column(
+            "WAITS",
+            lambda each, now: _since(each.wait.since, now),
+            order=lambda each: _age_of(each.wait.since),
+        ),
+        Column("REMAINDER", lambda each, _: each.wait.remainder),
+        Column("ATTEMPTS", lambda each, _: each.wait.attempts),
+        Column("OVERTAKEN", lambda each, now: _overtaken(each.wait, now)),
+        Column("OVERTAKEN BY", lambda each, _: each.wait.overtaken_by or "-", wide=True),
+        Column("EARMARKED", lambda each, now: _earmarked(each.wait, now), wide=True),
+        Column("DECISION", lambda each, _: each.decision_id, wide=True),
+        Column("GANG", lambda each, _: each.wait.gang or "-", rare=True),
+        Column("SHORT OF", lambda each, _: _short_of(each.wait)),
+    ),
+    least=("DECISION", "OVERTAKEN BY", "EARMARKED", "ATTEMPTS", "OVERTAKEN", "REMAINDER"),
+    prose=("SHORT OF",),
+    empty="Nothing waits.",
+)
 
 
 @click.command("queue", epilog=GET_QUEUE_EPILOG)
@@ -37,31 +92,15 @@ LEAST_OF_QUEUE = ("DECISION", "OVERTAKEN BY", "EARMARKED", "ATTEMPTS", "OVERTAKE
 @click.option(
     "--priority", type=click.IntRange(-(2**31), 2**31 - 1), help="Only bindings of this priority."
 )
-@output_option
-def get_queue(namespace: str, priority: int | None, output: Format) -> None:
+@listing_options(QUEUE)
+def get_queue(namespace: str, priority: int | None, listing: Listing) -> None:
     """Bindings that wait for room, in the order in which they are tried.
 
     REMAINDER is how many replicas have no place. OVERTAKEN is for how long what comes later has
     been placed where the binding might have gone; EARMARKED, with -o wide, for how long room is
     kept for it. Those of one GANG are placed together, and have one position.
     """
-    queued = connection().call(lambda api: api.list_queue(namespace, priority=priority))
-    if output.is_document:
-        show.print_document([document_from_message(each) for each in queued], output)
-        return
-    wide = output is Format.WIDE
-    columns = ["POSITION", "NAMESPACE", "NAME", "PRIORITY", "STATE", "WAITS", "REMAINDER"]
-    columns += ["ATTEMPTS", "OVERTAKEN", *(WIDE if wide else ())]
-    has_gangs = wide or any(each.wait.gang for each in queued)
-    columns += ["GANG", "SHORT OF"] if has_gangs else ["SHORT OF"]
-    now = time.time()
-    show.print_table(
-        columns,
-        [_row(each, now, wide=wide, has_gangs=has_gangs) for each in queued],
-        least=LEAST_OF_QUEUE,
-        prose=["SHORT OF"],
-        empty="Nothing waits.",
-    )
+    show_list(QUEUE, listing, lambda api: api.list_queue(namespace, priority=priority))
 
 
 @click.command(epilog="Example: fedctl suspend shop/checkout-deployment")
@@ -86,12 +125,12 @@ def resume(name: str) -> None:
 @click.command(epilog="Example: fedctl reschedule shop/checkout-deployment")
 @click.argument("name", metavar="NAMESPACE/BINDING")
 @output_option
-def reschedule(name: str, output: Format) -> None:
+def reschedule(name: str, output: Output) -> None:
     """Divide all replicas of a binding anew, as if nothing had to stay where it is."""
     namespace, binding = named_binding(name)
     answer = connection().call(lambda api: api.reschedule_binding(namespace, binding))
     if output.is_document:
-        show.print_document(document_from_message(answer), output)
+        show.print_document(document_from_message(answer), output, [f"binding/{name}"])
         return
     print_decision(answer.decision, queued=answer.queued)
 
@@ -101,7 +140,7 @@ def wait_facts(wait: scheduling_pb2.Wait) -> list[tuple[str, object]]:
     now = time.time()
     position = f", position {wait.position}" if wait.position else ""
     times = "once" if wait.attempts == 1 else f"{wait.attempts} times"
-    state = f"{state_text(wait)} for {_age(wait, now)}{position}, tried {times}"
+    state = f"{state_text(wait)} for {_since(wait.since, now)}{position}, tried {times}"
     facts: list[tuple[str, object]] = [("Waits", state)]
     if wait.remainder:
         facts.append(("Not placed", wait.remainder))
@@ -137,35 +176,3 @@ def state_text(wait: scheduling_pb2.Wait) -> str:
     """``unschedulable``, or ``gated: suspended``."""
     name = scheduling_pb2.WaitState.Name(wait.state).removeprefix("WAIT_STATE_").lower()
     return f"{name}: {wait.gate}" if wait.gate else name
-
-
-def _row(
-    queued: scheduling_pb2.QueuedBinding, now: float, *, wide: bool, has_gangs: bool
-) -> tuple[object, ...]:
-    wait = queued.wait
-    overtaken = ""
-    if wait.HasField("overtaken_since"):
-        overtaken = show.age(now - (seconds_from_timestamp(wait.overtaken_since) or now))
-    earmarked = ""
-    if wait.HasField("earmarked_since") or wait.HasField("nominated"):
-        is_earmarked = wait.HasField("earmarked_since")
-        kept_since = wait.earmarked_since if is_earmarked else wait.nominated.since
-        earmarked = show.age(now - (seconds_from_timestamp(kept_since) or now))
-    return (
-        wait.position or "-",
-        queued.namespace,
-        queued.name,
-        queued.priority,
-        state_text(wait),
-        _age(wait, now),
-        wait.remainder,
-        wait.attempts,
-        overtaken or "-",
-        *((wait.overtaken_by or "-", earmarked or "-", queued.decision_id) if wide else ()),
-        *((wait.gang or "-",) if has_gangs else ()),
-        f"timed out: {wait.short_of}" if wait.timed_out else wait.short_of,
-    )
-
-
-def _age(wait: scheduling_pb2.Wait, now: float) -> str:
-    return show.age(now - (seconds_from_timestamp(wait.since) or now))

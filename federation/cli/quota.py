@@ -6,13 +6,16 @@ Must not reckon what is held: the control plane says it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
+from federation.cli.following import show_list
 from federation.cli.inputs import pairs_of
-from federation.cli.output import Format, output_option
+from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.output import Output, output_option
 from federation.codec.written import document_from_message
 from federation.runtime.terminal import say
 from federation.v1 import access_pb2
@@ -35,7 +38,7 @@ def quota() -> None:
 @click.option("--replicas", type=click.IntRange(0), help="The most replicas.")
 @click.option("--limit", "limits", multiple=True, help="The most of a resource: cpu=64.")
 @output_option
-def set_quota(namespace: str, replicas: int | None, limits: Sequence[str], output: Format) -> None:
+def set_quota(namespace: str, replicas: int | None, limits: Sequence[str], output: Output) -> None:
     """Set a quota, in place of the one before; what is promised already stays."""
     if replicas is None and not limits:
         raise click.UsageError("say --replicas or --limit; `fedctl quota delete` removes a quota")
@@ -46,7 +49,7 @@ def set_quota(namespace: str, replicas: int | None, limits: Sequence[str], outpu
     )
     answer = connection().call(lambda api: api.set_quota(wanted))
     if output.is_document:
-        show.print_document(document_from_message(answer), output)
+        show.print_document(document_from_message(answer), output, [f"quota/{answer.namespace}"])
     else:
         say(f"quota/{answer.namespace} set: {_of_all(answer)}")
 
@@ -59,20 +62,23 @@ def delete_quota(namespace: str) -> None:
     say(f"quota/{namespace} deleted")
 
 
+QUOTAS: Final[Kind[access_pb2.Quota]] = Kind(
+    word="quota",
+    named=lambda each: each.namespace,
+    columns=(
+        Column("NAMESPACE", lambda each, _: each.namespace),
+        Column("USED", lambda each, _: _of_all(each), order=lambda each: each.used_replicas),
+    ),
+    prose=("USED",),
+    empty="No quotas. Set one: fedctl quota set NAMESPACE --replicas 200",
+)
+
+
 @quota.command("list", epilog="Example: fedctl quota list -o json")
-@output_option
-def list_quotas(output: Format) -> None:
+@listing_options(QUOTAS)
+def list_quotas(listing: Listing) -> None:
     """Quotas, and what is held of them."""
-    quotas = connection().call(lambda api: api.list_quotas())
-    if output.is_document:
-        show.print_document([document_from_message(one) for one in quotas], output)
-        return
-    show.print_table(
-        ["NAMESPACE", "USED"],
-        [(one.namespace, _of_all(one)) for one in quotas],
-        prose=["USED"],
-        empty="No quotas. Set one: fedctl quota set NAMESPACE --replicas 200",
-    )
+    show_list(QUOTAS, listing, lambda api: api.list_quotas())
 
 
 def _of_all(one: access_pb2.Quota) -> str:

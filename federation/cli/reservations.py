@@ -6,15 +6,20 @@ Must not interpret what it shows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.decisions import outcome_word
+from federation.cli.following import show_list
+from federation.cli.kinds import Column, Kind, Listing, listing_options
 from federation.cli.names import named_binding
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, output_option
 from federation.cli.queueing import wait_facts
+from federation.client import Client
 from federation.codec.written import document_from_message
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
@@ -23,63 +28,77 @@ from federation.v1 import resource_pb2, scheduling_pb2
 @click.command("binding", epilog="Example: fedctl describe binding shop/checkout-deployment")
 @click.argument("name", metavar="NAMESPACE/BINDING")
 @output_option
-def describe_binding(name: str, output: Format) -> None:
+def describe_binding(name: str, output: Output) -> None:
     """One binding: where it runs, its newest decision, and what is reserved for it."""
     namespace, binding = named_binding(name)
     answer = connection().call(lambda api: api.get_binding(namespace, binding))
     if output.is_document:
-        show.print_document(document_from_message(answer), output)
+        show.print_document(document_from_message(answer), output, [f"binding/{name}"])
         return
     _print_binding(answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPromise:
+    """What is promised to a binding in a cluster, and not on nodes yet."""
+
+    cluster: str
+    promise: resource_pb2.OutstandingPromise
+
+    def document(self) -> dict[str, Any]:
+        return {"cluster": self.cluster, **document_from_message(self.promise)}
+
+
+RESERVATIONS: Final[Kind[HeldPromise]] = Kind(
+    word="reservation",
+    named=lambda each: "/".join(
+        filter(None, (each.cluster, each.promise.binding, each.promise.component))
+    ),
+    document=HeldPromise.document,
+    columns=(
+        Column("CLUSTER", lambda each, _: each.cluster),
+        Column("BINDING", lambda each, _: each.promise.binding),
+        Column("COMPONENT", lambda each, _: each.promise.component or "-"),
+        Column("OUTSTANDING", lambda each, _: each.promise.replicas),
+        Column("STUCK", lambda each, _: each.promise.stuck),
+        Column("CERTIFICATE", lambda each, _: each.promise.certificate),
+        Column("EACH ASKS FOR", lambda each, _: _request_text(each.promise.requirements)),
+    ),
+    least=("COMPONENT", "CERTIFICATE"),
+    prose=("EACH ASKS FOR",),
+    empty="Nothing is outstanding.",
+)
 
 
 @click.command("reservations", epilog="Example: fedctl get reservations --stuck")
 @click.option("--cluster", default="", help="Only in this cluster.")
 @click.option("--stuck", is_flag=True, help="Only what lost its room in the newest report.")
-@output_option
-def get_reservations(cluster: str, output: Format, *, stuck: bool) -> None:
+@listing_options(RESERVATIONS)
+def get_reservations(cluster: str, listing: Listing, *, stuck: bool) -> None:
     """What is promised in each cluster and on no node yet.
 
     STUCK replicas find no room in the newest report any more. Each keeps one node from new
     promises until it has room again: free some, or release it.
     """
-    clusters = connection().call(lambda api: api.list_clusters(include_packable=True))
-    held = [
-        (each.metadata.name, promise)
-        for each in clusters
-        if not cluster or each.metadata.name == cluster
-        for promise in each.status.packable.promises
-        if promise.stuck or not stuck
-    ]
-    if output.is_document:
-        rows = [{"cluster": name, **document_from_message(promise)} for name, promise in held]
-        show.print_document(rows, output)
-        return
-    show.print_table(
-        ["CLUSTER", "BINDING", "COMPONENT", "OUTSTANDING", "STUCK", "CERTIFICATE", "EACH ASKS FOR"],
-        [
-            (
-                name,
-                promise.binding,
-                promise.component or "-",
-                promise.replicas,
-                promise.stuck,
-                promise.certificate,
-                _request_text(promise.requirements),
-            )
-            for name, promise in held
-        ],
-        least=["COMPONENT", "CERTIFICATE"],
-        prose=["EACH ASKS FOR"],
-        empty="Nothing is stuck." if stuck else "Nothing is outstanding.",
-    )
+
+    async def fetched(api: Client) -> Sequence[HeldPromise]:
+        return [
+            HeldPromise(cluster=each.metadata.name, promise=promise)
+            for each in await api.list_clusters(include_packable=True)
+            if not cluster or each.metadata.name == cluster
+            for promise in each.status.packable.promises
+            if promise.stuck or not stuck
+        ]
+
+    empty = "Nothing is stuck." if stuck else RESERVATIONS.empty
+    show_list(replace(RESERVATIONS, empty=empty), listing, fetched)
 
 
 @click.command(epilog="Example: fedctl release shop/checkout-deployment --cluster member1")
 @click.argument("name", metavar="NAMESPACE/BINDING")
 @click.option("--cluster", "clusters", multiple=True, help="In this cluster; else in all.")
 @output_option
-def release(name: str, clusters: Sequence[str], output: Format) -> None:
+def release(name: str, clusters: Sequence[str], output: Output) -> None:
     """Give back what is reserved for a binding; what runs keeps running.
 
     Others may be promised the room at once, also that of replicas that are not on any node yet.
@@ -87,7 +106,9 @@ def release(name: str, clusters: Sequence[str], output: Format) -> None:
     namespace, binding = named_binding(name)
     held = connection().call(lambda api: api.release(namespace, binding, clusters=clusters))
     if output.is_document:
-        show.print_document([document_from_message(each) for each in held], output)
+        documents = [document_from_message(each) for each in held]
+        names = (f"reservation/{each.cluster}/{name}" for each in held)
+        show.print_document(documents, output, names)
         return
     say(f"binding/{name} released")
     print_reservations(held)

@@ -17,7 +17,7 @@ from estimator.scoring_config.choice import on_documented_scale, strategy_for
 from estimator.scoring_config.reader import read_scoring_configuration
 from federation.cli import output as show
 from federation.cli.cases import answer_cases, cases_option
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, unnamed_output_option
 from federation.cli.scoring_cases import answer_case, checked_configuration
 from federation.cli.scoring_objects import nodes_and_pod
 from federation.codec.document_files import documents_of, read_text
@@ -58,8 +58,8 @@ Row = dict[str, Any]
 )
 @cases_option
 @click.option("--check-config", metavar="FILE", help="Only say what is wrong with a configuration.")
-@output_option
-def score(paths: Sequence[str], output: Format, **options: str | None) -> None:
+@unnamed_output_option
+def score(paths: Sequence[str], output: Output, **options: str | None) -> None:
     """Score nodes for a pod as kube-scheduler or Volcano would, and show why."""
     cases, checked, config = options["cases"], options["check_config"], options["config"]
     if sum(given is not None for given in (cases, checked, config)) != 1:
@@ -76,7 +76,7 @@ def score(paths: Sequence[str], output: Format, **options: str | None) -> None:
         _score(config, paths, output, options)
 
 
-def _check(path: str, output: Format) -> None:
+def _check(path: str, output: Output) -> None:
     answer = checked_configuration(read_text(path))
     if output.is_document:
         show.print_document(answer, output)
@@ -97,7 +97,7 @@ def _check(path: str, output: Format) -> None:
 
 
 def _score(
-    config: str, paths: Sequence[str], output: Format, options: dict[str, str | None]
+    config: str, paths: Sequence[str], output: Output, options: dict[str, str | None]
 ) -> None:
     try:
         configuration = read_scoring_configuration(read_text(config))

@@ -17,7 +17,7 @@ from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.cases import Case, answer_cases, cases_option, objects_at, options_at
 from federation.cli.decisions import print_trace
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, unnamed_output_option
 from federation.cli.virtual_time import (
     fleet_events,
     show_virtual_time,
@@ -69,11 +69,11 @@ fedctl simulate --cases cases.jsonl > answers.jsonl
     help="File with scheduler profiles; bindings pick one by schedulerName.",
 )
 @virtual_time_options
-@output_option
+@unnamed_output_option
 def simulate(
     paths: Sequence[str],
     cases: str | None,
-    output: Format,
+    output: Output,
     *,
     reserve: bool,
     scheduler_config: Path | None,
@@ -170,7 +170,7 @@ def _written(binding: Binding, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _show(decided: Sequence[tuple[Binding, Decision]], output: Format) -> None:
+def _show(decided: Sequence[tuple[Binding, Decision]], output: Output) -> None:
     if output.is_document:
         written = [
             {
@@ -191,7 +191,7 @@ def _show(decided: Sequence[tuple[Binding, Decision]], output: Format) -> None:
     for binding, decision in decided:
         for each in decision.trace.warnings:
             say(f"warning: {binding.key}: {each}", err=True)
-    if output is Format.WIDE:
+    if output.is_wide:
         for binding, decision in decided:
             show.print_heading(binding.key)
             print_trace(trace_to_message(decision.trace), wide=True)

@@ -5,16 +5,18 @@ Must not keep a secret: it is printed once, to standard output.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.output import Format, output_option
+from federation.cli.following import show_list
+from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.output import Output, unnamed_output_option
 from federation.cli.times import seconds_of
+from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp
 from federation.codec.written import document_from_message
 from federation.runtime.terminal import say
@@ -57,7 +59,7 @@ def token() -> None:
 @click.option("--calls-at-once", type=CALLS, default=0, help="Watches included; 0: any.")
 @click.option("--ttl", default="90d", show_default=True, help="How long it is valid: 12h, 30d.")
 @click.option("--token-only", is_flag=True, help="Print the token and nothing else.")
-@output_option
+@unnamed_output_option
 def create_token(
     name: str,
     role: str,
@@ -67,7 +69,7 @@ def create_token(
     calls_per_second: int,
     calls_at_once: int,
     ttl: str,
-    output: Format,
+    output: Output,
     *,
     token_only: bool,
 ) -> None:
@@ -94,22 +96,66 @@ def create_token(
         say(answer.secret)
 
 
+def _end(token: access_pb2.Token, now: float) -> str:
+    if token.HasField("revoke_time"):
+        return f"revoked {_ago(token.revoke_time, now)}"
+    left = (seconds_from_timestamp(token.expire_time) or now) - now
+    return f"in {show.age(left)}" if left > 0 else f"expired {_ago(token.expire_time, now)}"
+
+
+def _last_use(token: access_pb2.Token, now: float) -> str:
+    if not token.HasField("last_use_time"):
+        return "never"
+    address = f" from {token.last_use_address}" if token.last_use_address else ""
+    return f"{_ago(token.last_use_time, now)}{address}"
+
+
+def _last_use_order(token: access_pb2.Token) -> float | None:
+    """The longest ago last."""
+    used = seconds_from_timestamp(token.last_use_time)
+    return None if used is None or not token.HasField("last_use_time") else -used
+
+
+def _ago(moment: Timestamp, now: float) -> str:
+    return f"{show.age(max(0.0, now - (seconds_from_timestamp(moment) or now)))} ago"
+
+
+TOKENS: Final[Kind[access_pb2.Token]] = Kind(
+    word="token",
+    named=lambda each: each.id,
+    columns=(
+        Column("ID", lambda each, _: each.id),
+        Column("NAME", lambda each, _: each.name),
+        Column("ROLE", lambda each, _: ROLE_NAMES.get(each.role, "?")),
+        Column("SCOPE", lambda each, _: _scope(each)),
+        Column("LIMITS", lambda each, _: _limits(each)),
+        Column("FROM", lambda each, _: ", ".join(each.networks) or "any"),
+        Column(
+            "ENDS",
+            _end,
+            order=lambda each: seconds_from_timestamp(each.expire_time),
+        ),
+        Column(
+            "LAST USE",
+            _last_use,
+            order=_last_use_order,
+        ),
+    ),
+    least=("LIMITS", "FROM", "LAST USE"),
+    prose=("SCOPE",),
+    empty="No tokens. Make one: fedctl token create NAME --role viewer",
+)
+
+
 @token.command("list", epilog="Example: fedctl token list")
-@output_option
-def list_tokens(output: Format) -> None:
+@listing_options(TOKENS)
+def list_tokens(listing: Listing) -> None:
     """Tokens, also those that ended in the last 30 days; never their secrets."""
-    tokens = connection().call(lambda api: api.list_tokens())
-    if output.is_document:
-        show.print_document([document_from_message(one) for one in tokens], output)
-        return
-    now = time.time()
-    show.print_table(
-        ["ID", "NAME", "ROLE", "SCOPE", "LIMITS", "FROM", "ENDS", "LAST USE"],
-        [_row(one, now) for one in sorted(tokens, key=lambda one: (one.name, one.id))],
-        least=["LIMITS", "FROM", "LAST USE"],
-        prose=["SCOPE"],
-        empty="No tokens. Make one: fedctl token create NAME --role viewer",
-    )
+
+    async def fetched(api: Client) -> Sequence[access_pb2.Token]:
+        return sorted(await api.list_tokens(), key=lambda one: (one.name, one.id))
+
+    show_list(TOKENS, listing, fetched)
 
 
 @token.command("revoke", epilog="Example: fedctl token revoke tok-3f1c9a7e5b2d4680")
@@ -121,8 +167,8 @@ def revoke_token(token_id: str) -> None:
 
 
 @click.command(epilog="Example: fedctl whoami")
-@output_option
-def whoami(output: Format) -> None:
+@unnamed_output_option
+def whoami(output: Output) -> None:
     """Say whom the token, or the certificate, stands for, and what that may do and see."""
     answer = connection().call(lambda api: api.who_am_i())
     if output.is_document:
@@ -135,19 +181,6 @@ def whoami(output: Format) -> None:
             ("Scope", _scope(answer)),
             ("Limits", _limits(answer)),
         ]
-    )
-
-
-def _row(token: access_pb2.Token, now: float) -> tuple[object, ...]:
-    return (
-        token.id,
-        token.name,
-        ROLE_NAMES.get(token.role, "?"),
-        _scope(token),
-        _limits(token),
-        ", ".join(token.networks) or "any",
-        _end(token, now),
-        _last_use(token, now),
     )
 
 
@@ -170,21 +203,3 @@ def _limits(token: access_pb2.Token | access_pb2.WhoAmIResponse) -> str:
         if number
     ]
     return ", ".join(limits) or "-"
-
-
-def _end(token: access_pb2.Token, now: float) -> str:
-    if token.HasField("revoke_time"):
-        return f"revoked {_ago(token.revoke_time, now)}"
-    left = (seconds_from_timestamp(token.expire_time) or now) - now
-    return f"in {show.age(left)}" if left > 0 else f"expired {_ago(token.expire_time, now)}"
-
-
-def _last_use(token: access_pb2.Token, now: float) -> str:
-    if not token.HasField("last_use_time"):
-        return "never"
-    address = f" from {token.last_use_address}" if token.last_use_address else ""
-    return f"{_ago(token.last_use_time, now)}{address}"
-
-
-def _ago(moment: Timestamp, now: float) -> str:
-    return f"{show.age(max(0.0, now - (seconds_from_timestamp(moment) or now)))} ago"

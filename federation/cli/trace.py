@@ -16,7 +16,7 @@ import click
 
 from federation.cli import output as show
 from federation.cli.connection import connection
-from federation.cli.output import Format
+from federation.cli.output import Output
 from federation.cli.times import time_of
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.history.replays import ReplayedTrace, ReplayEnd, replayed_frame
@@ -111,7 +111,7 @@ def export(path: Path, since: str | None, until: str | None) -> None:
 
 
 def replay_trace(
-    path: Path, scheduler_config: Path | None, workers: int | None, output: Format
+    path: Path, scheduler_config: Path | None, workers: int | None, output: Output
 ) -> bool:
     """Whether every decision that can be made again is equal. Raises InvalidRequest."""
     found, profiles = opened(path), read_profiles(scheduler_config)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from federation.cli import output as show
-from federation.cli.output import Format
+from federation.cli.output import Output
 from federation.cli.times import seconds_of
 from federation.failover.virtual_steps import (
     EventKind,
@@ -84,7 +84,7 @@ def written_time(fleet: VirtualFleet) -> dict[str, Any]:
     }
 
 
-def show_virtual_time(fleet: VirtualFleet, output: Format) -> None:
+def show_virtual_time(fleet: VirtualFleet, output: Output) -> None:
     if output.is_document:
         show.print_document(written_time(fleet), output)
         return

@@ -14,7 +14,7 @@ import click
 
 from federation.cli import inputs
 from federation.cli import output as show
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, unnamed_output_option
 from federation.cli.pictures import Pair, bars
 from federation.cli.times import seconds_of
 from federation.cli.trace import cores, opened, trace_options
@@ -73,7 +73,7 @@ MINUTE: Final = 60
     "--svg", type=click.Path(path_type=Path), metavar="DIR", help="Write pictures of the figures."
 )
 @trace_options("they decide instead of those of the same names")
-@output_option
+@unnamed_output_option
 def what_if(
     path: Path,
     policies: Sequence[str],
@@ -84,7 +84,7 @@ def what_if(
     svg: Path | None,
     scheduler_config: Path | None,
     workers: int | None,
-    output: Format,
+    output: Output,
 ) -> None:
     """What would have been decided if something had been otherwise.
 
@@ -109,7 +109,7 @@ def what_if(
     if output.is_document:
         show.print_document(_document(came), output)
     else:
-        _show(path, came, is_wide=output is Format.WIDE)
+        _show(path, came, is_wide=output.is_wide)
     if change == WhatIfChange() and came.different:
         click.get_current_context().exit(NOT_AS_IT_WAS)
 

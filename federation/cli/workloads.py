@@ -20,7 +20,7 @@ from federation.cli.decisions import (
     print_trace,
 )
 from federation.cli.names import named_binding
-from federation.cli.output import Format, output_option
+from federation.cli.output import Output, output_option
 from federation.client import Client
 from federation.codec.document_files import documents_of
 from federation.codec.ranges import MAX_LEASE_SECONDS
@@ -98,7 +98,7 @@ fedctl schedule -f binding.yaml --exit-code || echo "no place for it"
 @output_option
 def schedule(
     paths: Sequence[str],
-    output: Format,
+    output: Output,
     *,
     adopt: bool,
     wait: bool,
@@ -168,7 +168,7 @@ def _promised(
     return bindings
 
 
-def _show_as_answered(asks: Sequence[Ask], output: Format, *, exit_code: bool) -> None:
+def _show_as_answered(asks: Sequence[Ask], output: Output, *, exit_code: bool) -> None:
     """One call after the other: what was committed is shown even when a later call fails."""
     documents = []
     outcomes = set()
@@ -181,7 +181,7 @@ def _show_as_answered(asks: Sequence[Ask], output: Format, *, exit_code: bool) -
                 continue
             print_decision(answer.decision, queued=answer.queued)
             print_preview(answer)
-            if output is Format.WIDE and answer.decision.HasField("trace"):
+            if output.is_wide and answer.decision.HasField("trace"):
                 print_trace(answer.decision.trace, wide=True)
             print_nodes(answer.decision)
     finally:
@@ -192,7 +192,7 @@ def _show_as_answered(asks: Sequence[Ask], output: Format, *, exit_code: bool) -
 
 
 def _show_together(
-    items: Sequence[scheduling_pb2.ScheduleBatchItem], output: Format, *, exit_code: bool
+    items: Sequence[scheduling_pb2.ScheduleBatchItem], output: Output, *, exit_code: bool
 ) -> None:
     """One call for all of them; exits with 1 where one is wrong."""
     results = connection().call(lambda api: api.schedule_batch(items, atomic=True))
@@ -212,7 +212,7 @@ def _show_together(
 @click.command(epilog="Example: fedctl explain shop/checkout-deployment")
 @click.argument("name", metavar="NAMESPACE/BINDING | DECISION")
 @output_option
-def explain(name: str, output: Format) -> None:
+def explain(name: str, output: Output) -> None:
     """Why a binding is where it is: every cluster's filter, scores, estimate and share."""
     decision_id = _decision_id(name)
     decision = connection().call(lambda api: api.get_decision(decision_id))
@@ -220,7 +220,7 @@ def explain(name: str, output: Format) -> None:
         show.print_document(document_from_message(decision), output)
         return
     print_decision(decision)
-    print_trace(decision.trace, wide=output is Format.WIDE)
+    print_trace(decision.trace, wide=output.is_wide)
     print_nodes(decision)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output as show
-from federation.cli.history import NOT_EQUAL, print_decisions, print_history, steps_of
+from federation.cli.history import DECISIONS as DECISION_KIND
+from federation.cli.history import NOT_EQUAL, STEPS, steps_of
+from federation.cli.kinds import Listing
+from federation.cli.listing import print_list
 from federation.cli.times import time_of
 from federation.model.errors import InvalidRequest
 from federation.model.printable import is_printable
@@ -140,10 +144,12 @@ def test_rows(
 ) -> None:
     monkeypatch.setattr(show, "_is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(time, "time", lambda: NOW + 1)
+    listing = Listing(output=show.Output())
     if steps:
-        print_history(steps_of(DECISIONS))
+        print_list(STEPS, listing, steps_of(DECISIONS))
     else:
-        print_decisions(DECISIONS, NOW + 1)
+        print_list(DECISION_KIND, listing, DECISIONS)
     assert capsys.readouterr().out == GOLDEN[width, steps].removeprefix("\n")
 
 

@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from federation.cli import output, queueing, reservations
+from federation.cli import following, output, queueing, reservations
 from federation.cli.__main__ import fedctl
 from federation.cli.watch import _binding_line
 from federation.v1 import resource_pb2, scheduling_pb2
@@ -94,7 +94,7 @@ class Answers:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     connection = SimpleNamespace(call=lambda method: asyncio.run(method(Answers())))
-    for module in (queueing, reservations):
+    for module in (following, queueing, reservations):
         monkeypatch.setattr(module, "connection", lambda: connection)
     monkeypatch.setattr(time, "time", lambda: NOW)
     return monkeypatch

@@ -102,9 +102,16 @@ def test_facts_wrap_and_are_whole(
 def test_everything_is_shown_where_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = click.Command("get", params=[click.Option(["-o", "--output"])])
-    with click.Context(command) as context:
-        context.params["output"] = show.Format.WIDE
+    shown: list[str] = []
+
+    @click.command()
+    @show.output_option
+    def get(output: show.Output) -> None:
+        assert output.is_wide
         lines, said = printed(monkeypatch, capsys, 60)
-    assert all(column in lines[0] for column in COLUMNS)
+        shown.extend([lines[0], said])
+
+    get.main(["-o", "wide"], standalone_mode=False)
+    heading, said = shown
+    assert all(column in heading for column in COLUMNS)
     assert said == ""

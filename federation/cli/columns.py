@@ -1,0 +1,156 @@
+"""Texts in columns: how wide they are, what a narrow terminal leaves out, and how they are wrapped.
+
+Must not print. What is laid out here was made printable before.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+# Between two columns.
+GAP: Final = 2
+# How narrow a column of sentences may get.
+PROSE_COLUMNS: Final = 24
+# A cluster's name, and how many replicas it gets.
+LONGEST_WORD: Final = 60
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal a printable text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_character_width, text))
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    blanks = " " * (width - width_of(text))
+    return f"{blanks}{text}" if right else f"{text}{blanks}"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most this width, broken at blanks, and within words only where one is wider."""
+    if width_of(text) <= width:
+        return [text]
+    lines, line = [], ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if width_of(joined) <= width:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        *whole, line = _folded(word, width)
+        lines += whole
+    return [*lines, line]
+
+
+def _folded(word: str, width: int) -> Iterator[str]:
+    piece = ""
+    for character in word:
+        if piece and width_of(piece) + _character_width(character) > width:
+            yield piece
+            piece = ""
+        piece += character
+    yield piece
+
+
+def narrowest(texts: Iterable[str]) -> int:
+    """How narrow a column of prose may get: names in it stay whole."""
+    words = (width_of(word) for text in texts for word in text.split(" "))
+    return max(PROSE_COLUMNS, min(max(words, default=0), LONGEST_WORD))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which columns are shown, how wide each is, and which hold numbers."""
+
+    headings: Sequence[str]
+    shown: Sequence[int]
+    widths: Sequence[int]
+    numeric: Sequence[bool]
+    hidden: Sequence[str]
+
+    @classmethod
+    def of(
+        cls,
+        headings: Sequence[str],
+        cells: Sequence[Sequence[str]],
+        numeric: Sequence[bool],
+        room: int,
+        *,
+        least: Sequence[str] = (),
+        prose: Sequence[str] = (),
+    ) -> Self:
+        """Laid out for these rows. Columns named in ``least`` are left out where there is no room,
+        the first one first, and those of ``prose`` wrapped; what still does not fit runs over.
+        """
+        columns = [[row[position] for row in cells] for position in range(len(headings))]
+        widths = {
+            heading: max(map(width_of, (heading, *texts)))
+            for heading, texts in zip(headings, columns, strict=True)
+        }
+        narrow = {
+            heading: min(widths[heading], narrowest(texts))
+            for heading, texts in zip(headings, columns, strict=True)
+            if heading in prose
+        }
+        hidden = _fit(widths, room, least, narrow)
+        shown = [at for at, heading in enumerate(headings) if heading not in hidden]
+        return cls(
+            headings=headings,
+            shown=shown,
+            widths=[widths[heading] for heading in headings],
+            numeric=[
+                holds and heading not in prose
+                for holds, heading in zip(numeric, headings, strict=True)
+            ],
+            hidden=hidden,
+        )
+
+    def heading(self) -> str:
+        return next(self.lines(self.headings))
+
+    def lines(self, row: Sequence[str]) -> Iterator[str]:
+        """The lines of one row, without blanks at their ends."""
+        texts = {at: wrapped(row[at], self.widths[at]) for at in self.shown}
+        for number in range(max(map(len, texts.values()), default=0)):
+            parts = [
+                padded(
+                    lines[number] if number < len(lines) else "",
+                    self.widths[at],
+                    right=self.numeric[at],
+                )
+                for at, lines in texts.items()
+            ]
+            yield (" " * GAP).join(parts).rstrip()
+
+
+def _fit(
+    widths: dict[str, int], room: int, least: Sequence[str], narrow: Mapping[str, int]
+) -> list[str]:
+    """The columns to leave out; where that helps ``widths`` is made as small as ``narrow``."""
+    hidden: list[str] = []
+
+    def over(widths: Mapping[str, int]) -> int:
+        """By how much all that is shown is wider than there is room."""
+        taken = sum(width + GAP for name, width in widths.items() if name not in hidden)
+        return taken - GAP - room
+
+    for name in least:
+        if over({**widths, **narrow}) <= 0:
+            break
+        if name in widths:
+            hidden.append(name)
+    for name in sorted(narrow, key=lambda name: -widths[name]):
+        if (too_much := over(widths)) > 0 and name not in hidden:
+            widths[name] -= min(too_much, widths[name] - narrow[name])
+    return hidden

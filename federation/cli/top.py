@@ -1,0 +1,238 @@
+"""The verb ``top``: how full clusters are, and what namespaces hold of them.
+
+Must not add up what the control plane does not say: running and promised are its own numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import click
+
+from federation.cli import output as show
+from federation.cli.following import show_list
+from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.names import Kinds
+from federation.client import Client
+from federation.model.resources import CPU, MEMORY, PODS, amount_of
+from federation.v1 import resource_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fullness:
+    """A cluster, and by resource what its pods have and what is promised beside them, in base
+    units.
+    """
+
+    cluster: resource_pb2.Cluster
+    promised: Mapping[str, int]
+
+    def allocatable(self, resource: str) -> int | None:
+        """None where its agent says nothing of it."""
+        text = self.cluster.status.resource_summary.allocatable.get(resource)
+        return None if text is None else amount_of(resource, text)
+
+    def running(self, resource: str) -> int:
+        return amount_of(
+            resource, self.cluster.status.resource_summary.allocated.get(resource, "0")
+        )
+
+    def percent(self, resource: str) -> float | None:
+        """How much of it pods and promises take."""
+        allocatable = self.allocatable(resource)
+        if not allocatable:
+            return None
+        taken = self.running(resource) + self.promised.get(resource, 0)
+        return round(100 * taken / allocatable, 1)
+
+    def document(self) -> dict[str, Any]:
+        resources = {
+            resource: {
+                "allocatable": show.amount(resource, allocatable),
+                "running": show.amount(resource, self.running(resource)),
+                "promised": show.amount(resource, self.promised.get(resource, 0)),
+                "fullPercent": self.percent(resource),
+            }
+            for resource in sorted(self.cluster.status.resource_summary.allocatable)
+            if (allocatable := self.allocatable(resource)) is not None
+        }
+        return {"cluster": self.cluster.metadata.name, "resources": resources}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What the bindings of a namespace ask for, and what they have in clusters, in base units."""
+
+    namespace: str
+    bindings: int = 0
+    asked: int = 0
+    placed: int = 0
+    amounts: Mapping[str, int] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        placed = {name: show.amount(name, self.amounts[name]) for name in sorted(self.amounts)}
+        return {
+            "namespace": self.namespace,
+            "bindings": self.bindings,
+            "replicas": self.asked,
+            "placed": self.placed,
+            "resources": placed,
+        }
+
+
+def _percent_text(percent: float | None) -> str:
+    return "-" if percent is None else f"{percent:.0f}%"
+
+
+def _columns_of(resource: str) -> Iterable[Column[Fullness]]:
+    word, is_wide = resource.upper(), resource == PODS
+
+    def of(each: Fullness, base_units: int | None) -> str:
+        has_none = base_units is None or each.allocatable(resource) is None
+        return "-" if has_none else show.amount(resource, base_units or 0)
+
+    yield Column(
+        word,
+        lambda each, _: of(each, each.allocatable(resource)),
+        order=lambda each: each.allocatable(resource),
+        wide=True,
+    )
+    yield Column(
+        f"{word} RUNNING",
+        lambda each, _: of(each, each.running(resource)),
+        order=lambda each: each.running(resource),
+        wide=is_wide,
+    )
+    yield Column(
+        f"{word} PROMISED",
+        lambda each, _: of(each, each.promised.get(resource, 0)),
+        order=lambda each: each.promised.get(resource, 0),
+        wide=is_wide,
+    )
+    yield Column(
+        f"{word} FULL",
+        lambda each, _: _percent_text(each.percent(resource)),
+        order=lambda each: each.percent(resource),
+    )
+
+
+TOP_CLUSTERS: Final[Kind[Fullness]] = Kind(
+    word="cluster",
+    named=lambda each: each.cluster.metadata.name,
+    labels=lambda each: each.cluster.metadata.labels,
+    document=Fullness.document,
+    columns=(
+        Column("NAME", lambda each, _: each.cluster.metadata.name),
+        *_columns_of(CPU),
+        *_columns_of(MEMORY),
+        *_columns_of(PODS),
+    ),
+    least=("MEMORY RUNNING", "CPU RUNNING", "MEMORY PROMISED", "CPU PROMISED", "PODS FULL"),
+    empty="No clusters. Let one join: fedctl join-token create --cluster NAME",
+)
+TOP_NAMESPACES: Final[Kind[Holding]] = Kind(
+    word="namespace",
+    named=lambda each: each.namespace,
+    document=Holding.document,
+    columns=(
+        Column("NAMESPACE", lambda each, _: each.namespace or "-"),
+        Column("BINDINGS", lambda each, _: each.bindings),
+        Column("REPLICAS", lambda each, _: each.asked),
+        Column("PLACED", lambda each, _: each.placed),
+        Column(
+            "CPU PLACED",
+            lambda each, _: show.amount(CPU, each.amounts.get(CPU, 0)),
+            order=lambda each: each.amounts.get(CPU, 0),
+        ),
+        Column(
+            "MEMORY PLACED",
+            lambda each, _: show.amount(MEMORY, each.amounts.get(MEMORY, 0)),
+            order=lambda each: each.amounts.get(MEMORY, 0),
+        ),
+    ),
+    least=("BINDINGS", "REPLICAS"),
+    empty="No bindings. Schedule a workload: fedctl schedule -f FILE",
+)
+
+
+@click.group(cls=Kinds, epilog="Example: fedctl top clusters")
+def top() -> None:
+    """Show how full clusters are, and what namespaces hold."""
+
+
+@top.command("clusters", epilog="Example: fedctl top clusters --sort-by -cpu-full")
+@listing_options(TOP_CLUSTERS)
+def top_clusters(listing: Listing) -> None:
+    """What pods on nodes have, what is promised beside them, and how full that makes a cluster."""
+    show_list(TOP_CLUSTERS, listing, _fullness)
+
+
+@top.command("namespaces", epilog="Example: fedctl top namespaces --sort-by -cpu-placed")
+@listing_options(TOP_NAMESPACES)
+def top_namespaces(listing: Listing) -> None:
+    """How many replicas the bindings of each namespace ask for, and what has a cluster of it.
+
+    What a binding holds is what each of its replicas asks for, times those that have a cluster.
+    """
+    show_list(TOP_NAMESPACES, listing, _holdings)
+
+
+async def _fullness(api: Client) -> Sequence[Fullness]:
+    clusters = await api.list_clusters(include_packable=True)
+    return [Fullness(cluster=each, promised=_promised(each)) for each in clusters]
+
+
+def _promised(cluster: resource_pb2.Cluster) -> Counter[str]:
+    """What finds no pod in the newest report yet."""
+    amounts: Counter[str] = Counter()
+    for promise in cluster.status.packable.promises:
+        # What is credited takes the place of pods that are there.
+        _add(amounts, promise.requirements, max(0, promise.replicas - promise.credited))
+    return amounts
+
+
+async def _holdings(api: Client) -> Sequence[Holding]:
+    by_namespace: dict[str, list[resource_pb2.ResourceBindingSpec]] = {}
+    for binding in await api.list_bindings():
+        by_namespace.setdefault(binding.metadata.namespace, []).append(binding.spec)
+    return [holding_of(namespace, specs) for namespace, specs in sorted(by_namespace.items())]
+
+
+def holding_of(namespace: str, specs: Sequence[resource_pb2.ResourceBindingSpec]) -> Holding:
+    """What these bindings, all of them of the namespace, hold together."""
+    amounts: Counter[str] = Counter()
+    placed = 0
+    for spec in specs:
+        shapes = {each.name: each.replica_requirements for each in spec.components}
+        for target in spec.clusters:
+            placed += target.replicas
+            for part in target.components:
+                shape = shapes.get(part.name, resource_pb2.ReplicaRequirements())
+                _add(amounts, shape, part.replicas)
+            if not target.components:
+                _add(amounts, spec.replica_requirements, target.replicas)
+    return Holding(
+        namespace=namespace,
+        bindings=len(specs),
+        asked=sum(
+            sum(each.replicas for each in spec.components) or spec.replicas for spec in specs
+        ),
+        placed=placed,
+        amounts=amounts,
+    )
+
+
+def _asked(spec: resource_pb2.ResourceBindingSpec) -> int:
+    return sum(each.replicas for each in spec.components) or spec.replicas
+
+
+def _add(
+    amounts: Counter[str], requirements: resource_pb2.ReplicaRequirements, replicas: int
+) -> None:
+    """Each of so many replicas is a pod, too."""
+    amounts[PODS] += replicas
+    for name, text in requirements.resource_request.items():
+        amounts[name] += replicas * amount_of(name, text)
