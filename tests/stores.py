@@ -51,6 +51,10 @@ WAITING = text("""
 """)
 
 
+# Decisions are of a day that is long over.
+AGE_DECISIONS = "UPDATE decision SET created_at = now() - interval '9 days', day = '2001-01-01'"
+
+
 async def until_waiting(engine: AsyncEngine, count: int = 1) -> None:
     """Returns when as many connections wait for a lock."""
     async with asyncio.timeout(PATIENCE_SECONDS), engine.connect() as connection:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from federation.model.errors import FederationError
-from federation.services.listed_decisions import FIRST_PLACE
+from federation.model.errors import Conflict, FederationError
 from federation.services.ports import Clock, Store, Transaction
 from federation.services.troubles import Trouble
 
@@ -25,9 +24,8 @@ URGENT_LEASE_SECONDS = 3.0
 ROUNDS_PER_LEASE = 3
 JOURNAL_SECONDS = 3600.0
 PRUNE_EVERY_SECONDS = 60.0
-SWEEP_EVERY_SECONDS = 3600.0
 PRUNED_AT_ONCE = 1000
-# They are large, and their rows stay locked meanwhile.
+# They are large, and so many are moved in one transaction.
 DECISIONS_PRUNED_AT_ONCE = 200
 
 logger = logging.getLogger(__name__)
@@ -217,16 +215,28 @@ async def _prune_tokens(tx: Transaction) -> int:
     return await tx.tokens.prune(PRUNED_AT_ONCE)
 
 
+def unless_used(work: Callable[[Transaction], Awaitable[int]]) -> Callable[[Begin], Awaitable[int]]:
+    """Work on whole tables, which is left for later where others use them."""
+
+    async def do(begin: Begin) -> int:
+        try:
+            async with begin() as tx:
+                return await work(tx)
+        except Conflict:
+            return 0
+
+    return do
+
+
+async def _make_partitions(tx: Transaction) -> int:
+    return await tx.decisions.make_partitions()
+
+
 def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
     """The duties of forgetting what nobody needs any more. 0: decisions are kept for ever."""
-    after = FIRST_PLACE
 
     async def prune_decisions(tx: Transaction) -> int:
-        """One sweep after the other, each in pieces."""
-        nonlocal after
-        swept = await tx.decisions.prune(keep_decisions_seconds, after, DECISIONS_PRUNED_AT_ONCE)
-        after = swept.last if swept.looked_at == DECISIONS_PRUNED_AT_ONCE else FIRST_PLACE
-        return swept.looked_at
+        return await tx.decisions.prune(keep_decisions_seconds, DECISIONS_PRUNED_AT_ONCE)
 
     async def prune_inputs(tx: Transaction) -> int:
         return await tx.decisions.prune_shared(keep_decisions_seconds, PRUNED_AT_ONCE)
@@ -234,7 +244,7 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
     async def prune_plans(tx: Transaction) -> int:
         return await tx.plans.prune(keep_decisions_seconds, PRUNED_AT_ONCE)
 
-    work = {
+    rows = {
         "journal": _prune_journal,
         "requests": _prune_requests,
         "credentials": _prune_credentials,
@@ -242,18 +252,17 @@ def pruning(keep_decisions_seconds: float) -> Sequence[Duty]:
         "tokens": _prune_tokens,
     }
     if keep_decisions_seconds:
-        work |= {
-            "decisions": prune_decisions,
-            "inputs of decisions": prune_inputs,
-            "plans": prune_plans,
-        }
+        rows |= {"inputs of decisions": prune_inputs, "plans": prune_plans}
+    work = {f"prune {what}": in_one(each) for what, each in rows.items()}
+    work["make partitions"] = unless_used(_make_partitions)
+    if keep_decisions_seconds:
+        work["prune decisions"] = unless_used(prune_decisions)
     return [
         Duty(
-            name=f"prune {what}",
-            work=in_one(each),
-            at_once=DECISIONS_PRUNED_AT_ONCE if what == "decisions" else PRUNED_AT_ONCE,
-            # A sweep over decisions passes every binding's newest one.
-            every_seconds=SWEEP_EVERY_SECONDS if what == "decisions" else PRUNE_EVERY_SECONDS,
+            name=name,
+            work=each,
+            at_once=DECISIONS_PRUNED_AT_ONCE if name == "prune decisions" else PRUNED_AT_ONCE,
+            every_seconds=PRUNE_EVERY_SECONDS,
         )
-        for what, each in work.items()
+        for name, each in work.items()
     ]

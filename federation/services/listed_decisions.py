@@ -6,7 +6,7 @@ Plain values. Must not know how decisions are stored.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Outcome
@@ -17,13 +17,6 @@ DecisionPlace: TypeAlias = tuple[int, str]
 
 # Before every decision.
 FIRST_PLACE: Final[DecisionPlace] = (0, "0" * 32)
-
-
-class Swept(NamedTuple):
-    """How many decisions were looked at, and where the last one was."""
-
-    looked_at: int
-    last: DecisionPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

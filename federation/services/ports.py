@@ -30,7 +30,7 @@ from federation.services.journal_ports import (
     StoredPresences,
     StoredReplicas,
 )
-from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace, Swept
+from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
 from federation.services.member_ports import Clusters, Credentials, Reports
 from federation.services.plan_ports import StoredPlans
 from federation.services.values import (
@@ -344,9 +344,18 @@ class Decisions(Protocol):
         """
         ...
 
-    async def prune(self, older_than_seconds: float, after: DecisionPlace, limit: int) -> Swept:
-        """Looks at old ones after that place, the oldest first, and forgets them but for the newest
-        of each binding that is there.
+    async def make_partitions(self) -> int:
+        """Makes room for the decisions of the days to come; of how many days.
+
+        Raises Conflict where that would hold others up: it is to be tried again.
+        """
+        ...
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        """Forgets the oldest day of which everything is old, but for the newest decision of each
+        binding that is there; ``limit`` as long as there may be more to do.
+
+        Raises Conflict where that would hold others up: it is to be tried again.
         """
         ...
 

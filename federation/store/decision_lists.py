@@ -35,7 +35,7 @@ _MOST_RECORDED: Final = 1000
 _DELETE: Final = "Scheduling/DeleteBinding"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
-_UNLISTED: Final = frozenset({"binding_id", "trace"})
+_UNLISTED: Final = frozenset({"binding_id", "trace", "day"})
 _COLUMNS: Final = tuple(each for each in table.c if each.name not in _UNLISTED)
 _place_columns: Final = tuple_(table.c.created_at, table.c.id)
 

@@ -38,7 +38,7 @@ from federation.model.placement import groups_of
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.trace import unread_trace
-from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace, Swept
+from federation.services.listed_decisions import DecisionFilter, DecisionPage, DecisionPlace
 from federation.services.packed_previews import unpacked_preview
 from federation.services.packed_traces import unpacked_trace
 from federation.services.ports import (
@@ -56,10 +56,9 @@ from federation.store.decision_inputs import SharedBodyStatements
 from federation.store.decision_lists import (
     decision_page,
     deletions_between,
-    key_at,
-    place_at,
     recorded_after,
 )
+from federation.store.partitions import drop_partition, make_partitions, oldest_partition
 from federation.store.tables import decision as table
 from federation.store.tables import node_plan, unix_seconds
 from federation.store.tables import preview as preview_table
@@ -114,18 +113,35 @@ ADD = text("""
 """).bindparams(bindparam("rows", type_=Text), bindparam("traces", type_=ARRAY(LargeBinary)))
 
 
-# The newest decision of each binding stays: a sweep passes over it once, however many there are.
-PRUNE = text("""
-    WITH looked_at AS MATERIALIZED (
-        SELECT created_at, id FROM decision
-        WHERE created_at < now() - make_interval(secs => :age) AND (created_at, id) > (:at, :id)
-        ORDER BY created_at, id LIMIT :limit
-    ), gone AS (
-        DELETE FROM decision USING looked_at WHERE decision.id = looked_at.id
-            AND NOT EXISTS (SELECT FROM binding WHERE decision_id = looked_at.id)
-    )
-    SELECT created_at, id, count(*) OVER () AS looked_at FROM looked_at
-    ORDER BY created_at DESC, id DESC LIMIT 1
+# The newest decision of each binding outlives its day.
+KEEP = """
+    UPDATE decision SET day = '-infinity' FROM (
+        SELECT old.id, old.day FROM {partition} old JOIN binding ON binding.decision_id = old.id
+        LIMIT :limit
+    ) AS standing
+    WHERE decision.id = standing.id AND decision.day = standing.day
+    RETURNING decision.id
+"""
+# Those that are not the newest any more; and old ones of days without a partition.
+PRUNE_KEPT = text("""
+    DELETE FROM decision WHERE (id, day) IN (
+        SELECT id, day FROM decision_kept
+        WHERE NOT EXISTS (SELECT FROM binding WHERE decision_id = decision_kept.id)
+        UNION ALL
+        SELECT id, day FROM decision_rest
+        WHERE created_at < now() - make_interval(secs => :age)
+            AND NOT EXISTS (SELECT FROM binding WHERE decision_id = decision_rest.id)
+        LIMIT :limit
+    ) RETURNING id
+""")
+PRUNE_PLANS = text("""
+    DELETE FROM node_plan WHERE (decision_id, cluster_name) IN (
+        SELECT decision_id, cluster_name FROM node_plan
+        WHERE created_at < now() - make_interval(secs => :age)
+            AND NOT EXISTS (SELECT FROM binding WHERE decision_id = node_plan.decision_id)
+            AND NOT EXISTS (SELECT FROM decision WHERE id = node_plan.decision_id)
+        LIMIT :limit
+    ) RETURNING decision_id
 """)
 
 # Decisions that were forgotten, or lost by a restore, meanwhile are left out.
@@ -272,13 +288,23 @@ class DecisionStatements:
     async def deletions_between(self, since: int, until: int) -> Sequence[TracedDeletion]:
         return await deletions_between(self._connection, since, until)
 
-    async def prune(self, older_than_seconds: float, after: DecisionPlace, limit: int) -> Swept:
-        at, decision_id = key_at(after)
-        given = {"age": older_than_seconds, "at": at, "id": decision_id, "limit": limit}
-        last = (await self._connection.execute(PRUNE, given)).one_or_none()
-        return (
-            Swept(last.looked_at, place_at(last.created_at, last.id)) if last else Swept(0, after)
-        )
+    async def make_partitions(self) -> int:
+        return await make_partitions(self._connection, "decision")
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        partition = await oldest_partition(self._connection, "decision", older_than_seconds)
+        given = {"age": older_than_seconds, "limit": limit}
+        if partition is None:
+            pruned = [
+                len((await self._connection.execute(each, given)).all())
+                for each in (PRUNE_KEPT, PRUNE_PLANS)
+            ]
+            return max(pruned)
+        keep = text(KEEP.format(partition=partition))
+        moved = (await self._connection.execute(keep, {"limit": limit})).all()
+        if not moved:
+            await drop_partition(self._connection, partition)
+        return limit
 
     async def put_node_plans(self, plans: Mapping[str, Sequence[NodePlan]]) -> None:
         newest = {

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     ForeignKey,
     Identity,
@@ -109,6 +110,9 @@ cluster_report = Table(
     Column("body", JSON, nullable=False),
 )
 
+# In partitions by day, which are dropped as a whole: see ``partitions``. Those that outlive their
+# day, the newest of a binding each, are of the day ``-infinity``. No foreign key leads here: its
+# table would be looked through whenever a partition goes.
 decision = Table(
     "decision",
     metadata,
@@ -128,6 +132,12 @@ decision = Table(
     Column("trace", LargeBinary, nullable=False),
     # Why it was made, for lists, which unpack no traces.
     Column("triggers", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column(
+        "day",
+        Date,
+        primary_key=True,
+        server_default=text("(now() AT TIME ZONE 'utc')::date"),
+    ),
     CheckConstraint(
         "outcome IN ('SCHEDULED', 'PARTIAL', 'UNSCHEDULABLE', 'NO_FIT')", name="outcome_known"
     ),
@@ -137,6 +147,7 @@ decision = Table(
     Index(None, "created_at", "id"),
     Index(None, "namespace", "created_at", "id"),
     Index(None, "namespace", "name", "created_at", "id"),
+    postgresql_partition_by="RANGE (day)",
 )
 
 binding = Table(
@@ -151,7 +162,7 @@ binding = Table(
     Column("spec", JSONB, nullable=False),
     # Where it runs now.
     Column("clusters", JSONB, nullable=False),
-    Column("decision_id", Uuid, ForeignKey("decision.id")),
+    Column("decision_id", Uuid),
     # The affinity group of the cluster affinities that the newest placement came from.
     Column("observed_affinity", Text, nullable=False),
     # key=value of the labels that group workloads; empty when it does not ask for it.
@@ -258,10 +269,11 @@ decision_input = Table(
 node_plan = Table(
     "node_plan",
     metadata,
-    Column("decision_id", Uuid, ForeignKey("decision.id", ondelete="CASCADE"), primary_key=True),
+    Column("decision_id", Uuid, primary_key=True),
     Column("cluster_name", NAME, primary_key=True),
     Column("body", JSONB, nullable=False),
     created_at(),
+    Index(None, "created_at"),
 )
 
 # Decided and not committed; deleted soon after they expire.
@@ -276,7 +288,7 @@ preview = Table(
     # Compressed JSON: the binding as it was decided, the decision, and its evidence.
     Column("body", LargeBinary, nullable=False),
     # The decision it became.
-    Column("decision_id", Uuid, ForeignKey("decision.id", ondelete="CASCADE")),
+    Column("decision_id", Uuid),
     created_at(),
     Column("expires_at", TIME, nullable=False),
     CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_sha256"),

@@ -14,12 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.history.packed_inputs import SharedBodies
 from federation.model.placement import Binding
-from federation.services.listed_decisions import FIRST_PLACE, DecisionFilter
 from federation.services.ports import StoredBinding
 from federation.store.decision_inputs import KNOWN_SECONDS, USED_SECONDS
 from federation.store.postgres import PostgresStore, PostgresTransaction
-from tests.patience import PATIENCE_SECONDS
-from tests.stores import add_binding, new_decision, put_binding, until_waiting
+from tests.stores import new_decision, until_waiting
 
 CONTENTS = [f"content {number}".encode() for number in range(5)]
 NAMES = [hashlib.sha256(content).digest() for content in CONTENTS]
@@ -81,28 +79,6 @@ async def test_bodies_are_forgotten_when_nothing_was_made_on_them_for_long(
         assert await tx.decisions.prune_shared(-KNOWN_SECONDS * 2, 3) == 3
         assert await tx.decisions.prune_shared(-KNOWN_SECONDS * 2, 3) == 1
     assert await kept(store) == {NAMES[1]: CONTENTS[1]}
-
-
-async def test_pruning_holds_nobody_up(engine: AsyncEngine, store: PostgresStore) -> None:
-    """What others decide and read meanwhile does not wait for what is being forgotten."""
-    async with store.transaction() as tx:
-        for number in range(20):
-            await add_binding(tx, Binding(name=f"old-{number}"))
-    async with engine.begin() as connection:
-        await connection.execute(text("UPDATE binding SET decision_id = NULL"))
-        await connection.execute(text("UPDATE decision SET created_at = now() - interval '2 d'"))
-    async with store.transaction() as pruning:
-        assert (await pruning.decisions.prune(86_400.0, FIRST_PLACE, 1000)).looked_at == 20
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            bindings = await found(store)
-            assert len(bindings) == 20
-            for known in bindings.values():
-                async with store.transaction() as tx:
-                    put, _ = await put_binding(tx, known.id, known.binding)
-                    assert put is not None
-    async with store.reading() as read:
-        page = await read.decisions.page(DecisionFilter(), None, 100)
-    assert len(page.decisions) == 20
 
 
 async def test_a_body_that_is_forgotten_while_it_is_put_is_there(

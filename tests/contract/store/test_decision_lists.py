@@ -10,7 +10,7 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from federation.scheduler.decision import Outcome
-from federation.services.listed_decisions import FIRST_PLACE, DecisionFilter, ListedDecision, Swept
+from federation.services.listed_decisions import DecisionFilter, ListedDecision
 from federation.store import decision_lists
 from federation.store.postgres import PostgresStore
 
@@ -24,15 +24,6 @@ FILL = text("""
         jsonb_build_array(jsonb_build_object('name', 'member' || n % 5, 'replicas', n)),
         0, '', 1, '', ARRAY['number ' || n], to_timestamp(1000 + n / 10) + interval '3 us'
     FROM generate_series(0, :count - 1) AS n
-""")
-BIND = text("""
-    INSERT INTO binding (namespace, name, uid, generation, version, spec, clusters, decision_id,
-        observed_affinity, affinity_group, anti_affinity_group)
-    SELECT '', triggers[1], '', 1, 1, '{}', '[]', id, '', '', ''
-    FROM decision WHERE CAST(substr(triggers[1], 8) AS int) % 3 = 0
-""")
-RENEW = text("""
-    UPDATE decision SET created_at = now() WHERE CAST(substr(triggers[1], 8) AS int) >= 500
 """)
 FILTERS: dict[str, tuple[DecisionFilter, Callable[[int], bool]]] = {
     "all": (DecisionFilter(), lambda _: True),
@@ -129,26 +120,5 @@ async def test_a_list_follows_an_index_and_sorts_nothing(
             rows = await connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)
             plan = "\n".join(row[0] for row in rows)
             assert "Index" in plan, plan
-            assert "Sort" not in plan, plan
-
-
-@pytest.mark.parametrize("limit", [1, 7, 100, 1000])
-async def test_a_sweep_looks_at_every_old_decision_once_and_leaves_the_newest_of_bindings(
-    filled: PostgresStore, engine: AsyncEngine, limit: int
-) -> None:
-    # Every third one is the newest of a binding; the last hundred are not old.
-    async with engine.begin() as connection:
-        await connection.execute(BIND)
-        await connection.execute(RENEW)
-    swept, looked_at = Swept(limit, FIRST_PLACE), 0
-    while swept.looked_at == limit:
-        async with filled.transaction() as tx:
-            swept = await tx.decisions.prune(86_400.0, swept.last, limit)
-        looked_at += swept.looked_at
-    assert looked_at == COUNT - 100
-    left = [int(each.triggers[0].removeprefix("number ")) for each in await everything(filled)]
-    assert sorted(left) == [n for n in range(COUNT) if n % 3 == 0 or n >= COUNT - 100]
-
-
-async def everything(store: PostgresStore) -> list[ListedDecision]:
-    return await listed(store, DecisionFilter(), 1000)
+            # Days are merged, each by its index.
+            assert "Sort  (" not in plan, plan

@@ -20,7 +20,7 @@ from federation.services.values import AgentFacts, PrincipalKind
 from federation.store.postgres import PostgresStore
 from tests.patience import until
 from tests.services import WEB
-from tests.stores import NOWHERE, keep_decision, put_binding
+from tests.stores import AGE_DECISIONS, NOWHERE, keep_decision, put_binding
 
 LEASE_SECONDS = 10.0
 
@@ -246,25 +246,23 @@ async def test_old_entries_requests_and_credentials_are_pruned(
 
 
 async def test_old_decisions_are_pruned_but_for_the_newest_of_a_binding(
-    store: PostgresStore, clock: Clock, engine: AsyncEngine
+    fresh_engine: AsyncEngine, clock: Clock
 ) -> None:
+    engine, store = fresh_engine, PostgresStore(fresh_engine)
     async with store.transaction() as tx:
         stored, first = await put_binding(tx, None, WEB)
         assert stored is not None
     async with store.transaction() as tx:
         _, newest = await put_binding(tx, stored.id, WEB)
     async with engine.begin() as connection:
-        await connection.execute(text("UPDATE decision SET created_at = now() - interval '1 day'"))
+        await connection.execute(text(AGE_DECISIONS))
     async with store.transaction() as tx:
         recent = await keep_decision(tx, stored.id, WEB, NOWHERE)
         await tx.bindings.delete(stored.id)
         again, standing = await put_binding(tx, None, WEB)
         assert again is not None
     async with engine.begin() as connection:
-        await connection.execute(
-            text("UPDATE decision SET created_at = now() - interval '1 day' WHERE id = :id"),
-            {"id": standing.id},
-        )
+        await connection.execute(text(f"{AGE_DECISIONS} WHERE id = :id"), {"id": standing.id})
 
     async def left() -> list[str]:
         async with store.reading() as read:
@@ -273,7 +271,7 @@ async def test_old_decisions_are_pruned_but_for_the_newest_of_a_binding(
 
     await duties(store, clock, "a", *pruning(0)).do_round()
     assert await left() == [first.id, newest.id, recent.id, standing.id]
-    await duties(store, clock, "a", *pruning(3600)).do_round()
+    await duties(store, clock, "a", *pruning(1)).do_round()
     assert await left() == [recent.id, standing.id]
 
 
