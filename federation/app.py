@@ -28,6 +28,7 @@ from federation.rpc.agents import AgentsServicer
 from federation.rpc.clusters import ClustersServicer
 from federation.rpc.estimates import EstimatesServicer
 from federation.rpc.failover import FailoverServicer
+from federation.rpc.health import HealthServicer
 from federation.rpc.history import HistoryCalls
 from federation.rpc.joining import Advertised, Reached, advertised
 from federation.rpc.peers import PeersServicer
@@ -96,7 +97,7 @@ class ControlPlane:
             vouchers=vouchers or Vouchers(),
             why_not_ready=self._why_not_ready,
         )
-        self._health = health.aio.HealthServicer()
+        self._health = HealthServicer()
         self._server = unstarted_server(self.parts.gate, settings.max_connections)
         self._web = WebPorts()
         self._tasks: list[asyncio.Task[None]] = []

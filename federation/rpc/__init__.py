@@ -15,6 +15,7 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``decoding``: from the bytes of a request to its message: how many there may be, and which have to
   wait
 - ``estimates``: estimates: how many replicas of each shape fit in each cluster, packed
+- ``health``: gRPC's health service, which refuses as our own services do
 - ``history``: the history of decisions, over the wire
 - ``interceptors``: what every call passes first: who calls, whether that is allowed, its
   deadline, its errors

@@ -322,6 +322,9 @@ class Guard:
         started, code = time.perf_counter(), grpc.StatusCode.OK.name
         try:
             answer = await self._answered(context, work)
+        except grpc.aio.AbortError:
+            code = code_name(context.code())
+            raise
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED.name
             raise
@@ -344,6 +347,9 @@ class Guard:
                 return await work(reading)
         except EndedElsewhere as ended:
             status = ended.status
+        except grpc.aio.AbortError:
+            # A service that is not ours has ended its call.
+            raise
         except Exception as error:  # noqa: BLE001 - the one place where errors are answered
             missed = isinstance(error, TimeoutError) and limit.expired()
             answered = DeadlineMissed() if missed else error

@@ -230,6 +230,16 @@ async def test_health_is_open_and_speaks_for_every_service(running: RunningContr
         assert answer.status == health_pb2.HealthCheckResponse.SERVING, service
 
 
+async def test_health_of_a_service_that_is_not_there_is_not_found(
+    running: RunningControlPlane,
+) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(running.channel)
+    question = health_pb2.HealthCheckRequest(service="federation.v1.Nothing")
+    refusal = await refused(stub.Check(question))
+    assert refusal.code is grpc.StatusCode.NOT_FOUND
+    assert "federation.v1.Nothing" in refusal.message
+
+
 async def test_watchers_of_health_see_the_end_coming(running: RunningControlPlane) -> None:
     stub: Any = health_pb2_grpc.HealthStub(running.channel)
     watch = stub.Watch(health_pb2.HealthCheckRequest(service=SERVICES[0]))
