@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from federation.failover.moves import PLANNED_MOVE, PREEMPTED
+from federation.failover.moves import PLANNED_MOVE, PODS_PENDING, PREEMPTED
 from federation.model.placement import Binding, EvictionTask, OnClusterReturn, SchedulingType
 from federation.model.workload import TargetCluster
 
@@ -56,12 +56,14 @@ def ending_of(
         # Its cluster is well: the share stays for as long as it takes, unless the plan gives up.
         return None if progress.outstanding else Ending.REPLACED
     is_over = now >= (task.created_at or 0.0) + most_seconds
+    if task.reason == PODS_PENDING:
+        # Nothing ran there: it keeps the binding away for a while.
+        return Ending.DEADLINE if is_over else None
     if task.reason == PREEMPTED:
         # Nothing replaces it: it waits, or has its place elsewhere.
         return Ending.LEFT if not progress.staying else Ending.DEADLINE if is_over else None
-    keeps_original = binding.on_cluster_return is OnClusterReturn.KEEP_ORIGINAL
     is_missed = not has_replacement(binding, task)
-    may_return = is_back and (keeps_original or is_missed or not progress.started)
+    may_return = is_back and (is_missed or _prefers_original(binding, task, progress.started))
     if may_return and taken_back(binding, task) is not binding:
         return Ending.TAKEN_BACK
     if is_missed and is_silent:
@@ -69,6 +71,15 @@ def ending_of(
     if not progress.outstanding:
         return Ending.REPLACED
     return Ending.DEADLINE if is_over else None
+
+
+def _prefers_original(binding: Binding, task: EvictionTask, started: int) -> bool:
+    """Whether the old share is to be kept, of the new one so many were started."""
+    if binding.on_cluster_return is OnClusterReturn.KEEP_ORIGINAL:
+        return True
+    if binding.on_cluster_return is OnClusterReturn.BEST:
+        return 2 * started < max(1, task.replicas)
+    return not started
 
 
 def has_replacement(binding: Binding, task: EvictionTask) -> bool:

@@ -18,6 +18,9 @@ from federation.scheduler.triggers import no_execute_taints
 TAINT_UNTOLERATED = "TaintUntolerated"
 PLANNED_MOVE = "PlannedMove"
 PREEMPTED = "Preempted"
+PODS_PENDING = "PodsPending"
+# Nothing of it is worth keeping until something else runs.
+_AT_ONCE = (PREEMPTED, PODS_PENDING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,7 @@ def with_evictions(
             message=why[each.name],
             producer=EVICTION_PRODUCER,
             created_at=now,
-            purge_mode=PurgeMode.DIRECTLY if reason == PREEMPTED else None,
+            purge_mode=PurgeMode.DIRECTLY if reason in _AT_ONCE else None,
             clusters_before=binding.clusters,
         )
         for each in left

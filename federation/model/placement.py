@@ -84,10 +84,13 @@ class OnClusterLoss(StrEnum):
 
 
 class OnClusterReturn(StrEnum):
-    """Which replicas stay when a lost cluster is back before their replacement runs."""
+    """Which replicas stay when a lost cluster is back before the eviction has ended; BEST: the
+    original ones where less than half of the others has been started.
+    """
 
     KEEP_REPLACEMENT = "keepReplacement"
     KEEP_ORIGINAL = "keepOriginal"
+    BEST = "best"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

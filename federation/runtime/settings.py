@@ -103,6 +103,7 @@ class Settings:
     no_failover: bool
     lost_seconds: float
     eviction_seconds: float
+    unschedulable_seconds: float
     failover_percent: int
     breaker_clusters: int
     breaker_percent: int
@@ -351,6 +352,12 @@ OPTIONS = OptionTable(
         parse=seconds_between(1, 2_419_200),
         default="600",
         help="How long what was moved away stays in place at most until its replacement runs.",
+    ),
+    Option(
+        name="unschedulable_seconds",
+        parse=seconds_between(0, 2_419_200),
+        default="300",
+        help="How long pods may be on no node until their replicas go elsewhere; 0: for ever.",
     ),
     Option(
         name="failover_percent",

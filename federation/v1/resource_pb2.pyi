@@ -1061,8 +1061,9 @@ class ResourceBindingSpec(_message.Message):
     on_cluster_loss: _builtins.str
     """What becomes of replicas in a cluster that is lost: replace (when empty) or wait."""
     on_cluster_return: _builtins.str
-    """Which stay when it is back before their replacement runs: keepReplacement (when empty) or
-    keepOriginal.
+    """Which stay when it is back before the eviction has ended: keepReplacement (when empty) once it
+    has begun to run, keepOriginal, or best: the old ones where less than half of the others has
+    been started.
     """
     @_builtins.property
     def resource(self) -> Global___ObjectReference: ...

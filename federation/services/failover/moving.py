@@ -21,6 +21,7 @@ from federation.services.fleet.registry import FleetOwner
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.pipeline import DecisionPipeline
 from federation.services.scheduling.release import ReleaseService
+from federation.services.scheduling.retaking import Retaking
 from federation.services.telling import tell
 from federation.services.values import Scheduled
 
@@ -156,6 +157,20 @@ class Moving:
         if is_back:
             tell(self._observers, [scheduled])
         return is_back
+
+    async def retake(self, binding: Binding, retaking: Retaking) -> bool:
+        """Whether what runs nowhere is promised elsewhere."""
+        try:
+            scheduled = await self._pipeline.move(binding, retaking=retaking)
+        except FederationError as error:
+            logger.info("pending pods not taken back", extra={"fields": _fields(binding, error)})
+            return False
+        if scheduled.binding is None:
+            return False
+        fields = {"binding": binding.key, "why": "; ".join(retaking.triggers)}
+        logger.info("pending pods taken back", extra={"fields": fields})
+        tell(self._observers, [scheduled])
+        return True
 
     async def look_no_more(self, name: BindingName, tasks: Iterable[EvictionTask]) -> None:
         """These evictions are over: of what was preempted nothing is to be seen any more."""

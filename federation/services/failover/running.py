@@ -39,6 +39,7 @@ class RunningFailover:
             lost_seconds=settings.lost_seconds,
             eviction_seconds=settings.eviction_seconds,
             percent_a_minute=settings.failover_percent,
+            unschedulable_seconds=settings.unschedulable_seconds,
             breaker=BreakerLimits(settings.breaker_clusters, settings.breaker_percent),
         )
         self._failover = Failover(store, fleet, pipeline, hearing, clock, limits)

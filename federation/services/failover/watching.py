@@ -18,6 +18,7 @@ from federation.model.cluster import UNREACHABLE_KEY, Taint, TaintEffect
 from federation.services.duties import Begin, Duty
 from federation.services.failover.evicting import Evicting
 from federation.services.failover.moving import Moving
+from federation.services.failover.pending import PendingReplicas
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged
 from federation.services.members.hearing import forgive
@@ -43,6 +44,8 @@ class FailoverSettings:
     lost_seconds: float = 300.0
     eviction_seconds: float = 600.0
     percent_a_minute: float = 10.0
+    # After which pods on no node are promised elsewhere; 0: never.
+    unschedulable_seconds: float = 0.0
     breaker: BreakerLimits = field(default_factory=BreakerLimits)
 
 
@@ -97,6 +100,9 @@ class Failover:
         self._evicting = Evicting(
             store, fleet, self.moving, clock, most_seconds=settings.eviction_seconds
         )
+        self._pending = PendingReplicas(
+            store, fleet, self.moving, clock, seconds=settings.unschedulable_seconds
+        )
         self.duty = Duty(name="failover", work=self.work)
 
     async def keep_looking(self) -> None:
@@ -149,6 +155,8 @@ class Failover:
             await self._lose(begin, breaker)
         await self._find_again(begin)
         is_held_up = not is_frozen and await self.moving.move(breaker)
+        if not is_frozen and not is_held_up:
+            is_held_up = await self._pending.look(breaker, self._heard)
         if await self._evicting.look(begin, self._heard, is_frozen=is_frozen):
             is_held_up = True
         if is_held_up:

@@ -65,7 +65,7 @@ def moved_candidate(attempt: Attempt, candidate: Binding) -> Binding:
     """Where it is to be, of one that is moved. Raises PreconditionFailed where that cannot be."""
     if attempt.takes_back is not None:
         return taken_back(candidate, attempt.takes_back)
-    return candidate if attempt.planned is None else attempt.planned.candidate(candidate)
+    return candidate if attempt.stated is None else attempt.stated.candidate(candidate)
 
 
 def asked_binding(attempt: Attempt, known: StoredBinding | None) -> Binding:
@@ -154,11 +154,11 @@ def decide_one(working: WorkingCopy, attempt: Attempt, now: float, peers: Peers)
     attempt.awaits = awaited(working, attempt.known, now)
     available = working.availability(attempt.candidate, asked)
     available, kept_for = beside_claims(working, attempt, available, now)
-    if attempt.planned is not None:
-        available = attempt.planned.within(available)
+    if attempt.stated is not None:
+        available = attempt.stated.within(available, working.snapshot.positions)
     attempt.verdict = verdict_of(attempt, working.snapshot, available, now, peers)
-    if attempt.planned is not None and attempt.is_placed:
-        attempt.planned.check(attempt.candidate, attempt.verdict.decision)
+    if attempt.stated is not None and attempt.is_placed:
+        attempt.stated.check(attempt.candidate, attempt.verdict.decision)
     if not attempt.is_placed:
         _tell_scarcity(working, attempt, asked, ())
         for why in filter(None, (kept_for, attempt.awaits)):
@@ -214,7 +214,7 @@ def verdict_of(
 
     Clusters with NoExecute taints that the binding does not tolerate (any more) count as left.
     """
-    binding, known, planned = attempt.candidate, attempt.known, attempt.planned
+    binding, known, planned = attempt.candidate, attempt.known, attempt.stated
     fleet = snapshot.fleet_at(now)
     # What waits for room moves nothing that has some, and a plan moves what it says alone.
     taints = {} if attempt.again or planned else evicting_taints(binding, fleet, now)

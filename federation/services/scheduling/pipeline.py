@@ -41,6 +41,7 @@ from federation.services.scheduling.planned import PlannedMove
 from federation.services.scheduling.preempting import DEFAULT_LIMITS, Preemption, preempting_of
 from federation.services.scheduling.queue import Attempt, DecisionQueue, marks_of
 from federation.services.scheduling.read import read_attempts
+from federation.services.scheduling.retaking import Retaking
 from federation.services.scheduling.together import (
     decide_again,
     decide_all,
@@ -136,12 +137,19 @@ class DecisionPipeline:
         *,
         takes_back: EvictionTask | None = None,
         planned: PlannedMove | None = None,
+        retaking: Retaking | None = None,
     ) -> asyncio.Future[Scheduled]:
         """Moves a stored binding off clusters: ``takes_back`` to where it was before that eviction,
-        ``planned`` just so, or not at all. Raises as ``submit`` does; awaited, also NotFound, and
-        PreconditionFailed where it must not be moved.
+        ``planned`` or ``retaking`` just so, or not at all. Raises as ``submit`` does; awaited, also
+        NotFound, and PreconditionFailed where it must not be moved.
         """
-        attempt = Attempt(binding=binding, is_moved=True, takes_back=takes_back, planned=planned)
+        attempt = Attempt(
+            binding=binding,
+            is_moved=True,
+            takes_back=takes_back,
+            planned=planned,
+            retaking=retaking,
+        )
         self._add(attempt)
         return attempt.answer
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +19,40 @@ from federation.model.placement import Binding, EvictionTask
 from federation.model.workload import TargetCluster
 from federation.scheduler.decision import Decision, Outcome
 from federation.scheduler.triggers import leaving
+
+
+class StatedMove(Protocol):
+    """A move of which somebody has said what leaves where. Each method may raise
+    PreconditionFailed: then nothing moves.
+    """
+
+    @property
+    def why(self) -> Mapping[str, str]:
+        """By the names of the clusters that it leaves."""
+        ...
+
+    @property
+    def triggers(self) -> tuple[str, ...]: ...
+
+    def candidate(self, binding: Binding) -> Binding:
+        """The binding as it is to be decided."""
+        ...
+
+    def whole(self, binding: Binding) -> Binding:
+        """What the cycle decides."""
+        ...
+
+    def within(self, available: Estimates, positions: Mapping[str, int]) -> Estimates:
+        """What of that the binding may use."""
+        ...
+
+    def check(self, binding: Binding, decision: Decision) -> None: ...
+
+    def evictions(
+        self, before: Binding, placed: Iterable[TargetCluster], now: float
+    ) -> tuple[EvictionTask, ...]:
+        """The binding's tasks once it is placed there."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,7 +97,7 @@ class PlannedMove:
             placement = replace(placement, affinity_groups=preferred)
         return replace(leaving(binding, self.why), placement=placement)
 
-    def within(self, available: Estimates) -> Estimates:
+    def within(self, available: Estimates, positions: Mapping[str, int]) -> Estimates:  # noqa: ARG002 - it knows positions
         """What of that the binding may use."""
         if self.most_c is None:
             return available

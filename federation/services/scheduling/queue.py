@@ -28,7 +28,8 @@ from federation.scheduler.waiting.queue import NOTHING, Seen
 from federation.services.audited_calls import AuditedCall, current_call
 from federation.services.journal_ports import Holding, PreemptionLimits
 from federation.services.ports import PackedDecision, Peers, StoredBinding
-from federation.services.scheduling.planned import PlannedMove
+from federation.services.scheduling.planned import PlannedMove, StatedMove
+from federation.services.scheduling.retaking import Retaking
 from federation.services.scheduling.working_copy import ReservationRequest, Reserved
 from federation.services.values import DecisionRecord, Once, Scheduled, Verdict
 
@@ -107,8 +108,9 @@ class Attempt:
     # it was before. Where it cannot be, nothing is stored.
     is_moved: bool = False
     takes_back: EvictionTask | None = None
-    # The same of one that a plan moves.
+    # The same of one that a plan moves, or of which replicas run nowhere.
     planned: PlannedMove | None = None
+    retaking: Retaking | None = None
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     # Asked by: None where nobody called for it.
     call: AuditedCall | None = field(default_factory=current_call)
@@ -194,6 +196,11 @@ class Attempt:
         return "gang", self.binding.namespace, gang.name
 
     @property
+    def stated(self) -> StatedMove | None:
+        """What leaves where, if somebody said so."""
+        return self.planned or self.retaking
+
+    @property
     def is_hindered(self) -> bool:
         """Whether others kept winning against it."""
         return self.tries >= TRIES_WITHOUT_LOCKS
@@ -218,7 +225,7 @@ class Attempt:
         want to wait, nor one of an atomic batch that was not placed, nor one that does not take an
         eviction back, or does not move as planned.
         """
-        is_whole = self.takes_back is not None or self.planned is not None
+        is_whole = self.takes_back is not None or self.stated is not None
         is_all_or_nothing = bool(self.atomic) or is_whole
         return self.is_placed or (not is_all_or_nothing and bool(self.known or self.wait))
 

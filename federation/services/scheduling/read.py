@@ -47,7 +47,7 @@ async def read_attempts(read: Transaction, attempts: Sequence[Attempt], profiles
         if attempt.error is None
         and attempt.known
         and not attempt.again
-        and attempt.planned is None
+        and attempt.stated is None
         and attempt.candidate == attempt.known.binding
     }
     for decision_id, newest in (await read.decisions.find(repeated.keys())).items():

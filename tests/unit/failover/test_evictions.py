@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from federation.failover.evictions import Ending, Progress, ending_of, taken_back
-from federation.failover.moves import eviction_tasks
+from federation.failover.moves import PODS_PENDING, eviction_tasks
 from federation.model.placement import (
     Binding,
     OnClusterReturn,
@@ -78,6 +78,37 @@ def test_the_original_is_kept_where_that_is_asked_for() -> None:
             most_seconds=600.0,
         )
         assert found is Ending.TAKEN_BACK
+
+
+@pytest.mark.parametrize(("started", "ending"), [(0, True), (1, True), (2, False), (4, False)])
+def test_the_better_one_is_the_one_of_which_more_was_started(started: int, ending: bool) -> None:
+    found = ending_of(
+        TASK,
+        replace(MOVED, on_cluster_return=OnClusterReturn.BEST),
+        Progress(4 - started, started),
+        101.0,
+        is_known=True,
+        is_silent=False,
+        is_back=True,
+        most_seconds=600.0,
+    )
+    assert (found is Ending.TAKEN_BACK) is ending
+
+
+def test_what_ran_nowhere_keeps_its_binding_away_until_its_time_is_over() -> None:
+    task = replace(TASK, reason=PODS_PENDING)
+    for seconds, ending in ((599.0, None), (600.0, Ending.DEADLINE)):
+        found = ending_of(
+            task,
+            MOVED,
+            Progress(0, 4),
+            100.0 + seconds,
+            is_known=True,
+            is_silent=False,
+            is_back=True,
+            most_seconds=600.0,
+        )
+        assert found is ending
 
 
 EVERYWHERE = replace(WEB, placement=Placement(), clusters=targets(a=9, b=9))
