@@ -6,7 +6,7 @@
 Asks the control plane that FEDCTL_ENDPOINT, FEDCTL_CA and FEDCTL_TOKEN_FILE name. What people wrote
 is in the files of --manifest; a binding names the workload there in `spec.resource`. What stands in
 one file goes where its workloads go. Every round compares all bindings with all members, so that
-nothing that was missed stays so.
+nothing that was missed stays so, and says how many replicas are ready where.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from federation.model.errors import FederationError
 from federation.v1.resource_pb2 import ResourceBinding
 
 Document: TypeAlias = dict[str, Any]
+# By workload, then by member: "wanted" and "ready".
+Status: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 NAME = "fedsched-propagator"
 OURS = {"app.kubernetes.io/managed-by": NAME}
@@ -134,6 +136,20 @@ def with_share(workload: Document, binding: ResourceBinding, replicas: int) -> D
     return share
 
 
+def replicas_of(workload: Document) -> int:
+    """How many are to run at once."""
+    _, fields = WORKLOADS[key_of(workload)[:2]]
+    return int(workload["spec"][fields[0]])
+
+
+def ready_in(key: Key, item: Mapping[str, Any]) -> int:
+    """How many replicas of an object in a member serve, or have done their work."""
+    status = item.get("status", {})
+    if key.kind == "Job":
+        return int(status.get("ready", 0)) + int(status.get("succeeded", 0))
+    return int(status.get("readyReplicas", 0))
+
+
 class Member:
     """A member cluster, as this controller's kubeconfig reaches it. Every method blocks."""
 
@@ -141,14 +157,14 @@ class Member:
         self.name = name
         self._api = kubernetes.config.new_client_from_config(kubeconfig)
 
-    def ours(self) -> Iterator[Key]:
-        """What this controller has made there."""
+    def ours(self) -> Iterator[tuple[Key, Document]]:
+        """What this controller has made there, as it is now."""
         selector = ",".join(f"{key}={value}" for key, value in OURS.items())
         for (api_version, kind), plural in PATHS.items():
             path = f"{_base(api_version)}/{plural}"
             for item in self._call("GET", path, {"labelSelector": selector})["items"]:
                 metadata = item["metadata"]
-                yield Key(api_version, kind, metadata["namespace"], metadata["name"])
+                yield Key(api_version, kind, metadata["namespace"], metadata["name"]), item
 
     def apply(self, document: Document) -> None:
         """Server-side apply: fields of others stay as they are."""
@@ -216,6 +232,8 @@ class Propagator:
         self._members = {member.name: member for member in members}
         self._most_removals = most_removals
         self._applied: dict[tuple[str, Key], Document] = {}
+        # By member, as it was when it last answered.
+        self._ready: dict[str, dict[Key, int]] = {}
 
     async def bring(self, wanted: Mapping[str, Mapping[Key, Document]]) -> bool:
         """Whether every member is as it should be. One that does not answer holds up no other."""
@@ -229,13 +247,25 @@ class Propagator:
         )
         return all(results)
 
+    def status(self, wanted: Mapping[str, Mapping[Key, Document]]) -> Status:
+        """By workload and member: how many replicas are to be there, and how many are ready."""
+        found: Status = {}
+        for member, objects in sorted(wanted.items()):
+            for key, document in objects.items():
+                if key[:2] in WORKLOADS:
+                    workload = found.setdefault(f"{key.kind} {key.namespace}/{key.name}", {})
+                    ready = self._ready.get(member, {}).get(key, 0)
+                    workload[member] = {"wanted": replicas_of(document), "ready": ready}
+        return found
+
     def _bring(self, member: Member, wanted: Mapping[Key, Document]) -> bool:
         try:
-            there = set(member.ours())
+            there = dict(member.ours())
+            self._ready[member.name] = {key: ready_in(key, item) for key, item in there.items()}
             for key, document in wanted.items():
                 if key not in there or self._applied.get((member.name, key)) != document:
                     self._apply(member, key, document)
-            return self._remove(member, there - wanted.keys())
+            return self._remove(member, there.keys() - wanted.keys())
         except (ApiException, HTTPError) as error:
             reason = error.reason if isinstance(error, ApiException) else str(error)
             print(f"{member.name}: {reason}; tried again later", file=sys.stderr)
@@ -250,8 +280,7 @@ class Propagator:
             # What this member refuses must not keep it from the rest.
             print(f"{member.name}: {key.kind} {key.name} is refused: {error.body}", file=sys.stderr)
         self._applied[member.name, key] = document
-        fields = WORKLOADS.get((key.api_version, key.kind), ("", ()))[1][:1]
-        share = "".join(f", {document['spec'][field]} replicas" for field in fields)
+        share = f", {replicas_of(document)} replicas" if key[:2] in WORKLOADS else ""
         print(f"{member.name}: applied {key.kind} {key.namespace}/{key.name}{share}", flush=True)
 
     def _remove(self, member: Member, left: set[Key]) -> bool:
@@ -265,21 +294,50 @@ class Propagator:
         return more <= 0
 
 
-async def propagate(target: Target, propagator: Propagator, manifests: list[Path]) -> None:
+class Rounds(NamedTuple):
+    """What is done again and again, and where its status is told."""
+
+    manifests: list[Path]
+    status_file: Path | None
+    seconds: float
+
+    async def run(self, client: Client, propagator: Propagator, told: Status) -> Status:
+        """One round; its status, which is told where it is another than ``told``."""
+        try:
+            bindings = await client.list_bindings()
+        except FederationError as error:
+            print(f"control plane: {error.message}", file=sys.stderr)
+            return told
+        wanted = wanted_in_members(bindings, read_manifests(self.manifests))
+        await propagator.bring(wanted)
+        status = propagator.status(wanted)
+        for workload, members in status.items():
+            if told.get(workload) != members:
+                print(f"{workload}: {told_of(members)}", flush=True)
+        if self.status_file is not None and status != told:
+            written = self.status_file.with_suffix(".new")
+            written.write_text(json.dumps(status, indent=2), encoding="utf-8")
+            written.replace(self.status_file)
+        return status
+
+
+def told_of(members: Mapping[str, Mapping[str, int]]) -> str:
+    """``member1 2/2, member2 7/8 ready``."""
+    shares = (f"{name} {at['ready']}/{at['wanted']}" for name, at in members.items())
+    return f"{', '.join(shares)} ready"
+
+
+async def propagate(target: Target, propagator: Propagator, rounds: Rounds) -> None:
     """Without end: once for every change, and every so often."""
     changed = asyncio.Event()
+    told: Status = {}
     async with Client(target) as client, asyncio.TaskGroup() as tasks:
         tasks.create_task(_watch(client, changed))
         while True:
             changed.clear()
-            try:
-                bindings = await client.list_bindings()
-            except FederationError as error:
-                print(f"control plane: {error.message}", file=sys.stderr)
-            else:
-                await propagator.bring(wanted_in_members(bindings, read_manifests(manifests)))
+            told = await rounds.run(client, propagator, told)
             with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), ROUND_SECONDS)
+                await asyncio.wait_for(changed.wait(), rounds.seconds)
 
 
 async def _watch(client: Client, changed: asyncio.Event) -> None:
@@ -300,6 +358,8 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, action="append", required=True, metavar="FILE")
     parser.add_argument("--member", action="append", required=True, metavar="NAME=KUBECONFIG")
     parser.add_argument("--most-removals", type=int, default=20, help="of a member, in one round")
+    parser.add_argument("--status-file", type=Path, help="what is ready where, as JSON")
+    parser.add_argument("--round-seconds", type=float, default=ROUND_SECONDS)
     parser.add_argument("--insecure", action="store_true", help="plain text to the control plane")
     asked = parser.parse_args()
     ca = os.environ.get("FEDCTL_CA")
@@ -311,7 +371,8 @@ def main() -> None:
     )
     members = [Member(*named.split("=", 1)) for named in asked.member]
     try:
-        asyncio.run(propagate(target, Propagator(members, asked.most_removals), asked.manifest))
+        rounds = Rounds(asked.manifest, asked.status_file, asked.round_seconds)
+        asyncio.run(propagate(target, Propagator(members, asked.most_removals), rounds))
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -6,10 +6,12 @@ Must not wait for ever, nor for a program that has ended.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import Path
 from time import monotonic, sleep
 
 from federation.client import BlockingClient, Client
 from federation.demo.programs import DemoFailed, Programs
+from federation.model.cluster import UNREACHABLE_KEY
 from federation.model.placement import binding_key
 
 AWAIT_SECONDS = 60.0
@@ -57,6 +59,43 @@ def await_clusters(
 
     _await(programs, client, lacking)
     return clusters
+
+
+def await_running(programs: Programs, client: BlockingClient, binding: str) -> None:
+    """Until agents have seen a pod on a node for every replica of the binding, and none leaves."""
+
+    async def lacking(api: Client) -> str:
+        answer = await api.get_binding(*binding.split("/"))
+        waiting = sum(each.outstanding for each in answer.reservations)
+        leaving = [each.from_cluster for each in answer.binding.spec.graceful_eviction_tasks]
+        if leaving:
+            return f"{binding} has not left {', '.join(leaving)}"
+        return f"{waiting} replicas of {binding} are on no node" if waiting else ""
+
+    _await(programs, client, lacking)
+
+
+def await_heard(programs: Programs, client: BlockingClient, cluster: str) -> None:
+    """Until the agent of the cluster is heard again, and nothing says that it is lost."""
+
+    async def lacking(api: Client) -> str:
+        found = await api.get_cluster(cluster)
+        lost = any(each.key == UNREACHABLE_KEY for each in found.spec.taints)
+        connected = found.status.agent.connected
+        return "" if connected and not lost else f"{cluster} is not back"
+
+    _await(programs, client, lacking)
+
+
+def await_files(programs: Programs, paths: Sequence[Path]) -> None:
+    """Until all of them are there."""
+    deadline = monotonic() + AWAIT_SECONDS
+    while not all(path.exists() for path in paths):
+        programs.require_running()
+        if monotonic() > deadline:
+            missing = ", ".join(path.name for path in paths if not path.exists())
+            raise DemoFailed(f"after {AWAIT_SECONDS:g} s: {missing} not there")
+        sleep(0.05)
 
 
 def _await(

@@ -18,7 +18,14 @@ from time import monotonic, sleep
 
 from federation.certificates import ca_fingerprint, make_certificates
 from federation.client import BlockingClient, Client, Target
-from federation.demo.awaiting import await_clusters, await_placed, await_reports
+from federation.demo import members as pods
+from federation.demo.awaiting import (
+    await_clusters,
+    await_heard,
+    await_placed,
+    await_reports,
+    await_running,
+)
 from federation.demo.karmada import (
     BINDING,
     NEEDED,
@@ -158,10 +165,12 @@ def _kept_logs(stage: DemoStage, error: FederationError) -> str:
 
 
 def _tell(stage: DemoStage, programs: Programs) -> None:
+    pods.start_members(stage, programs, MEMBERS)
     _start_control_plane(stage, programs)
     with BlockingClient(_target(stage)) as client:
         _join(stage, programs, client, MEMBERS)
         _show_main_job(stage, programs)
+        _show_pods(stage, programs, client)
         _show_promises(stage, programs, client)
         _show_queue(stage, programs, client)
         _show_plan(programs, client)
@@ -173,7 +182,7 @@ def _tell(stage: DemoStage, programs: Programs) -> None:
 
 def _require_examples(examples: Path, *others: str) -> None:
     usual = ("clusters", "reports", "deployment.yaml", "twenty_at_once.py", "urgent.yaml")
-    for name in (*usual, *others):
+    for name in (*usual, *pods.NEEDED, *others):
         needed = examples / name
         if not needed.exists():
             raise DemoFailed(
@@ -232,6 +241,8 @@ def _join(
 ) -> None:
     """Enrols one agent per cluster by token over TLS and waits for each one's first report."""
     with _step(f"agents join by token over TLS: {', '.join(clusters)}"):
+        if clusters == MEMBERS:
+            pods.await_members(stage, programs, clusters)
         for cluster in clusters:
             answer = client.call(partial(Client.create_join_token, cluster=cluster))
             _start_agent(stage, programs, cluster, f"--join-token={answer.token}")
@@ -256,6 +267,8 @@ def _start_agent(stage: DemoStage, programs: Programs, cluster: str, *options: s
 
 
 def _source(stage: DemoStage, cluster: str) -> str:
+    if cluster in MEMBERS:
+        return f"--kubeconfig={pods.kubeconfig(stage, cluster)}"
     recorded = stage.examples / "clusters" / f"{cluster}.json"
     if recorded.exists():
         return f"--from={recorded}"
@@ -270,6 +283,14 @@ def _show_main_job(stage: DemoStage, programs: Programs) -> None:
     _fedctl(programs, "estimate", "--request", "cpu=500m,memory=1Gi")
     _fedctl(programs, "schedule", "-f", deployment, "-f", policy)
     _fedctl(programs, "explain", DEPLOYED)
+
+
+def _show_pods(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
+    _say("\nSo far this is a promise. A propagation controller applies it to the members:")
+    pods.start_propagator(stage, programs, MEMBERS, str(stage.examples / "deployment.yaml"))
+    with _step("the pods are on nodes, and the agents have seen every one of them"):
+        await_running(programs, client, DEPLOYED)
+    _fedctl(programs, "describe", "binding", DEPLOYED)
 
 
 def _show_promises(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
@@ -293,21 +314,22 @@ def _show_queue(stage: DemoStage, programs: Programs, client: BlockingClient) ->
 
 def _show_plan(programs: Programs, client: BlockingClient) -> None:
     left = await_clusters(programs, client, DEPLOYED, bool)[0]
-    _say(f"\nTo empty {left} would move this. Nothing moves until somebody approves the plan:")
-    _fedctl(programs, "rebalance", "plan", "drain", left)
+    _say(f"\n{left} is to be emptied. What it has stays there until its replacement runs:")
+    _fedctl(programs, "drain", left, "--yes")
 
 
 def _show_failover(stage: DemoStage, programs: Programs, client: BlockingClient) -> None:
     lost = await_clusters(programs, client, DEPLOYED, bool)[0]
     _say(f"\nThe agent of {lost} is killed. A cluster silent for {LOST_SECONDS} s is lost here:")
     programs.kill(lost)
-    with _step(f"{lost} is lost, and its replicas have moved"):
+    with _step(f"{lost} is lost, and its replicas run elsewhere"):
         await_clusters(programs, client, DEPLOYED, lambda clusters: lost not in clusters)
+        await_running(programs, client, DEPLOYED)
     _fedctl(programs, "failover", "status")
-    _say("\nThe agent starts again, before any replica was seen where it moved to:")
+    _say("\nThe agent starts again. What has begun to run elsewhere stays there:")
     _start_agent(stage, programs, lost)
-    with _step(f"{lost} is back, and has its replicas again"):
-        await_clusters(programs, client, DEPLOYED, lambda clusters: lost in clusters)
+    with _step(f"{lost} is back"):
+        await_heard(programs, client, lost)
     _fedctl(programs, "history", DEPLOYED)
 
 

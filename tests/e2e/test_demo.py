@@ -143,13 +143,22 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
     placed, refused = shown(demo.printed, "history race/urgent").splitlines()[1:]
     assert re.search(r" SCHEDULED +small\d 0 to 1 ", placed)
     assert " UNSCHEDULABLE " in refused
-    drain = demo.printed.partition("$ fedctl rebalance plan drain member1\n")[2]
+    bound = shown(demo.printed, "describe binding shop/checkout-deployment")
+    assert re.search(r"^Clusters: +member1=2, member2=8, member3=10$", bound, re.MULTILINE)
+    held = demo.printed.partition("\nReservations\n")[2].splitlines()[1:4]
+    assert [line.split()[2:5] for line in held] == [
+        ["2", "0", "2"],
+        ["8", "0", "8"],
+        ["10", "0", "10"],
+    ]
+    drain = demo.printed.partition("$ fedctl drain member1 --yes\n")[2]
     assert re.search(r"^Moves: +2 of 2 replicas, in 1 steps$", drain, re.MULTILINE)
     assert re.search(r"^At best: +2 .*within 0 % of the best possible$", drain, re.MULTILINE)
-    assert re.search(r"^member1 +\S+ +lost for ", demo.printed, re.MULTILINE)
-    back, moved, _first = shown(demo.printed, "history shop/checkout-deployment").splitlines()[1:]
-    assert re.search(r"member1 2 to 0.* untolerated taint fedsched\.io/unreachable", moved)
-    assert re.search(r"member1 0 to 2", back)
+    assert "\nplan/1 done: 1 of 1 steps are done\n" in drain
+    assert re.search(r"^member2 +\S+ +lost for ", demo.printed, re.MULTILINE)
+    history = shown(demo.printed, "history shop/checkout-deployment")
+    assert re.search(r"member1 2 to 0.* member1 is to be emptied", history)
+    assert re.search(r"member2 \d+ to 0.* untolerated taint fedsched\.io/unreachable", history)
     written = yaml.safe_load(
         re.findall(r"show \S+karmada.config \S+\n(.*?)\n\n", demo.printed, re.DOTALL)[0]
     )
@@ -165,7 +174,7 @@ def test_it_tells_its_story_and_leaves_nothing(tmp_path: Path) -> None:
     ("broken", "words"),
     [
         ("deployment.yaml", "The control plane's last words:\n"),
-        ("clusters/member1.json", "member1 ended with exit code"),
+        ("clusters/member1.json", "members ended with exit code"),
     ],
     ids=["a command", "a program"],
 )
@@ -179,9 +188,7 @@ def test_when_it_fails_its_logs_stay(tmp_path: Path, broken: str, words: str) ->
     assert words in demo.printed
     kept = re.search(r"Every log is kept in (.+)\n$", demo.printed)
     assert kept is not None
-    assert {"control-plane.log", "member1.log", "postgres.log"} <= {
-        path.name for path in Path(kept[1]).iterdir()
-    }
+    assert {"control-plane.log", "members.log"} <= {path.name for path in Path(kept[1]).iterdir()}
     assert demo.traces() == [kept[1]]
 
 

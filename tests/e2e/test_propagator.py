@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
@@ -34,8 +35,8 @@ from tests.e2e.agents import (
     join_token,
     scheduled,
 )
-from tests.kubeapi.documents import namespace
-from tests.kubeapi.resources import BY_KIND
+from tests.kubeapi.documents import namespace, node
+from tests.kubeapi.resources import BY_KIND, PODS
 from tests.kubeapi.server import KubeApiServer
 from tests.kubeapi.state import Cluster
 from tests.patience import PATIENCE_SECONDS
@@ -61,14 +62,18 @@ data: {colour: blue}
 """
 
 
-@pytest.fixture(scope="module")
-def propagator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("propagator", SCRIPT)
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, SCRIPT.with_stem(name))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def propagator() -> ModuleType:
+    return loaded("propagator")
 
 
 def binding(*shares: tuple[str, int], uid: str = "the-uid", **spec: Any) -> ResourceBinding:
@@ -106,6 +111,12 @@ def test_pods_say_which_binding_they_are_of(propagator: ModuleType) -> None:
         "fedsched.io/binding": "the-uid",
     }
     assert workload["spec"]["replicas"] == 1, "what people wrote stays"
+
+
+def test_a_job_says_what_serves_and_what_is_done(propagator: ModuleType) -> None:
+    job = propagator.Key("batch/v1", "Job", "shop", "load")
+    assert propagator.ready_in(job, {"status": {"ready": 2, "succeeded": 3}}) == 5
+    assert propagator.ready_in(job._replace(kind="Deployment"), {"status": {}}) == 0
 
 
 def test_a_kind_that_is_not_handled_is_named(propagator: ModuleType, tmp_path: Path) -> None:
@@ -151,6 +162,8 @@ async def test_members_hold_what_was_decided(
         f"{name}={server.kubeconfig(tmp_path / f'{name}.kubeconfig')}"
         for name, server in members.items()
     ]
+    status = tmp_path / "status.json"
+    four_of_five = {"Deployment shop/web": {"member1": {"wanted": 5, "ready": 4}}}
     one, other = members.values()
     for server in members.values():
         # A name that we use, too, and did not make.
@@ -165,7 +178,8 @@ async def test_members_hold_what_was_decided(
         await cluster_where(plane, "member1", has_reported)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(SCRIPT), "--insecure"),
-            *("--manifest", str(tmp_path / "web.yaml")),
+            *("--manifest", str(tmp_path / "web.yaml"), "--round-seconds", "0.2"),
+            *("--status-file", str(status)),
             *(part for each in named for part in ("--member", each)),
             env={
                 "PYTHONPATH": str(ROOT),
@@ -182,6 +196,8 @@ async def test_members_hold_what_was_decided(
             )
             await scheduled(plane, "member1", replicas=5)
             await until(lambda: replicas_in(one) == 5)
+            one.writer.patch(DEPLOYMENTS, "shop", "web", {"status": {"readyReplicas": 4}})
+            await until(lambda: json.loads(status.read_text()) == four_of_five)
             found = one.cluster.get(DEPLOYMENTS, "shop", "web")
             assert found is not None
             assert found["metadata"]["annotations"] == {"note": "theirs"}
@@ -195,3 +211,28 @@ async def test_members_hold_what_was_decided(
         finally:
             process.kill()
             await process.wait()
+
+
+def test_members_run_what_is_applied_and_nothing_else(tmp_path: Path) -> None:
+    members = loaded("members")
+    cluster = Cluster()
+    cluster.put(namespace("shop"))
+    cluster.put(node("roomy", cpu="2"))
+    cluster.put(node("closed", cpu="64", labels={}) | {"spec": {"unschedulable": True}})
+    (workload, _) = yaml.safe_load_all(MANIFEST)
+    workload["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "fedsched-propagator"}
+    workload["spec"]["replicas"] = 3
+    container = workload["spec"]["template"]["spec"]["containers"][0]
+    container["resources"] = {"requests": {"cpu": "800m"}}
+    with KubeApiServer(cluster) as server:
+        server.writer.create(DEPLOYMENTS, "shop", workload)
+        controllers = members.Controllers(server)
+        controllers.reconcile()
+        nodes = [pod["spec"]["nodeName"] for pod in cluster.all(PODS)]
+        assert nodes == ["roomy", "roomy"], "there is no room for the third"
+        found = cluster.get(DEPLOYMENTS, "shop", "web")
+        assert found is not None
+        assert found["status"]["readyReplicas"] == 2
+        cluster.remove(found)
+        controllers.reconcile()
+        assert cluster.all(PODS) == []
