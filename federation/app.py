@@ -121,7 +121,7 @@ class ControlPlane:
         parts.fleet.observe(Overcommitment(parts.fleet).changed, ReportAdvanced, ClusterChanged)
         self._keep(parts.loop_watch.keep_watching(), parts.readiness.keep_looking())
         self._keep(parts.identity.keep_looking(), parts.trail.keep_writing())
-        self._keep(parts.following.run(), parts.finishing.run())
+        self._keep(parts.following.run(), parts.finishing.run(), parts.ui.keep_looking())
         ca_pem = parts.read_ca()
         self._listen_web(ca_pem)
         self._listen_grpc(ca_pem)

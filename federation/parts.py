@@ -96,8 +96,8 @@ class Parts:
         self.trail = AuditTrail(self.store)
         self._build_hearing()
         self._build_deciding()
-        self.ui = self._build_ui()
         self.simulation = self._build_simulation()
+        self.ui = self._build_ui()
         watched = self.store, self.following, self.fleet
         self.binding_watches = binding_watches(*watched, watch_pace)
         self.cluster_watches = cluster_watches(*watched, self.clock, watch_pace)
@@ -240,6 +240,7 @@ class Parts:
             duties=self.duties,
             clock=self.clock,
             ask_for_nodes=self.placing.start_behind,
+            what_if=self.simulation.what_if,
             audit=self.trail,
             why_not_ready=self._why_not_ready,
             database=self._database.description,

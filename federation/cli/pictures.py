@@ -7,22 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Final, NamedTuple
+from typing import Final
 
+from federation.history.figures import Pair
 from federation.model.printable import printable
 
 _WIDTH, _LABEL, _ROW, _BAR, _TOP = 900, 260, 34, 12, 64
 _MOST_CHARACTERS: Final = 36
 _NAMESPACE: Final = "http://www.w3.org/2000/svg"
 _RECORDED, _CHANGED = "#8a94a6", "#1f6feb"
-
-
-class Pair(NamedTuple):
-    """One figure in both worlds."""
-
-    label: str
-    recorded: float
-    changed: float
 
 
 def bars(title: str, pairs: Sequence[Pair]) -> str:

@@ -5,31 +5,31 @@ Must not decide anything: ``federation.history`` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 
 from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.output import Output, unnamed_output_option
-from federation.cli.pictures import Pair, bars
+from federation.cli.pictures import bars
 from federation.cli.times import seconds_of
 from federation.cli.trace import cores, opened, trace_options
 from federation.codec.changed_placements import PolicyPlacements
 from federation.codec.document_files import documents_of
 from federation.codec.workloads import policies_from_documents
 from federation.history.changes import WhatIfChange
+from federation.history.figures import FIGURES, MINUTE, Pair, by_cluster
 from federation.history.shards import worked_out
 from federation.history.what_ifs import WhatIf
 from federation.history.windows import played, windows_of
-from federation.history.worlds import REPLICAS, Figures
+from federation.history.worlds import REPLICAS
 from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
 from federation.runtime.terminal import say
-from federation.scheduler.decision import Outcome
 
 EPILOG = """Examples:
 
@@ -43,7 +43,6 @@ fedctl what-if last-week.trace --without member2 -o json
 NOT_AS_IT_WAS: Final = 3
 # Clusters in tables, and in pictures: those that differ most.
 MOST_CLUSTERS, MOST_DRAWN = 10, 40
-MINUTE: Final = 60
 
 
 @click.command(epilog=EPILOG)
@@ -132,48 +131,6 @@ def _check_names(option: str, names: Sequence[str], came: WhatIf) -> None:
         raise InvalidRequest.of(option, f"names no cluster of the trace: {', '.join(unknown)}")
 
 
-class _Figure(NamedTuple):
-    """One figure of both worlds: its name for programs, and for people."""
-
-    name: str
-    words: str
-    of: Callable[[Figures], float]
-
-
-def _fullest(figures: Figures) -> float:
-    """The part of all replicas, over the time, that the fullest cluster has."""
-    held = [each for (_, resource), each in figures.held_seconds.items() if resource == REPLICAS]
-    return round(100 * max(held, default=0) / max(sum(held), 1), 2)
-
-
-def _count(outcome: Outcome, figures: Figures) -> float:
-    return figures.outcomes[outcome]
-
-
-FIGURES: Final = (
-    *(
-        _Figure(outcome.lower(), f"{outcome} decisions", partial(_count, outcome))
-        for outcome in Outcome
-    ),
-    _Figure("bindingsWaited", "bindings that waited", lambda each: each.bindings_waited),
-    _Figure(
-        "waitedReplicaMinutes",
-        "replica-minutes waited",
-        lambda each: round(sum(each.waited.values()) / MINUTE),
-    ),
-    _Figure("longestWaitSeconds", "longest wait in seconds", lambda each: round(each.longest_wait)),
-    _Figure("moved", "replicas moved", lambda each: sum(each.moved.values())),
-    _Figure("placed", "replicas placed at the end", lambda each: sum(each.placed.values())),
-    _Figure("pending", "replicas without a place then", lambda each: sum(each.pending.values())),
-    _Figure(
-        "clustersPerBinding",
-        "clusters of a binding then",
-        lambda each: round(each.clusters_used / max(each.bindings_placed, 1), 2),
-    ),
-    _Figure("fullestPercent", "percent of all in one cluster", _fullest),
-)
-
-
 def _show(path: Path, came: WhatIf, *, is_wide: bool) -> None:
     facts = [("Trace", path), ("Decisions", came.decisions), ("Otherwise", came.different)]
     if came.retried:
@@ -207,7 +164,7 @@ def _show(path: Path, came: WhatIf, *, is_wide: bool) -> None:
         empty="There were no decisions.",
     )
     show.print_heading("By cluster: replicas, over the time")
-    pairs = _by_cluster(came, REPLICAS)
+    pairs = by_cluster(came, REPLICAS)
     show.print_table(
         ["CLUSTER", "RECORDED", "WHAT IF", "CHANGE"],
         [
@@ -238,18 +195,6 @@ def _show_different(came: WhatIf) -> None:
 
 def _namespaces(came: WhatIf) -> list[str]:
     return sorted({*came.recorded.moved, *came.changed.moved, *came.recorded.placed})
-
-
-def _by_cluster(came: WhatIf, resource: str) -> list[Pair]:
-    """How much of a resource each held on average; those that differ most first."""
-    seconds = came.seconds or 1.0
-    was, now = came.recorded.held_seconds, came.changed.held_seconds
-    names = {cluster for cluster, held in (*was, *now) if held == resource}
-    pairs = [
-        Pair(name, round(was[name, resource] / seconds, 2), round(now[name, resource] / seconds, 2))
-        for name in names
-    ]
-    return sorted(pairs, key=lambda each: (-abs(each.changed - each.recorded), each.label))
 
 
 def _document(came: WhatIf) -> dict[str, Any]:
@@ -296,7 +241,7 @@ def _cluster_documents(came: WhatIf) -> Iterator[dict[str, Any]]:
     """What each held on average, in base units."""
     resources = sorted({held for _, held in (*came.recorded.held_seconds,)})
     held = {
-        resource: {each.label: each for each in _by_cluster(came, resource)}
+        resource: {each.label: each for each in by_cluster(came, resource)}
         for resource in resources
     }
     for name in sorted({name for pairs in held.values() for name in pairs}):
@@ -328,7 +273,7 @@ def _draw(folder: Path, came: WhatIf) -> None:
             (folder / f"{name}.svg").write_text(bars(title, pairs), encoding="utf-8")
         for resource in (REPLICAS, "cpu"):
             title = f"{resource} held on average, by cluster"
-            pairs = sorted(_by_cluster(came, resource)[:MOST_DRAWN])
+            pairs = sorted(by_cluster(came, resource)[:MOST_DRAWN])
             (folder / f"{resource}.svg").write_text(bars(title, pairs), encoding="utf-8")
     except OSError as error:
         raise FederationError(f"cannot write pictures to {folder}: {error.strerror}") from error

@@ -5,8 +5,10 @@ Must not talk to a database or a control plane.
 - ``bodies``: what the database and traces keep as a whole: versions, and fields by their names
 - ``changes``: what is otherwise in a what-if, and fleets as they are with it
 - ``counterfactual``: recorded decisions made again where something is otherwise
+- ``figures``: figures of a what-if: what both worlds come to, in numbers
 - ``packed_inputs``: what decisions were made on, for replays: a small part of each, and bodies
   that many share
+- ``recent_what_ifs``: what-ifs over decisions of the last hours: question and answer
 - ``recorded``: a decision as it was recorded, and the same made again
 - ``replays``: all decisions of a trace file made again, and what comes of each
 - ``shards``: work in pieces that do not know each other, on several processes

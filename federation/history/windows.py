@@ -5,7 +5,7 @@ Must not say anything to people.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -70,21 +70,31 @@ def played(trace: TraceFile, change: WhatIfChange, profiles: Profiles, window: W
     counterfactual = Counterfactual(change, InputReader(profiles))
     for frame in window.frames:
         chunk = trace.chunk(frame)
-        for event in _events(chunk):
+        for event in events_of(chunk):
             if not window.since <= event.at < window.until:
                 continue
-            if isinstance(event, TracedDeletion):
-                counterfactual.delete(event)
-                continue
-            try:
-                counterfactual.take(event, chunk.bodies)
-            except MALFORMED as error:
-                rule = f"is damaged: decision {event.id}: {error}"
-                raise InvalidRequest.of(str(trace.path), rule) from error
+            take(counterfactual, event, chunk.bodies, str(trace.path))
     return counterfactual.result()
 
 
-def _events(chunk: TraceChunk) -> Iterator[TracedDecision | TracedDeletion]:
+def take(
+    counterfactual: Counterfactual,
+    event: TracedDecision | TracedDeletion,
+    bodies: Mapping[bytes, bytes],
+    source: str,
+) -> None:
+    """The next event of a trace from there. Raises as ``played`` does."""
+    if isinstance(event, TracedDeletion):
+        counterfactual.delete(event)
+        return
+    try:
+        counterfactual.take(event, bodies)
+    except MALFORMED as error:
+        rule = f"is damaged: decision {event.id}: {error}"
+        raise InvalidRequest.of(source, rule) from error
+
+
+def events_of(chunk: TraceChunk) -> Iterator[TracedDecision | TracedDeletion]:
     """In the order of their times."""
     both: tuple[Sequence[TracedDecision | TracedDeletion], ...]
     both = chunk.decisions, chunk.deletions

@@ -1,4 +1,4 @@
-"""Simulation: what would be decided on clusters that come with the request.
+"""Simulation: what would be decided on clusters that come with the request; and what-ifs.
 
 Must not read a request here: its bytes go to a process of their own as they came, and the answer's
 come back.
@@ -12,20 +12,24 @@ from functools import partial
 from typing import Final
 
 import grpc
+import msgspec
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
+from federation.history.recent_what_ifs import RecentAnswer, RecentQuestion
 from federation.model.errors import PreconditionFailed
 from federation.rpc.interceptors import Context, Handler
-from federation.rpc.simulation_worker import Setup, simulation_question
+from federation.rpc.simulation_worker import Setup, simulation_question, what_if_question
 from federation.rpc.status import EndedElsewhere
 from federation.services.ports import Clock
+from federation.services.threads import ENCODING
 from federation.services.workers import AnswerKind, WorkerLimits, Workers
 from federation.v1.simulation_pb2 import DESCRIPTOR
 
 # Others need the processor more, from the start: also while it is loaded.
 _START: Final = "import os; os.nice(10); from federation.rpc.simulation_worker import main; main()"
 PROGRAM: Final = (sys.executable, "-c", _START)
+_ANSWERS: Final = msgspec.msgpack.Decoder(RecentAnswer)
 (_SERVICE,) = DESCRIPTOR.services_by_name.values()
 
 
@@ -45,6 +49,16 @@ class SimulationServicer:
         if answer.kind is AnswerKind.REFUSAL:
             raise EndedElsewhere(rpc_status.to_status(Status.FromString(answer.body)))
         return answer.body
+
+    async def what_if(self, asked: RecentQuestion) -> RecentAnswer:
+        """What came of recorded decisions with a change, worked out by a process.
+
+        Raises PreconditionFailed with what it refused, and what ``Workers.ask`` raises.
+        """
+        answer = await self._workers.ask(await ENCODING.run(what_if_question, asked))
+        if answer.kind is AnswerKind.REFUSAL:
+            raise PreconditionFailed(Status.FromString(answer.body).message)
+        return _ANSWERS.decode(answer.body)
 
     async def close(self) -> None:
         await self._workers.close()

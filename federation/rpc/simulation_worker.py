@@ -1,5 +1,5 @@
-"""The program of the processes that simulate and replay: questions on standard input, answers on
-the output.
+"""The program of the processes that simulate, replay and play what-ifs: questions on standard
+input, answers on the output.
 
 Must not know the fleet, the store or the network; it ends with the process that started it.
 """
@@ -20,15 +20,19 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from federation.codec.changed_placements import PolicyPlacements
 from federation.codec.decisions import decision_to_message, replay_to_message
+from federation.codec.documents import read_documents
 from federation.codec.simulations import (
     SimulationRequest,
     check_price,
     simulation_from_message,
 )
 from federation.codec.virtual_time import put_virtual_time
+from federation.codec.workloads import policies_from_documents
 from federation.failover.virtual_time import VirtualFleet
 from federation.history.packed_inputs import InputReader
+from federation.history.recent_what_ifs import RecentQuestion, answer_of, question_bytes
 from federation.history.recorded import Recorded
 from federation.model.errors import FederationError, LimitExceeded, PluginFailed
 from federation.rpc.bindings import warn_of_unread
@@ -51,8 +55,12 @@ MEBIBYTE: Final = 1 << 20
 KEPT_BYTES: Final = 256 * MEBIBYTE
 # In front of a question: what it is, and the time that it is made at, Unix seconds.
 _HEAD: Final = struct.Struct("!cd")
+# As violations call them.
+POLICIES: Final = "policies"
 _SIMULATE: Final = b"s"
 _REPLAY: Final = b"r"
+_WHAT_IF: Final = b"w"
+_QUESTIONS: Final = msgspec.msgpack.Decoder(RecentQuestion)
 _RECORDED: Final = msgspec.msgpack.Decoder(Recorded)
 
 
@@ -100,6 +108,11 @@ def replay_question(recorded: Recorded) -> bytes:
     return _HEAD.pack(_REPLAY, 0.0) + msgspec.msgpack.encode(recorded)
 
 
+def what_if_question(asked: RecentQuestion) -> bytes:
+    """Of many decisions this takes long."""
+    return _HEAD.pack(_WHAT_IF, 0.0) + question_bytes(asked)
+
+
 def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
     """The response's bytes, or those of the status that the call ends with."""
     kind, now = _HEAD.unpack_from(question)
@@ -108,6 +121,8 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
         if kind == _REPLAY:
             replay = _RECORDED.decode(asked).replayed(InputReader(setup.profiles))
             body = replay_to_message(replay).SerializeToString()
+        elif kind == _WHAT_IF:
+            body = _what_if(_QUESTIONS.decode(asked), setup)
         else:
             body = _simulated(asked, setup, now).SerializeToString()
     except FederationError as error:
@@ -118,6 +133,14 @@ def answered(question: bytes, setup: Setup) -> tuple[AnswerKind, bytes]:
             raise error.__cause__ from error
         return AnswerKind.REFUSAL, wire_status_of(error).SerializeToString()
     return AnswerKind.ANSWER, body
+
+
+def _what_if(asked: RecentQuestion, setup: Setup) -> bytes:
+    placement_of = None
+    if asked.policies:
+        documents = read_documents(asked.policies, source=POLICIES)
+        placement_of = PolicyPlacements(policies_from_documents(documents))
+    return msgspec.msgpack.encode(answer_of(asked, placement_of, setup.profiles))
 
 
 def _simulated(body: bytes, setup: Setup, now: float) -> SimulateResponse:

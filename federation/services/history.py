@@ -90,6 +90,11 @@ class DecisionHistory:
 
     async def trace_piece(self, wanted: DecisionFilter, after: DecisionPlace | None) -> TracePiece:
         """The next piece of a trace of these times; ``after`` None: it begins."""
+        chunk = await self.trace_chunk(wanted, after)
+        return await ENCODING.run(_piece, None if after else wanted, chunk)
+
+    async def trace_chunk(self, wanted: DecisionFilter, after: DecisionPlace | None) -> TraceChunk:
+        """What comes after ``after`` of these times; without decisions where that was all."""
         async with self._store.reading() as read:
             decisions = await read.decisions.recorded_after(
                 wanted, after or FIRST_PLACE, TRACES_AT_ONCE
@@ -108,8 +113,7 @@ class DecisionHistory:
             async with self._store.reading() as read:
                 last_at = taken.decisions[-1].at
                 deletions = await read.decisions.deletions_between(since, last_at)
-        chunk = msgspec.structs.replace(taken, deletions=tuple(deletions))
-        return await ENCODING.run(_piece, None if after else wanted, chunk)
+        return msgspec.structs.replace(taken, deletions=tuple(deletions))
 
 
 def _names_of(decisions: Sequence[TracedDecision]) -> list[tuple[bytes, ...]]:

@@ -14,11 +14,13 @@ and whole without JavaScript. Must not decide anything, nor touch the store.
 - ``plan_views``: plans: what would move, what moves, and what people say to that
 - ``pool_picture``: the node pools of a cluster, as rectangles beside one another
 - ``requests``: what addresses ask for, checked before anything is looked up
+- ``room_history``: what each cluster had free, for as long as this control plane looks
 - ``sessions``: sessions of browsers: a token is given once, and a cookie stands for it
 - ``site``: the page's addresses: who is let in, what is answered, and the headers
 - ``static``: the style, the script and the icon
 - ``templates``: the pages, and the parts that they share
 - ``use_cases``: what the page asks
 - ``views``: the views: what each shows of the fleet, of its bindings and of decisions
+- ``what_if_views``: what decisions of the last hours would have been with a change
 - ``words``: values as the page shows them: escaped, made visible, in units that people read
 """

@@ -20,7 +20,16 @@ from federation.services.values import HeldReservation
 from federation.web.ui.funnel import FunnelStep
 from federation.web.ui.overview import HEALTH_WORDS, ClusterRow, Health, Meter
 from federation.web.ui.pool_picture import PoolPicture
-from federation.web.ui.words import binding_link, counted, measured, part, percent, shown
+from federation.web.ui.room_history import RoomCurve
+from federation.web.ui.words import (
+    binding_link,
+    counted,
+    measured,
+    moment_text,
+    part,
+    percent,
+    shown,
+)
 
 __all__ = [
     "again",
@@ -28,6 +37,7 @@ __all__ = [
     "by_region",
     "cells_text",
     "current",
+    "curve_text",
     "error_title",
     "error_violations",
     "health_counts",
@@ -116,6 +126,16 @@ def health_counts(rows: Sequence[ClusterRow]) -> str:
 def taint_text(taint: Taint) -> str:
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
+
+
+def curve_text(curve: RoomCurve) -> str:
+    """What a curve shows, for who cannot see it."""
+    said = (
+        f"{measured(curve.resource, each.free)} {word} {moment_text(each.at)}"
+        for word, each in (("at", curve.points[0]), ("least at", curve.least))
+    )
+    newest = measured(curve.resource, curve.newest.free)
+    return f"{resource_name(curve.resource)} free: {', '.join(said)}; {newest} now"
 
 
 def cells_text(pool: PoolPicture) -> str:

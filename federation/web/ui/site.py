@@ -60,6 +60,7 @@ from federation.web.ui.events import Pulse
 from federation.web.ui.plan_views import PlanViews
 from federation.web.ui.use_cases import UseCases
 from federation.web.ui.views import Page, Views
+from federation.web.ui.what_if_views import WhatIfViews
 
 HEADERS: Final = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
@@ -139,6 +140,7 @@ class Ui:
         self._asking = Asking(use_cases)
         self._comparing = Comparing(use_cases)
         self._plans = PlanViews(use_cases.plans)
+        self._what_ifs = WhatIfViews(use_cases)
         self._pulse = Pulse()
         self._is_off = access is UiAccess.OFF
         if not self._is_off:
@@ -161,6 +163,7 @@ class Ui:
             "/decision": views.decision,
             "/ask": self._asking.ask,
             "/compare": self._comparing.form,
+            "/what-if": self._what_ifs.form,
             "/plans": self._plans.plans,
             "/plan": self._plans.plan,
             "/about": views.about,
@@ -170,6 +173,7 @@ class Ui:
             "/sign-out": self._sign_out,
             "/preview": self._previewing(self._asking.preview),
             "/compare": self._previewing(self._comparing.compare),
+            "/what-if": self._previewing(self._what_ifs.play),
         }
         plans = self._plans
         actions = {
@@ -190,6 +194,11 @@ class Ui:
         ]
         to_page = RedirectResponse("/ui/", status_code=SEE_OTHER)
         return [Route("/", to_page), Route("/ui", to_page), Mount("/ui", routes=inside)]
+
+    async def keep_looking(self) -> None:
+        """At what pages show of the past, until it is cancelled."""
+        if not self._is_off:
+            await self._views.keep_looking()
 
     def close(self) -> None:
         """Nobody is told of changes any more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from federation.history.recent_what_ifs import RecentAnswer, RecentQuestion
 from federation.services.access.audit import AuditTrail
 from federation.services.duties import Duties
 from federation.services.estimates.availability import Availability
@@ -26,7 +27,9 @@ from federation.services.waiting.steering import Queueing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseCases:
-    """``ask_for_nodes`` has agents choose nodes for what was decided, behind the answer."""
+    """``ask_for_nodes`` has agents choose nodes for what was decided, behind the answer;
+    ``what_if`` plays decisions in a process of its own.
+    """
 
     fleet: FleetOwner
     scheduling: Scheduling
@@ -41,6 +44,7 @@ class UseCases:
     duties: Duties
     clock: Clock
     ask_for_nodes: Callable[[Iterable[Scheduled]], None]
+    what_if: Callable[[RecentQuestion], Awaitable[RecentAnswer]]
     audit: AuditTrail
     why_not_ready: Callable[[], Awaitable[str | None]]
     database: str

@@ -33,6 +33,7 @@ from federation.web.ui.overview import (
 )
 from federation.web.ui.pool_picture import pool_pictures
 from federation.web.ui.requests import number_of, queue_place_of, required_text, text_of
+from federation.web.ui.room_history import RoomHistory
 from federation.web.ui.use_cases import UseCases
 
 ROWS: Final = 100
@@ -64,6 +65,11 @@ class Views:
     def __init__(self, use_cases: UseCases) -> None:
         self._use_cases = use_cases
         self._overview = Overview(use_cases.fleet, use_cases.clock)
+        self._rooms = RoomHistory()
+
+    async def keep_looking(self) -> None:
+        """At how much room there is, for its history, until it is cancelled."""
+        await self._rooms.keep_looking(self._overview)
 
     async def fleet(self, request: Request, scope: Scope) -> Page:
         text, sort = text_of(request, "q"), text_of(request, "sort") or "name"
@@ -101,6 +107,7 @@ class Views:
         view = fleet.view(name)
         outstanding = fleet.ledger(name).outstanding()
         report = view.state.report
+        meters = meters_of(report.summary, outstanding) if report else {}
         return Page(
             template="cluster",
             title=name,
@@ -110,7 +117,8 @@ class Views:
                 "report": report,
                 "as_of": view.state.as_of,
                 "presence": view.presence,
-                "meters": meters_of(report.summary, outstanding) if report else {},
+                "meters": meters,
+                "curves": await DRAWING.run(self._rooms.curves, name, meters, now),
                 "pools": await DRAWING.run(pool_pictures, view.room) if view.room else (),
                 "outstanding": [
                     (each, scope.sees_namespace(namespace_of(each.binding)))

@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from federation.cli import output as show
 from federation.cli.__main__ import fedctl
-from federation.cli.pictures import Pair, bars
+from federation.cli.pictures import bars
+from federation.history.figures import Pair
 from federation.model.printable import is_printable
 from tests.storms import BEGAN, Storm, fleet_of, requests, traced
 from tests.traces import write_trace

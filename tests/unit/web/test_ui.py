@@ -137,7 +137,7 @@ async def test_every_view_is_whole_and_every_link_leads_somewhere(
     assert views == {
         *("/ui/", "/ui/cluster", "/ui/bindings", "/ui/binding", "/ui/queue", "/ui/decision"),
         *("/ui/plans", "/ui/ask", "/ui/about", "/ui/sign-in", "/ui/compare"),
-        *("/ui/gangs", "/ui/gang"),
+        *("/ui/gangs", "/ui/gang", "/ui/what-if"),
     }
     assert "cordoned" in pages["/ui/"].document.text
     assert "Deployment/" + EVIL in pages["/ui/bindings"].document.text

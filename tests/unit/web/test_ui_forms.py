@@ -9,7 +9,7 @@ from federation.plans.plan import PlanKind
 from federation.web.ui.plan_views import wish_in
 from tests.control_planes import RunningControlPlane, report
 from tests.unit.web.browser import Answered, Browser
-from tests.unit.web.test_ui import EVIL, WORKLOAD, check
+from tests.unit.web.test_ui import EVIL, WORKLOAD, binding, check
 
 ONE_CLUSTER = """
 apiVersion: policy.karmada.io/v1alpha1
@@ -74,6 +74,46 @@ async def test_two_placements_are_compared_cluster_by_cluster(
         assert "Nothing has been scheduled" in (await browser.get("/ui/bindings")).document.text
         stranger = await browser.post("/ui/compare", {"text": WORKLOAD, "other": ONE_CLUSTER})
         assert stranger.status == 403
+
+
+async def test_decisions_of_the_last_hours_are_played_with_a_change(
+    running: RunningControlPlane,
+) -> None:
+    browser = Browser(address=running.plane.web_endpoint)
+
+    async def played(**fields: str) -> Answered:
+        form = await browser.get("/ui/what-if")
+        check(form)
+        fields["form_secret"] = form.document.field("form_secret")
+        page = await browser.post("/ui/what-if", fields)
+        check(page)
+        return page
+
+    assert "Nothing was decided in that time" in (await played()).document.text
+    async with (
+        running.connected("alpha", report=report()),
+        running.connected("beta", report=report()),
+    ):
+        await running.admin.call(running.admin.scheduling.Schedule, binding("web", 6))
+        same = (await played()).document.text
+        assert "0 of 1 decision" in same
+        changed = await played(without="alpha", cordoned="gamma", hours="6")
+        text = changed.document.text
+        assert "1 of 1 decision" in text
+        assert "In no fleet of that time" in text
+        assert "gamma" in text
+        assert "shop/web" in text
+        assert "beta=6" in text
+        policy = (await played(policies=ONE_CLUSTER, hours="24")).document.text
+        assert "1 of 1 decision" in policy
+        assert "alpha=6" in policy
+        for fields, said in (
+            ({"policies": "kind: [" + EVIL}, "is not YAML"),
+            ({"hours": "5"}, "must be one of 1, 6, 24, 168"),
+            ({"without": " ".join(map(str, range(101)))}, "at most 100 clusters"),
+        ):
+            refused = await played(**fields)
+            assert (refused.status, said in refused.document.text) == (422, True), refused.body
 
 
 def test_a_plan_is_told_its_budgets_and_selectors() -> None:
