@@ -6,7 +6,6 @@ Must not hold any logic that another program could need.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -31,9 +30,10 @@ from federation.model.grades import DEFAULT_MODEL
 from federation.model.pools.values import DEFAULT_BUDGET, MAX_BUDGET, MIN_BUDGET
 from federation.model.resources import amounts_of
 from federation.model.workload import NodeClaim, ReplicaRequirements
-from federation.runtime import flags
+from federation.runtime import flags, spans
+from federation.runtime.logs import change_level, configure_logging
 from federation.runtime.options import LoadedOptions
-from federation.runtime.terminal import OneLineFormatter, json_text, say, say_lines, yaml_text
+from federation.runtime.terminal import json_text, say, say_lines, yaml_text
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 BUDGET = click.IntRange(MIN_BUDGET, MAX_BUDGET)
@@ -90,8 +90,11 @@ def run(loaded: LoadedOptions) -> None:
     from estimator.app import run as run_agent  # noqa: PLC0415 - only agents need the slow client
 
     settings = _checked(loaded)
-    _log_to_stderr()
-    asyncio.run(_until_signalled(lambda stopping: run_agent(settings, stopping)))
+    configure_logging(sys.stderr, form=settings.log_format, level=settings.log_level)
+    signal.signal(signal.SIGUSR1, lambda *_: change_level(settings.log_level))
+    # What this agent is asked is traced where the asker's is; it begins no trace.
+    with spans.sent_to(settings.trace_endpoint, "estimator", settings.cluster, ratio=0.0):
+        asyncio.run(_until_signalled(lambda stopping: run_agent(settings, stopping)))
 
 
 @cli.command(
@@ -253,12 +256,6 @@ def _checked(loaded: LoadedOptions) -> RunSettings:
 def _state_directory() -> Path:
     home = os.environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "fedsched"
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.INFO)
 
 
 async def _until_signalled(

@@ -14,7 +14,15 @@ from estimator.credential import SecretName
 from federation.codec.ranges import is_cluster_name
 from federation.model.pools.values import DEFAULT_BUDGET, MAX_BUDGET, MIN_BUDGET
 from federation.runtime.addresses import parse_endpoint
-from federation.runtime.options import Option, OptionTable, number_between, parse_switch
+from federation.runtime.options import (
+    Option,
+    OptionTable,
+    number_between,
+    one_of,
+    parse_switch,
+    parse_url,
+)
+from federation.runtime.settings import LogFormat, LogLevel
 
 DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -153,6 +161,19 @@ OPTIONS = OptionTable(
         name="health_listen",
         parse=parse_endpoint,
         help="Serve /livez and /readyz on HOST:PORT, in plain HTTP.",
+    ),
+    Option(
+        name="trace_endpoint",
+        parse=parse_url,
+        unset="",
+        help="OTLP collector that traces go to: what traced decisions ask of this agent.",
+    ),
+    Option(name="log_format", parse=one_of(LogFormat), default="text", help="text or json."),
+    Option(
+        name="log_level",
+        parse=one_of(LogLevel),
+        default="info",
+        help="debug, info, warning or error; SIGUSR1 changes between debug and this.",
     ),
     Option(
         name="scoring_config",

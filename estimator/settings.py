@@ -18,6 +18,7 @@ from federation.model.errors import InvalidRequest, Violation
 from federation.model.pools.values import DEFAULT_BUDGET
 from federation.runtime.addresses import Address
 from federation.runtime.options import LoadedOptions
+from federation.runtime.settings import LogFormat, LogLevel
 
 EXCLUSIVE: Final = (
     ("from", "kubeconfig", "report"),
@@ -94,6 +95,9 @@ class RunSettings:
     pool_labels: tuple[str, ...] = ()
     karmada: KarmadaSettings | None = None
     health: Address | None = None
+    trace_endpoint: str = ""
+    log_format: LogFormat = LogFormat.TEXT
+    log_level: LogLevel = LogLevel.INFO
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
 
     @property
@@ -132,6 +136,9 @@ def run_settings(loaded: LoadedOptions, state_directory: Path) -> RunSettings:
         pool_labels=values["pool_labels"],
         karmada=_karmada(loaded),
         health=values["health_listen"],
+        trace_endpoint=values["trace_endpoint"],
+        log_format=values["log_format"],
+        log_level=values["log_level"],
         scoring=ScoringSettings(
             configuration=values["scoring_config"],
             extender=_extender(loaded),

@@ -26,7 +26,7 @@ from federation.model.errors import FederationError, InvalidRequest
 from federation.runtime import flags
 from federation.runtime.allocator import give_back_freed_memory
 from federation.runtime.interruptions import Interruptions
-from federation.runtime.logs import configure_logging
+from federation.runtime.logs import change_level, configure_logging
 from federation.runtime.serving_rules import check_serving
 from federation.runtime.settings import OPTIONS, LoadedSettings, load_settings
 from federation.runtime.terminal import Program, error_lines, json_text, say, say_lines
@@ -91,6 +91,7 @@ def serve(loaded: LoadedSettings) -> None:
     interruptions = Interruptions()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, interruptions.arrive)
+    signal.signal(signal.SIGUSR1, lambda *_: change_level(settings.log_level))
     with told():
         check_serving(loaded)
         from federation.serving import serve_until_stopped  # noqa: PLC0415 - nearly all there is

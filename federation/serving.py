@@ -21,6 +21,7 @@ from federation.authenticators.configured import vouchers_of
 from federation.database import Database, bring_up_to_date, opened_database
 from federation.parts import SystemClock
 from federation.plugins import read_profiles
+from federation.runtime import spans
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.settings import LoadedSettings, UiAccess
 from federation.runtime.terminal import say_lines
@@ -50,6 +51,11 @@ def serve_until_stopped(
             database = stack.enter_context(opened_database(loaded.settings, search_path))
             for revision in bring_up_to_date(database, loaded):
                 logger.info("migration run", extra={"fields": {"revision": revision}})
+        settings = loaded.settings
+        traces = spans.sent_to(
+            settings.trace_endpoint, "federation", socket.gethostname(), ratio=settings.trace_ratio
+        )
+        stack.enter_context(traces)
         configured = functools.partial(ControlPlane, profiles=profiles, vouchers=vouchers)
         asyncio.run(_serve(loaded, database, configured, interruptions))
 

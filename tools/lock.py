@@ -13,7 +13,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = {
-    "requirements.lock": ("control-plane", "embedded", "estimator", "cli", "bridge", "build"),
+    "requirements.lock": (
+        "control-plane",
+        "embedded",
+        "estimator",
+        "cli",
+        "bridge",
+        "otel",
+        "build",
+    ),
     "requirements-dev.lock": ("dev",),
 }
 # The installer itself, before there is anything else.

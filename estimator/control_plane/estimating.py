@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from estimator.agent import Agent
+from estimator.control_plane.messages import asked_for
 from estimator.estimation.exact import ExactEstimates
 from federation.codec.requirements import read_components, read_requirements
 from federation.codec.violations import Violations
@@ -53,21 +54,23 @@ class Estimating:
 
     async def _answer(self, request: EstimateRequest) -> None:
         reply = EstimateReply(request_id=request.request_id)
-        try:
-            exact = self._agent.exact()
-            light = len(request.shapes) < SHAPES_PER_THREAD and not (
-                request.components or request.assumed
-            )
-            answer = (
-                estimates(exact, request)
-                if light
-                else await asyncio.to_thread(estimates, exact, request)
-            )
-            reply.replicas.extend(answer.replicas)
-            self._agent.asked(answer.claims)
-        except FederationError as error:
-            reply.message = error.message
+        with asked_for("estimate", request):
+            try:
+                answer = await self._estimated(request)
+                reply.replicas.extend(answer.replicas)
+                self._agent.asked(answer.claims)
+            except FederationError as error:
+                reply.message = error.message
         self._reply(reply)
+
+    async def _estimated(self, request: EstimateRequest) -> ExactAnswer:
+        exact = self._agent.exact()
+        light = len(request.shapes) < SHAPES_PER_THREAD and not (
+            request.components or request.assumed
+        )
+        if light:
+            return estimates(exact, request)
+        return await asyncio.to_thread(estimates, exact, request)
 
     def _reply(self, reply: EstimateReply) -> None:
         self._send(ConnectRequest(cluster=self._cluster, estimate_reply=reply))

@@ -6,6 +6,7 @@ Must not act on a message. Raises InvalidRequest for what breaks a rule.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
@@ -21,9 +22,12 @@ from federation.codec.violations import Violations
 from federation.model.cluster import CapacityReport
 from federation.model.grades import ResourceModel
 from federation.model.node_plans import LostPlan, NodePlan, PlaceOrder, ShareOrder
+from federation.runtime import spans
+from federation.runtime.spans import UNTOLD, Span, SpanSide
 from federation.v1.agents_pb2 import (
     ConnectRequest,
     CredentialStored,
+    EstimateRequest,
     Heartbeat,
     Hello,
     NodeShare,
@@ -57,6 +61,13 @@ def rhythm_from_welcome(welcome: Welcome) -> Rhythm:
 
 def _interval(seconds: float) -> float:
     return max(MIN_INTERVAL_SECONDS, min(seconds, MAX_INTERVAL_SECONDS))
+
+
+def asked_for(what: str, question: PlaceRequest | EstimateRequest) -> AbstractContextManager[Span]:
+    """While a question is answered, within the span of who asks, where that is traced."""
+    if not question.traceparent:
+        return UNTOLD
+    return spans.span(f"agent {what}", SpanSide.CONSUMER, question.traceparent)
 
 
 def hello_message(cluster: str, hello: Hello) -> ConnectRequest:

@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from estimator.agent import Agent
-from estimator.control_plane.messages import order_from_message, place_reply, refused_plan
+from estimator.control_plane.messages import (
+    asked_for,
+    order_from_message,
+    place_reply,
+    refused_plan,
+)
 from federation.model.errors import FederationError
 from federation.v1.agents_pb2 import ConnectRequest, PlaceReplies, PlaceReply, PlaceRequest
 
@@ -44,10 +49,11 @@ class Orders:
             self._reply(replies)
 
     def _placed(self, request: PlaceRequest) -> PlaceReply:
-        try:
-            plan = self._agent.place(order_from_message(request))
-        except FederationError as error:
-            plan = refused_plan(request, error.message)
+        with asked_for("place", request):
+            try:
+                plan = self._agent.place(order_from_message(request))
+            except FederationError as error:
+                plan = refused_plan(request, error.message)
         return place_reply(request.request_id, plan)
 
     def _reply(self, replies: Sequence[PlaceReply]) -> None:

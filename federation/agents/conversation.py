@@ -39,6 +39,8 @@ from federation.model.errors import (
     Unavailable,
 )
 from federation.model.node_plans import LostPlan
+from federation.runtime import spans
+from federation.runtime.spans import SpanSide
 from federation.services.members.reports import Reporting
 from federation.services.pace import Pace
 from federation.services.threads import READING_REPORTS
@@ -289,10 +291,13 @@ class Conversations:
         refused = 0
         while (message := await inbox.take()) is not None:
             try:
-                report = await _report(session, message)
-                # Before the report is stored: one that is not is asked for again.
-                await self._lose(session.cluster, read_lost_plans(message))
-                await self._reporting.accept(session.cluster, report)
+                with spans.span(
+                    "agent report", SpanSide.CONSUMER, fedsched__cluster=session.cluster
+                ):
+                    report = await _report(session, message)
+                    # Before the report is stored: one that is not is asked for again.
+                    await self._lose(session.cluster, read_lost_plans(message))
+                    await self._reporting.accept(session.cluster, report)
             except InvalidRequest as error:
                 session.refuse("report", error)
             except Conflict as error:

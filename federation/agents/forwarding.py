@@ -21,6 +21,8 @@ from federation.agents.sessions import NOT_CONNECTED, Sessions
 from federation.client.failures import error_of
 from federation.model.errors import DeadlineMissed, InvalidRequest, Unavailable
 from federation.model.node_plans import NodePlan, PlaceOrder
+from federation.runtime import spans
+from federation.runtime.spans import SpanSide
 from federation.services.journal_ports import Replica
 from federation.services.ports import Clock
 from federation.services.values import ExactQuestion
@@ -98,11 +100,17 @@ class PeerChannels:
             self._avoid(endpoint)
             raise gone
         try:
-            answer: AskAgentResponse = await PeersStub(channel).AskAgent(
-                request,
-                timeout=max(0.0, ends_at - loop.time()),
-                metadata=(("authorization", f"Bearer {self._credentials.bearer}"),),
-            )
+            with spans.span(
+                "federation.v1.Peers/AskAgent", SpanSide.CLIENT, server__address=endpoint
+            ):
+                answer: AskAgentResponse = await PeersStub(channel).AskAgent(
+                    request,
+                    timeout=max(0.0, ends_at - loop.time()),
+                    metadata=(
+                        ("authorization", f"Bearer {self._credentials.bearer}"),
+                        *spans.carried(),
+                    ),
+                )
         except grpc.aio.AioRpcError as failure:
             error = error_of(failure)
             if isinstance(error, DeadlineMissed):

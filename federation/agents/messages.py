@@ -19,6 +19,7 @@ from federation.codec.timestamps import timestamp_from_seconds
 from federation.codec.violations import Violations
 from federation.model.errors import FederationError, Unavailable
 from federation.model.node_plans import NodePlan, NodeShare, PlaceOrder
+from federation.runtime import spans
 from federation.services.values import (
     AgentHello,
     AgentSight,
@@ -317,3 +318,11 @@ def goodbye(error: FederationError) -> ConnectResponse:
 def reconnect(error: Unavailable, after_seconds: float) -> ConnectResponse:
     """The stream ends; the agent is to dial again after a time of its choice up to that."""
     return ConnectResponse(reconnect=Reconnect(after_seconds=after_seconds, reason=error.message))
+
+
+def traced(message: ConnectResponse) -> ConnectResponse:
+    """A question, within the span of what it is asked for."""
+    if (traceparent := spans.traceparent()) != "":
+        asked = message.WhichOneof("message")
+        getattr(message, asked or "").traceparent = traceparent
+    return message

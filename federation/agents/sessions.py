@@ -25,6 +25,7 @@ from federation.agents.messages import (
     reconnect,
     refusal_to_message,
     resync,
+    traced,
 )
 from federation.model.errors import (
     Conflict,
@@ -35,6 +36,8 @@ from federation.model.errors import (
     Unavailable,
 )
 from federation.model.node_plans import NodePlan, PlaceOrder
+from federation.runtime import spans
+from federation.runtime.spans import SpanSide
 from federation.services.values import ExactQuestion, IssuedCredential
 from federation.v1.agents_pb2 import (
     ConnectResponse,
@@ -167,9 +170,11 @@ class Session:
         waiting: asyncio.Future[Answer] = loop.create_future()
         self._asked[request_id] = Ask(kind=kind, read=read, answer=waiting)
         ending = loop.call_later(timeout_seconds, self._miss, waiting, timeout_seconds)
+        asking = f"agent {kind.DESCRIPTOR.name.removesuffix('Reply').lower()}"
         try:
-            self.send(message(request_id))
-            return await waiting
+            with spans.span(asking, SpanSide.CLIENT, fedsched__cluster=self.cluster):
+                self.send(traced(message(request_id)))
+                return await waiting
         finally:
             ending.cancel()
             self._asked.pop(request_id, None)

@@ -53,6 +53,7 @@ from federation.rpc.measures import CallMeasures, code_name
 from federation.rpc.permissions import Audience, check_scope, methods_for, permit
 from federation.rpc.status import EndedElsewhere, end_with, status_of
 from federation.rpc.strangers import Strangers, host_of
+from federation.rpc.traced import traced
 from federation.services.audited_calls import current_call
 from federation.services.members.identity import Identity
 from federation.services.troubles import tell_plugin_failure
@@ -280,7 +281,8 @@ class Guard:
         behaviour: Any = self.handler.unary_unary
 
         async def work(reading: Reading) -> Any:
-            return await behaviour(await self._only(requests, reading, context), context)
+            with traced(self.method, context):
+                return await behaviour(await self._only(requests, reading, context), context)
 
         return await self._served(context, work)
 

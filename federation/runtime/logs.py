@@ -9,11 +9,14 @@ import json
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import IO
+from typing import IO, Final
 
 from federation.model.printable import printable, printable_json
+from federation.runtime import spans
 from federation.runtime.settings import LogFormat, LogLevel
 from federation.runtime.terminal import OneLineFormatter
+
+PROGRAMS: Final = ("federation", "estimator", "bridge")
 
 
 def _time_of(record: logging.LogRecord) -> str:
@@ -36,6 +39,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             **_fields_of(record),
+            **spans.ids(),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -46,7 +50,8 @@ class TextFormatter(OneLineFormatter):
     """For people: time, level, message, key=value."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
-        fields = "".join(f" {key}={value}" for key, value in _fields_of(record).items())
+        named = {**_fields_of(record), **spans.ids()}
+        fields = "".join(f" {key}={value}" for key, value in named.items())
         return printable(f"{_time_of(record)} {record.levelname:<7} {record.message}{fields}")
 
 
@@ -63,4 +68,14 @@ def configure_logging(stream: IO[str], *, form: LogFormat, level: LogLevel) -> N
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("federation").setLevel(level.upper())
+    for program in PROGRAMS:
+        logging.getLogger(program).setLevel(level.upper())
+
+
+def change_level(level: LogLevel) -> None:
+    """Logs everything from now on; the second time what ``level`` says again, and so on."""
+    is_debug = logging.getLogger(PROGRAMS[0]).level == logging.DEBUG
+    new = level.upper() if is_debug else LogLevel.DEBUG.upper()
+    for program in PROGRAMS:
+        logging.getLogger(program).setLevel(new)
+    logging.getLogger(PROGRAMS[0]).warning("log level", extra={"fields": {"level": new.lower()}})

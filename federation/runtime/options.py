@@ -220,6 +220,14 @@ def seconds_between(least: float, most: float) -> Callable[[str], float]:
     return parse
 
 
+def part_of_one(text: str) -> float:
+    """A part of a whole, such as 0.1."""
+    value = float(text) if re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", text, re.ASCII) else -1.0
+    if not 0.0 <= value <= 1.0:
+        raise ValueError("must be a number from 0 to 1, such as 0.1")
+    return value
+
+
 def number_between(least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         value = int(text) if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) else -1

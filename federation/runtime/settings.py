@@ -21,6 +21,7 @@ from federation.runtime.options import (
     one_of,
     parse_switch,
     parse_url,
+    part_of_one,
     seconds_between,
 )
 
@@ -111,6 +112,8 @@ class Settings:
     simulation_seconds: float
     simulation_steps: int
     simulation_memory_mebibytes: int
+    trace_endpoint: str
+    trace_ratio: float
     log_format: LogFormat
     log_level: LogLevel
 
@@ -401,12 +404,24 @@ OPTIONS = OptionTable(
         default="1024",
         help="How much memory a process that simulates may take.",
     ),
+    Option(
+        name="trace_endpoint",
+        parse=parse_url,
+        unset="",
+        help="OTLP collector that traces go to, such as http://127.0.0.1:4318; empty: none are.",
+    ),
+    Option(
+        name="trace_ratio",
+        parse=part_of_one,
+        default="0.1",
+        help="Which part of the traces that begin here are sent; a caller's own choice stands.",
+    ),
     Option(name="log_format", parse=one_of(LogFormat), default="text", help="text or json."),
     Option(
         name="log_level",
         parse=one_of(LogLevel),
         default="info",
-        help="debug, info, warning or error.",
+        help="debug, info, warning or error; SIGUSR1 changes between debug and this.",
     ),
 )
 

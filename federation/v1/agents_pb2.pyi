@@ -1012,7 +1012,10 @@ class EstimateRequest(_message.Message):
     SHAPES_FIELD_NUMBER: _builtins.int
     COMPONENTS_FIELD_NUMBER: _builtins.int
     ASSUMED_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    traceparent: _builtins.str
+    """W3C's, of the span that it is asked within; empty where nothing is traced."""
     @_builtins.property
     def shapes(self) -> _containers.RepeatedCompositeFieldContainer[_resource_pb2.ReplicaRequirements]:
         """Each by itself."""
@@ -1032,10 +1035,11 @@ class EstimateRequest(_message.Message):
         shapes: _abc.Iterable[_resource_pb2.ReplicaRequirements] | None = ...,
         components: _abc.Iterable[_resource_pb2.Component] | None = ...,
         assumed: _abc.Iterable[Global___AssumedWorkload] | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed", b"assumed", "components", b"components", "request_id", b"request_id", "shapes", b"shapes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed", b"assumed", "components", b"components", "request_id", b"request_id", "shapes", b"shapes", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1101,12 +1105,15 @@ class PlaceRequest(_message.Message):
     BINDING_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     decision_id: _builtins.str
     binding: _builtins.str
     """namespace/name of the binding."""
     planned: _builtins.bool
     """The certificate hangs on it: claim nodes for every replica, or say that there are none."""
+    traceparent: _builtins.str
+    """As in EstimateRequest."""
     @_builtins.property
     def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___Share]: ...
     def __init__(
@@ -1117,10 +1124,11 @@ class PlaceRequest(_message.Message):
         binding: _builtins.str = ...,
         shares: _abc.Iterable[Global___Share] | None = ...,
         planned: _builtins.bool = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision_id", b"decision_id", "planned", b"planned", "request_id", b"request_id", "shares", b"shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binding", b"binding", "decision_id", b"decision_id", "planned", b"planned", "request_id", b"request_id", "shares", b"shares", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

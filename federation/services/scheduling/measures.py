@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial, wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from federation.model.errors import FederationError
+from federation.runtime import spans
 from federation.runtime.measures import Distribution
 from federation.services.scheduling.queue import Attempt, DecisionQueue
 from federation.services.values import Scheduled
@@ -23,6 +24,17 @@ ERROR, CANCELLED, REFUSED = "error", "cancelled", "refused"
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Moment:
+    """When something began: by the clock that people read, and by one that only goes forward."""
+
+    def __init__(self) -> None:
+        self.unix_ns = time.time_ns()
+        self._counter = time.perf_counter()
+
+    def seconds_since(self) -> float:
+        return time.perf_counter() - self._counter
 
 
 class DecisionMeasures:
@@ -40,15 +52,19 @@ class DecisionMeasures:
     def enqueue(self, *attempts: Attempt) -> None:
         """Has them decided, and counts them once they are answered. Raises LimitExceeded."""
         self.queue.add(*attempts)
-        started = time.perf_counter()
+        started = Moment()
         for attempt in attempts:
             attempt.answer.add_done_callback(partial(self._ended, started, attempt))
 
-    def _ended(self, started: float, attempt: Attempt, answer: asyncio.Future[Scheduled]) -> None:
-        self.attempts[_result(answer)] += 1
+    def _ended(self, started: Moment, attempt: Attempt, answer: asyncio.Future[Scheduled]) -> None:
+        result = _result(answer)
+        self.attempts[result] += 1
         if not answer.cancelled() and not answer.exception():
             self.preempted += sum(attempt.losses.values())
-        self.durations.add(time.perf_counter() - started)
+        self.durations.add(started.seconds_since())
+        if attempt.trace is not None:
+            names = {"fedsched__decision": attempt.id, "fedsched__result": result}
+            spans.tell("decision", attempt.trace, started.unix_ns, **names)
 
 
 def _result(answer: asyncio.Future[Scheduled]) -> str:
@@ -61,20 +77,32 @@ def _result(answer: asyncio.Future[Scheduled]) -> str:
 
 
 def timed(
-    phase: str,
+    phase: str, *, batch: int = 1
 ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Adds how long a method took to the phase, in the ``measures`` of its object."""
+    """Adds how long a method took to the phase, in the ``measures`` of its object, and tells it to
+    those who trace an attempt of the ``batch``, which is the argument in that place.
+    """
 
     def decorated(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         @wraps(method)
         async def measured(*arguments: P.args, **named: P.kwargs) -> T:
-            started = time.perf_counter()
+            started = Moment()
             try:
                 return await method(*arguments, **named)
             finally:
                 owner: Any = arguments[0]
-                owner.measures.phases[phase].add(time.perf_counter() - started)
+                owner.measures.phases[phase].add(started.seconds_since())
+                if spans.are_told():
+                    attempts: Any = arguments[batch]
+                    _tell(phase, attempts, started)
 
         return measured
 
     return decorated
+
+
+def _tell(phase: str, attempts: Sequence[Attempt], started: Moment) -> None:
+    for attempt in attempts:
+        if attempt.trace is not None:
+            together = {"fedsched__batch": len(attempts)}
+            spans.tell(f"decision.{phase}", attempt.trace, started.unix_ns, **together)

@@ -395,7 +395,7 @@ class DecisionPipeline:
             return self.working()
         return before.working.ahead()
 
-    @timed("decide")
+    @timed("decide", batch=2)
     async def _decide(self, working: WorkingCopy, attempts: Sequence[Attempt]) -> None:
         now = self._clock.now()
         self._queue.note_duration(

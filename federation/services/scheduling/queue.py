@@ -19,6 +19,7 @@ from federation.model.errors import Conflict, FederationError, LimitExceeded
 from federation.model.namespace_quotas import NamespaceQuota
 from federation.model.placement import Binding, BindingName, EvictionTask
 from federation.model.waiting import Nomination
+from federation.runtime import spans
 from federation.scheduler.decision import Outcome
 from federation.scheduler.plugins.profile import DEFAULT_PROFILE, Profile, Reserve
 from federation.scheduler.scarcity import short_of
@@ -114,6 +115,8 @@ class Attempt:
     answer: asyncio.Future[Scheduled] = field(default_factory=_unanswered)
     # Asked by: None where nobody called for it.
     call: AuditedCall | None = field(default_factory=current_call)
+    # Within which span; None where nobody traces it.
+    trace: object | None = field(default_factory=spans.current)
     # Queued: an atomic batch is as urgent as its most urgent one.
     urgency: int = 0
     turn: int = 0

@@ -1,0 +1,119 @@
+"""What telling costs: CPU of a control plane for each decision, with and without traces; metrics.
+
+Two control planes, each with a database of its own and told to trace or not, are driven by turns.
+Prints figures beside their goals; must not judge anything else.
+
+    bench_telemetry.py [SECONDS]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import grpc
+
+from federation.rpc.measures import CallMeasures
+from federation.runtime.measures import Distribution
+from federation.services.scheduling.measures import PHASES, Moment
+from tests.benchmarks.bench_decisions import CLUSTERS, SINGLE, driven
+from tests.benchmarks.measuring import arguments, chosen, cpu_seconds
+from tests.benchmarks.members import federation, report_all
+
+SECONDS = chosen(4.0, quick=1.0)
+ROUNDS = chosen(6, quick=1)
+# All that begin here, and what is sent unless told otherwise.
+RATIOS = chosen(("1", "0.1"), quick=("0.1",))
+TRACES_GOAL, METRICS_GOAL = 0.03, 0.02
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes what comes, and forgets it."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's
+        """Say nothing."""
+
+
+@contextmanager
+def collector() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def cost_of_traces(ratio: str, seconds: float) -> float:
+    """CPU for each decision with traces, less that without, as a part of that without."""
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(collector())
+        pairs = []
+        for traces in ((), ("--trace-endpoint", endpoint, "--trace-ratio", ratio)):
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="fedsched-bench-", dir="/var/tmp")
+            )
+            planes, _, credentials = stack.enter_context(
+                federation(Path(folder), 1, CLUSTERS, traces)
+            )
+            asyncio.run(report_all(planes, credentials))
+            pairs.append(planes)
+        costs: tuple[list[float], list[float]] = ([], [])
+        for number in range(2 * ROUNDS):
+            planes = pairs[number % 2]
+            before = cpu_seconds(planes.all[0].pid)
+            figures = driven(planes.endpoints, planes.token, SINGLE, seconds)
+            used = cpu_seconds(planes.all[0].pid) - before
+            costs[number % 2].append(used / figures["decisions"])
+    without, traced = map(statistics.median, costs)
+    print(
+        f"  traces, {float(ratio):4.0%} sent              "
+        f"{without * 1e6:6.0f} us of CPU a decision, {traced * 1e6:6.0f} traced"
+    )
+    return traced / without - 1
+
+
+def cost_of_counting() -> float:
+    """Seconds of CPU that a decision by itself is counted for."""
+    calls, durations = CallMeasures(), Distribution()
+    phases = {phase: Distribution() for phase in PHASES}
+    times = chosen(100_000, quick=10_000)
+    began = time.process_time()
+    for _ in range(times):
+        started = Moment()
+        calls.end("/federation.v1.Scheduling/Schedule", grpc.StatusCode.OK.name, 0.01)
+        durations.add(started.seconds_since())
+        for distribution in phases.values():
+            distribution.add(Moment().seconds_since())
+    return (time.process_time() - began) / times
+
+
+def main(seconds: float) -> None:
+    print("what telling costs, single calls of 32 in flight")
+    for ratio in RATIOS:
+        part = cost_of_traces(ratio, seconds)
+        verdict = "kept" if part <= TRACES_GOAL else "MISSED"
+        print(f"    {part:+.2%} of CPU   goal <= {TRACES_GOAL:.0%}: {verdict}")
+    counting = cost_of_counting()
+    # What the quickest load takes for each decision on one core.
+    part = counting / 0.001
+    verdict = "kept" if part <= METRICS_GOAL else "MISSED"
+    print(
+        f"  metrics: {counting * 1e6:.1f} us of CPU a decision, {part:.2%} of a millisecond   "
+        f"goal <= {METRICS_GOAL:.0%}: {verdict}"
+    )
+
+
+if __name__ == "__main__":
+    main(float(arguments()[0]) if arguments() else SECONDS)
