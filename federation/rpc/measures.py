@@ -29,7 +29,9 @@ class CallMeasures:
 
 
 def code_name(code: object) -> str:
-    """What a context says that its call was aborted with."""
+    """What a context says that its call ends with; None: nobody said anything, all is well."""
+    if code is None:
+        return grpc.StatusCode.OK.name
     if isinstance(code, grpc.StatusCode):
         return code.name
     return CODES.get(code, grpc.StatusCode.UNKNOWN.name) if isinstance(code, int) else "UNKNOWN"
