@@ -61,6 +61,12 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
     "--as-karmada", is_flag=True, help="Answer as karmada-scheduler where fedsched differs."
 )
 @click.option(
+    "--failover",
+    is_flag=True,
+    help="Move what runs in clusters that are lost or that a taint empties. Default: that is "
+    "Karmada's own.",
+)
+@click.option(
     "--endpoint",
     metavar="HOST:PORT",
     default=ENDPOINT,

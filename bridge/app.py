@@ -144,6 +144,7 @@ async def _bridge(
             client,
             scheduler=settings.scheduler_name,
             as_karmada=settings.as_karmada,
+            failover=settings.failover,
             unknown=counts.unknown_fields,
             is_current=lambda: watches.are_current,
         )
@@ -158,7 +159,7 @@ async def _bridge(
             troubled=lambda cluster, why: bindings.start(writes.warn(cluster, why)),
             unknown=counts.unknown_fields,
         )
-        fleet = BridgedFleet(_line(client, channel), changes)
+        fleet = BridgedFleet(_line(client, channel), changes, failover=settings.failover)
         bindings.serve(fleet)
         watches = KarmadaWatches(
             settings.kubeconfig,

@@ -6,11 +6,16 @@ Must not write to Karmada.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
-from bridge.karmada import KarmadaBinding
+from google.protobuf.json_format import MessageToDict
+
+from bridge.karmada import Document, KarmadaBinding
 from bridge.patches import (
     NO_CLUSTER_FIT,
     SCHEDULED_TEXT,
@@ -42,21 +47,32 @@ class Answers:
         *,
         scheduler: str,
         as_karmada: bool,
+        failover: bool,
         unknown: Counter[str],
         is_current: Callable[[], bool],
     ) -> None:
         self._is_current = is_current
+        # What another process asked is not asked again by this one.
+        self._begun = uuid.uuid4().hex
         self._client = client
         self._scheduler = scheduler
         self._as_karmada = as_karmada
+        self._failover = failover
         self._unknown = unknown
 
     async def ask(
-        self, bindings: Sequence[KarmadaBinding], deleting: Collection[str]
+        self,
+        bindings: Sequence[KarmadaBinding],
+        deleting: Collection[str],
+        once: Collection[str] = (),
     ) -> dict[str, tuple[BindingVerdict, str]]:
-        """By binding its verdict and the decision's id. Raises what a call raises."""
+        """By binding its verdict and the decision's id. Raises what a call raises.
+
+        Those in ``once`` are decided once, however often this is called: an answer that was lost
+        is the answer still.
+        """
         # Many are much to write down, and the loop has others to serve.
-        asked, items, answers = await asyncio.to_thread(self._items, bindings)
+        asked, items, answers = await asyncio.to_thread(self._items, bindings, once)
         results: list[ScheduleBatchResult] = []
         for start, end in _batches(items):
             results += await self._client.schedule_batch(items[start:end])
@@ -66,7 +82,7 @@ class Answers:
         return answers
 
     def _items(
-        self, bindings: Sequence[KarmadaBinding]
+        self, bindings: Sequence[KarmadaBinding], once: Collection[str]
     ) -> tuple[
         list[KarmadaBinding], list[ScheduleBatchItem], dict[str, tuple[BindingVerdict, str]]
     ]:
@@ -84,26 +100,35 @@ class Answers:
                 )
                 continue
             asked.append(binding)
-            # Without a key: asked again, it is decided on where it runs, which is what counts.
-            items.append(ScheduleBatchItem(binding=message, adopt=True))
+            key = self._key(message) if binding.key in once else ""
+            items.append(ScheduleBatchItem(binding=message, adopt=True, idempotency_key=key))
         return asked, items, answers
+
+    def _key(self, message: resource_pb2.ResourceBinding) -> str:
+        content = message.SerializeToString(deterministic=True)
+        return f"{self._begun}-{hashlib.sha256(content).hexdigest()}"
 
     def _request(self, binding: KarmadaBinding) -> resource_pb2.ResourceBinding:
         return request_of(
             binding,
             scheduler=self._scheduler,
             as_karmada=self._as_karmada,
+            failover=self._failover,
             unknown=self._unknown,
         )
 
     async def of_stored(
         self, binding: KarmadaBinding, stored: scheduling_pb2.GetBindingResponse
     ) -> BindingVerdict | None:
-        """What the newest decision means; None where it placed nothing."""
+        """What the newest decision means; None where it placed nothing, or is promised no more."""
         if stored.decision.outcome not in _PLACED or stored.binding.metadata.uid != binding.uid:
             return None
         targets = {each.name: each.replicas for each in stored.binding.spec.clusters}
-        return await self._scheduled(binding, stored.decision.id, targets)
+        if any(targets.values()) and not stored.reservations:
+            return None
+        evictions = tuple(map(_eviction, stored.binding.spec.graceful_eviction_tasks))
+        verdict = await self._scheduled(binding, stored.decision.id, targets)
+        return replace(verdict, evictions=evictions)
 
     async def _verdict(
         self, binding: KarmadaBinding, result: ScheduleBatchResult, deleting: Collection[str]
@@ -144,6 +169,15 @@ class Answers:
         """Whether a filter refused every cluster; else it was the spread that found no choice."""
         clusters = (await self._client.get_decision(decision.id)).trace.clusters
         return bool(clusters) and all(each.filter for each in clusters)
+
+
+def _eviction(task: resource_pb2.GracefulEvictionTask) -> Document:
+    """As Karmada writes it. Who was there before is told by our own history."""
+    written: Document = MessageToDict(task)
+    written.pop("clustersBeforeFailover", None)
+    if "replicas" in written:
+        written["replicas"] = int(written["replicas"])
+    return written
 
 
 def _batches(items: Sequence[ScheduleBatchItem]) -> Iterator[tuple[int, int]]:

@@ -18,18 +18,20 @@ from bridge.counts import Counts
 from bridge.fleet import BridgedFleet
 from bridge.karmada import SCHEDULED, KarmadaBinding
 from bridge.patches import BindingVerdict
-from bridge.requests import KARMADA_SCHEDULER
+from bridge.requests import KARMADA_GENERATION, KARMADA_SCHEDULER
 from bridge.steps import Asked, BridgeStep, BridgeSurroundings, HeldBinding, leaving, next_step
 from bridge.triggers import trigger_of
 from bridge.writing import KarmadaWrites, Overtaken
 from federation.client import Client
-from federation.model.errors import FederationError, NotFound, PreconditionFailed
+from federation.model.errors import DeadlineMissed, FederationError, NotFound, PreconditionFailed
 from federation.model.waiting import SUSPENDED
 from federation.runtime.backoff import Backoff
 from federation.v1 import resource_pb2, scheduling_pb2
 
 # More at once would be written no sooner: what is decided is written meanwhile.
 MOST_AT_ONCE: Final = 200
+# Where so many take the control plane longer than a call may, fewer are asked for.
+LEAST_AT_ONCE: Final = 5
 # Batches that are being decided; what comes meanwhile is in the next.
 ASKING_AT_ONCE: Final = 2
 TOGETHER_SECONDS: Final = 0.02
@@ -71,6 +73,7 @@ class BridgedBindings:
         self._unlisted = {True, False}
         self._is_stored_known = False
         self._asking = 0
+        self._at_once = MOST_AT_ONCE
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self, fleet: BridgedFleet) -> None:
@@ -176,6 +179,7 @@ class BridgedBindings:
         elif metadata.annotations.get(KARMADA_SCHEDULER) == self._scheduler:
             self._stored[key] = HeldBinding(
                 uid=metadata.uid,
+                asked_generation=_whole(metadata.annotations.get(KARMADA_GENERATION, "")),
                 targets={each.name: each.replicas for each in spec.clusters},
                 decision_id=event.decision_id,
                 is_suspended=event.wait.gate == SUSPENDED,
@@ -227,7 +231,7 @@ class BridgedBindings:
     async def _round(self) -> None:
         """Take some of what is to be looked at; what is asked for together is asked at once."""
         around = self._around()
-        keys = [key for key in self._dirty if key not in self._working][:MOST_AT_ONCE]
+        keys = [key for key in self._dirty if key not in self._working][: self._at_once]
         if not keys or self._asking >= ASKING_AT_ONCE:
             self._woken.clear()
             await self._woken.wait()
@@ -276,7 +280,12 @@ class BridgedBindings:
 
     async def _schedule(self, bindings: list[KarmadaBinding], around: BridgeSurroundings) -> None:
         try:
-            answers = await self._answers.ask(bindings, around.deleting)
+            once = [each.key for each in bindings if each.key not in self._asked]
+            answers = await self._answers.ask(bindings, around.deleting, once)
+            self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
+        except DeadlineMissed:
+            self._at_once = max(self._at_once // 4, LEAST_AT_ONCE)
+            raise
         finally:
             self._asking -= 1
             self._woken.set()
@@ -392,6 +401,9 @@ class BridgedBindings:
         if verdict is not None:
             around = self._around()
             await self._settle(binding, (verdict, stored.decision.id), around)
+        elif binding.key not in self._asked:
+            self._asking += 1
+            await self._schedule([binding], self._around())
         else:
             self._asked[binding.key] = Asked(
                 uid=binding.uid, generation=binding.generation, decision_id=stored.decision.id
@@ -408,3 +420,8 @@ class BridgedBindings:
             self._want(key)
 
         asyncio.get_running_loop().call_later(1.0 + backoff.next_seconds(), look)
+
+
+def _whole(text: str) -> int:
+    """-1 for what is no number: people may write annotations, too."""
+    return int(text) if text.isascii() and text.isdigit() else -1

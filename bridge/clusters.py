@@ -12,7 +12,7 @@ from typing import Final
 
 from bridge.karmada import Document, KarmadaCluster
 from bridge.known_fields import known
-from bridge.requests import without_eviction
+from bridge.requests import NO_EXECUTE, NO_SCHEDULE, without_eviction
 from federation.codec.clusters import (
     CLUSTER_API_VERSION,
     cluster_from_message,
@@ -26,6 +26,8 @@ from federation.v1 import resource_pb2
 
 # Whose totals are reported.
 SOURCE: Final = "karmada"
+# By these Karmada keeps new replicas off clusters that it does not reach or that are not ready.
+LOSS: Final = ("cluster.karmada.io/not-ready", "cluster.karmada.io/unreachable")
 _SPEC: Final = ("provider", "region", "zone", "zones", "taints", "resourceModels")
 _STATUS: Final = (
     "kubernetesVersion",
@@ -36,10 +38,19 @@ _STATUS: Final = (
 )
 
 
-def cluster_message(cluster: KarmadaCluster, unknown: Counter[str]) -> resource_pb2.Cluster:
-    """The cluster with its status. Raises InvalidRequest."""
+def cluster_message(
+    cluster: KarmadaCluster, unknown: Counter[str], *, failover: bool = False
+) -> resource_pb2.Cluster:
+    """The cluster with its status. Raises InvalidRequest.
+
+    With ``failover`` its taints evict, and so do those by which Karmada says that it is lost.
+    """
     spec = {key: cluster.spec[key] for key in _SPEC if key in cluster.spec}
-    spec["taints"] = [without_eviction(each) for each in spec.get("taints") or ()]
+    taints: list[Document] = list(spec.get("taints") or ())
+    if failover:
+        spec["taints"] = taints + [{**each, "effect": NO_EXECUTE} for each in _of_loss(taints)]
+    else:
+        spec["taints"] = list(map(without_eviction, taints))
     document: Document = {
         "apiVersion": CLUSTER_API_VERSION,
         "kind": "Cluster",
@@ -49,6 +60,17 @@ def cluster_message(cluster: KarmadaCluster, unknown: Counter[str]) -> resource_
     }
     fields = known(document, resource_pb2.Cluster.DESCRIPTOR, "", unknown)
     return message_from_document(fields, resource_pb2.Cluster)
+
+
+def is_lost(cluster: KarmadaCluster) -> bool:
+    """Whether Karmada does not reach it, or it is not ready, for longer than a moment."""
+    return bool(_of_loss(cluster.spec.get("taints") or ()))
+
+
+def _of_loss(taints: Iterable[Document]) -> list[Document]:
+    return [
+        each for each in taints if each.get("key") in LOSS and each.get("effect") == NO_SCHEDULE
+    ]
 
 
 def says_the_same(wanted: resource_pb2.Cluster, stored: resource_pb2.Cluster) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.clusters import cluster_message, says_the_same
+from bridge.clusters import cluster_message, is_lost, says_the_same
 from bridge.karmada import KarmadaCluster
 from bridge.member import Line, Member
 from federation.client import Client
@@ -33,6 +33,9 @@ AT_ONCE: Final = 8
 AGAIN_SECONDS: Final = 10.0
 # How long decisions wait for the first reports of clusters.
 FIRST_REPORTS_SECONDS: Final = 30.0
+# With failover: so many clusters, and more than that part of all, are not left when they are lost.
+BRAKE_CLUSTERS: Final = 5
+BRAKE_PERCENT: Final = 30
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +62,11 @@ class Changes:
 class BridgedFleet:
     """``line`` is how members speak. Belongs to one event loop."""
 
-    def __init__(self, line: Line, changes: Changes) -> None:
+    def __init__(self, line: Line, changes: Changes, *, failover: bool) -> None:
         self._line = line
+        self._failover = failover
+        self._lost: set[str] = set()
+        self._is_braked = False
         self._client: Client = line.client
         self._changes = changes
         self._karmada: dict[str, KarmadaCluster] = {}
@@ -113,6 +119,7 @@ class BridgedFleet:
         self._forget(before)
         self._karmada[cluster.name] = cluster
         self._names.setdefault(cluster.identity, set()).add(cluster.name)
+        self._look_who_is_lost(cluster)
         if cluster.is_deleting is False:
             self.deleting.discard(cluster.name)
         self._want(cluster.name)
@@ -124,8 +131,28 @@ class BridgedFleet:
         known = self._karmada.get(cluster.name)
         if known is None or known.uid == cluster.uid:
             self._forget(self._karmada.pop(cluster.name, None))
+            self._lost.discard(cluster.name)
             self.deleting.add(cluster.name)
             self._want(cluster.name)
+
+    def _look_who_is_lost(self, cluster: KarmadaCluster) -> None:
+        """Many at once are rather one network, or Karmada itself: nothing moves off them then."""
+        if is_lost(cluster):
+            self._lost.add(cluster.name)
+        else:
+            self._lost.discard(cluster.name)
+        many = len(self._lost) >= BRAKE_CLUSTERS
+        braked = many and 100 * len(self._lost) > BRAKE_PERCENT * len(self._karmada)
+        if self._failover and braked != self._is_braked:
+            logger.warning(
+                "%d of %d clusters are lost, says Karmada: %s moves off them",
+                len(self._lost),
+                len(self._karmada),
+                "nothing" if braked else "what runs there",
+            )
+            self._dirty |= self._lost
+            self._in_step -= self._lost
+        self._is_braked = braked
 
     def _forget(self, cluster: KarmadaCluster | None) -> None:
         if cluster is not None and (names := self._names.get(cluster.identity)) is not None:
@@ -264,7 +291,11 @@ class BridgedFleet:
         if twin := self._twin(cluster):
             rule = f"is the same cluster as {twin}, whose id it has: it waits until that is deleted"
             raise InvalidRequest.of("spec.id", rule)
-        message = cluster_message(cluster, self._changes.unknown)
+        message = cluster_message(
+            cluster,
+            self._changes.unknown,
+            failover=self._failover and not (self._is_braked and is_lost(cluster)),
+        )
         stored = self._stored.get(name)
         if stored is not None:
             is_changed = not says_the_same(message, stored)

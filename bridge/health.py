@@ -5,6 +5,7 @@ Must not name a binding, a cluster or a namespace: whoever reaches the port may 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from bridge.counts import Counts
 from estimator.health import HealthServer
 from federation.model.errors import PreconditionFailed
 from federation.runtime.addresses import Address
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,9 +45,10 @@ async def told(listen: Address | None, state: BridgeState) -> AsyncIterator[None
         return
     server = HealthServer(state.is_alive, state.is_ready, lambda: metrics_page(state))
     try:
-        await server.start(listen.host, listen.port)
+        port = await server.start(listen.host, listen.port)
     except OSError as error:
         raise PreconditionFailed(f"--health-listen: {listen}: {error.strerror}") from error
+    logger.info("health and metrics at %s", Address(host=listen.host, port=port))
     try:
         yield
     finally:

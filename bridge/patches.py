@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from bridge.karmada import APPLIED_PLACEMENT, SCHEDULED, Document, KarmadaBinding
 from bridge.triggers import is_rescheduled, meaning
+from federation.model.placement import EVICTION_PRODUCER
 
 SUCCESS: Final = "Success"
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -29,13 +30,15 @@ class BindingVerdict:
     """What became of a binding.
 
     ``targets`` are replicas by cluster, None where the binding keeps what it has; ``affinity`` is
-    the term of several that was taken. What ``is_passing`` is to be asked again soon.
+    the term of several that was taken; ``evictions`` are of clusters that it is moved off. What
+    ``is_passing`` is to be asked again soon.
     """
 
     reason: str
     message: str
     targets: Mapping[str, int] | None = None
     affinity: str = ""
+    evictions: tuple[Document, ...] = ()
     is_passing: bool = False
 
     @property
@@ -55,7 +58,7 @@ def main_patch(binding: KarmadaBinding, verdict: BindingVerdict) -> Document | N
     if verdict.targets is not None:
         targets = _targets(binding, verdict.targets)
         if {each["name"]: each.get("replicas", 0) for each in targets} != binding.targets:
-            patch["spec"] = {"clusters": targets or None}
+            patch["spec"] = {"clusters": targets or None, **_evictions(binding, verdict)}
     return _of_version(binding, patch)
 
 
@@ -153,6 +156,30 @@ def events_of(
         for about in abouts
         if about["name"]
     ]
+
+
+def _evictions(binding: KarmadaBinding, verdict: BindingVerdict) -> Document:
+    """Clusters that are left get a task, and those that it is back in lose ours: Karmada keeps what
+    runs there until it ends the task. {}: nothing changes.
+    """
+    targets = verdict.targets or {}
+    tasks: list[Document] = list(binding.spec.get("gracefulEvictionTasks") or ())
+    kept = [
+        each
+        for each in tasks
+        if each.get("producer") != EVICTION_PRODUCER or not targets.get(each.get("fromCluster", ""))
+    ]
+    known = {each.get("fromCluster") for each in kept}
+    new = [
+        each
+        for each in verdict.evictions
+        if (name := each["fromCluster"]) in binding.targets
+        and name not in targets
+        and name not in known
+        and each.get("producer") == EVICTION_PRODUCER
+    ]
+    now = [*kept, *new]
+    return {} if now == tasks else {"gracefulEvictionTasks": now or None}
 
 
 def _targets(binding: KarmadaBinding, targets: Mapping[str, int]) -> list[Document]:

@@ -21,21 +21,29 @@ KARMADA_TIES: Final = "karmada"
 
 # On the control plane's copy of a binding: which of Karmada's schedulers it is bridged as.
 KARMADA_SCHEDULER: Final = "fedsched.io/karmada-scheduler"
+# And which of its generations was asked for: what is stored of that is the answer to it.
+KARMADA_GENERATION: Final = "fedsched.io/karmada-generation"
 # Who is suspended is not asked for; a scheduler's name would be a profile of the control plane's.
 _LEFT_OUT: Final = ("suspension", "schedulerName")
 
 
 def request_of(
-    binding: KarmadaBinding, *, scheduler: str, as_karmada: bool, unknown: Counter[str]
+    binding: KarmadaBinding,
+    *,
+    scheduler: str,
+    as_karmada: bool,
+    unknown: Counter[str],
+    failover: bool = False,
 ) -> resource_pb2.ResourceBinding:
     """The binding with where it runs now. ``as_karmada`` breaks ties in Karmada's order.
 
-    A silent cluster keeps what it has: evictions are Karmada's own. Raises InvalidRequest.
+    A silent cluster keeps what it has, as the bridge may be away: Karmada says what is lost. With
+    ``failover`` evicting taints evict here, else that is Karmada's own. Raises InvalidRequest.
     """
     spec = {key: each for key, each in binding.spec.items() if key not in _LEFT_OUT}
     placement = binding.placement
     if placement is not None:
-        spec["placement"] = _placement(placement, as_karmada=as_karmada)
+        spec["placement"] = _placement(placement, as_karmada=as_karmada, failover=failover)
     spec["clusters"] = [
         {"name": name, "replicas": replicas} for name, replicas in binding.targets.items()
     ]
@@ -47,7 +55,10 @@ def request_of(
             "name": binding.name,
             "uid": binding.uid,
             "labels": _groups(binding),
-            "annotations": {KARMADA_SCHEDULER: scheduler},
+            "annotations": {
+                KARMADA_SCHEDULER: scheduler,
+                KARMADA_GENERATION: str(binding.generation),
+            },
         },
         "spec": known(spec, resource_pb2.ResourceBindingSpec.DESCRIPTOR, "spec", unknown),
     }
@@ -63,10 +74,10 @@ def without_eviction(taint: Document) -> Document:
     return {**taint, "effect": NO_SCHEDULE} if taint.get("effect") == NO_EXECUTE else taint
 
 
-def _placement(placement: Document, *, as_karmada: bool) -> Document:
+def _placement(placement: Document, *, as_karmada: bool, failover: bool) -> Document:
     written = dict(placement)
     tolerations: list[Any] = list(written.get("clusterTolerations") or ())
-    if tolerations:
+    if tolerations and not failover:
         # Evicting taints are told as taints that keep away: who tolerates one tolerates the other.
         written["clusterTolerations"] = tolerations + [
             {

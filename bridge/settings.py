@@ -11,7 +11,7 @@ from typing import Any
 
 from federation.client import Target
 from federation.model.errors import InvalidRequest
-from federation.runtime.addresses import Address, parse_endpoint
+from federation.runtime.addresses import Address, parse_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +19,15 @@ class BridgeSettings:
     """``kubeconfig`` is of Karmada's API server, None for a service account.
 
     ``as_karmada`` answers as karmada-scheduler does where fedsched differs on purpose.
+    ``failover`` has the control plane move what runs in clusters that are lost, or that a taint
+    empties; else that is Karmada's own.
     """
 
     target: Target
     kubeconfig: Path | None
     scheduler_name: str
     as_karmada: bool
+    failover: bool = False
     lease_name: str = ""
     lease_namespace: str = ""
     health: Address | None = None
@@ -53,7 +56,7 @@ def settings_of(
 
 def _address(text: str) -> Address:
     try:
-        return parse_endpoint(text)
+        return parse_address(text)
     except ValueError as error:
         raise InvalidRequest.of("--health-listen", str(error)) from error
 

@@ -29,9 +29,13 @@ class BridgeStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBinding:
-    """The control plane's copy: replicas by cluster, and the newest decision about it."""
+    """The control plane's copy: replicas by cluster, and the newest decision about it.
+
+    ``asked_generation`` is that of Karmada's binding when it was asked about.
+    """
 
     uid: str
+    asked_generation: int = -1
     targets: Mapping[str, int] = field(default_factory=dict)
     decision_id: str = ""
     is_suspended: bool = False
@@ -79,10 +83,14 @@ def next_step(
     if not _may_be_asked(binding, stored, around):
         return BridgeStep.REST
     if asked is None or asked.uid != binding.uid or asked.generation != binding.generation:
+        if asked or not stored:
+            return BridgeStep.SCHEDULE
+        moved = _moved(binding, stored)
+        if moved is BridgeStep.WRITE and stored.asked_generation == binding.generation:
+            # Who asked was killed before it was written: to ask again would be to decide twice.
+            return moved
         is_seen = binding.observed_generation == binding.generation
-        return (
-            BridgeStep.SCHEDULE if asked or not is_seen or not stored else _moved(binding, stored)
-        )
+        return moved if is_seen else BridgeStep.SCHEDULE
     if not leaving(binding, around) <= asked.leaving:
         return BridgeStep.SCHEDULE
     if stored and stored.decision_id != asked.decision_id:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import socket
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from bridge.app import run
 from bridge.karmada import APPLIED_PLACEMENT
 from bridge.settings import BridgeSettings
 from federation.client import Target
-from federation.runtime.addresses import Address
+from federation.runtime.addresses import Address, parse_address
 from tests.kubeapi.resources import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
@@ -30,6 +30,7 @@ from tests.kubeapi.resources import (
 from tests.kubeapi.server import ADMIN_TOKEN, KubeApiServer
 from tests.kubeapi.state import Cluster
 from tests.patience import PATIENCE_SECONDS
+from tests.patience import until as until_asked
 
 POLL_SECONDS = 0.02
 POLICY_LABEL = "propagationpolicy.karmada.io/permanent-id"
@@ -118,6 +119,12 @@ def is_settled(found: Document) -> bool:
     return is_scheduled and bool(seen == found["metadata"]["generation"])
 
 
+def targets_of(found: Document) -> dict[str, int]:
+    """Replicas by cluster."""
+    clusters = found["spec"].get("clusters") or []
+    return {each["name"]: each.get("replicas", 0) for each in clusters}
+
+
 def placed(name: str, **replicas: int) -> Document:
     """A binding that was scheduled long ago, and is at rest."""
     clusters = [{"name": cluster, "replicas": count} for cluster, count in replicas.items()]
@@ -139,6 +146,9 @@ class Karmada:
         self.cluster = server.cluster
         for name in ("default", "fedsched", "karmada-system"):
             self.cluster.put(namespace(name))
+
+    def kubeconfig(self, folder: Path, token: str = ADMIN_TOKEN) -> Path:
+        return self.server.kubeconfig(folder / "karmada.config", token)
 
     def put(self, *documents: Document) -> None:
         for document in documents:
@@ -162,8 +172,7 @@ class Karmada:
         self.server.writer.patch(CLUSTERS, "", name, patch, part=part)
 
     def targets(self, name: str) -> dict[str, int]:
-        clusters = self.binding(name)["spec"].get("clusters") or []
-        return {each["name"]: each.get("replicas", 0) for each in clusters}
+        return targets_of(self.binding(name))
 
     def condition(self, name: str) -> Document:
         return scheduled_condition(self.binding(name))
@@ -194,9 +203,25 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-def free_address() -> Address:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return Address(host="127.0.0.1", port=probe.getsockname()[1])
+ANY_PORT = Address(host="127.0.0.1", port=0)
+HEALTH = re.compile(r"health and metrics at (\S+)")
+
+
+async def health_address(log: Callable[[], str]) -> Address:
+    """Where a bridge says in its log that it serves them."""
+    await until(lambda: HEALTH.search(log()) is not None)
+    said = HEALTH.search(log())
+    assert said is not None
+    return parse_address(said[1])
+
+
+async def is_served(address: Address, path: str, text: str) -> None:
+    """Wait until a page has this."""
+
+    async def ask() -> str:
+        return await page(address, path)
+
+    await until_asked(ask, lambda found: text in found)
 
 
 async def page(address: Address, path: str) -> str:
@@ -214,20 +239,20 @@ def new_karmada_server() -> KubeApiServer:
 
 @asynccontextmanager
 async def bridging(
-    karmada: Karmada,
+    kubeconfig: Path,
     target: Target,
-    folder: Path,
     *,
     as_karmada: bool = False,
-    token: str = ADMIN_TOKEN,
+    failover: bool = False,
     health: Address | None = None,
 ) -> AsyncIterator[None]:
     """A bridge in this process, until the end of the block."""
     settings = BridgeSettings(
         target=target,
-        kubeconfig=karmada.server.kubeconfig(folder / "karmada.config", token),
+        kubeconfig=kubeconfig,
         scheduler_name="fedsched",
         as_karmada=as_karmada,
+        failover=failover,
         lease_name="fedsched-bridge",
         lease_namespace="fedsched",
         health=health,

@@ -147,13 +147,18 @@ class _World:
     def disagreements(self) -> list[str]:
         """Where the control plane has other targets than Karmada; it forgets what is deleted."""
         names = self._names()
+
+        def differences() -> list[str]:
+            stored = self._stored()
+            return [
+                f"{name} is in {self.karmada.targets(name)}, and stored in {stored.get(name)}"
+                for name in sorted(names)
+                if stored.get(name) != self.karmada.targets(name)
+            ]
+
         _await(lambda: self._stored().keys() == names, lambda: self._stored().keys() ^ names)
-        stored = self._stored()
-        return [
-            f"{name} is in {self.karmada.targets(name)}, and stored in {stored[name]}"
-            for name in sorted(names)
-            if stored[name] != self.karmada.targets(name)
-        ]
+        _await(lambda: not differences(), differences)
+        return differences()
 
     def written_twice(self) -> list[str]:
         """What was patched again with other content, though nobody had asked for something else."""

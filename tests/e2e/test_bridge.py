@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -30,6 +31,7 @@ from tests.control_planes import (
     running_control_plane,
 )
 from tests.karmadas import (
+    ANY_PORT,
     DYNAMIC,
     EVERYWHERE,
     PLACEMENT,
@@ -37,10 +39,10 @@ from tests.karmadas import (
     Karmada,
     binding,
     bridging,
-    free_address,
+    health_address,
+    is_served,
     member,
     new_karmada_server,
-    page,
     placed,
     until,
 )
@@ -100,11 +102,14 @@ async def follows_changes(karmada: Karmada, plane: RunningControlPlane) -> None:
     await until(lambda: not any("m2" in karmada.targets(name) for name in PLACED))
     await until(lambda: sum(karmada.targets("web").values()) == 4)
 
-    # What goes everywhere follows the labels; before, it fits nowhere.
-    await until(lambda: karmada.condition("gold").get("reason") == "NoClusterFit")
+    # What goes everywhere follows the labels.
     for number, name in enumerate(("m3", "m1"), start=1):
         karmada.edit_cluster(name, metadata={"labels": {"tier": "gold"}})
-        await until(lambda count=number: len(karmada.targets("gold")) == count)
+
+        def is_in_all(count: int = number) -> bool:
+            return len(karmada.targets("gold")) == count
+
+        await until(is_in_all)
     karmada.cluster.remove(karmada.binding("gold"))
 
     karmada.edit("web", replicas=6)
@@ -132,8 +137,12 @@ async def follows_changes(karmada: Karmada, plane: RunningControlPlane) -> None:
 
 
 async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
-    karmada: Karmada, plane: RunningControlPlane, tmp_path: Path
+    karmada: Karmada,
+    plane: RunningControlPlane,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, logger="bridge.health")
     names = ("web", "everywhere", "config", "global")
     karmada.put(
         member("m1"),
@@ -146,9 +155,10 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         binding("gold", replicas=1, placement=GOLD),
     )
     karmada.server.tokens["bridge"] = User(name="bridge", rules=rules(within=BRIDGE))
-    target, health = await target_of(plane), free_address()
-    async with bridging(karmada, target, tmp_path, token="bridge", health=health):
+    target = await target_of(plane)
+    async with bridging(karmada.kubeconfig(tmp_path, "bridge"), target, health=ANY_PORT):
         await until(lambda: all(map(karmada.is_settled, names)))
+        await until(lambda: karmada.condition("gold").get("reason") == "NoClusterFit")
         assert karmada.targets("web") == {"m1": 1, "m2": 3}
         assert karmada.targets("everywhere") == {"m1": 2, "m2": 2}
         assert karmada.targets("config") == {"m1": 0, "m2": 0}
@@ -158,10 +168,13 @@ async def test_bindings_are_decided_and_written_as_karmada_scheduler_writes(
         assert web["status"]["lastScheduledTime"]
         assert all(len(karmada.writes(name)) == 2 for name in names)
         assert not karmada.writes("theirs")
-        assert "200 OK" in await page(health, "/readyz")
-        metrics = await page(health, "/metrics")
-        assert "\nfedsched_bridge_working 1.0\n" in metrics
-        assert '\nfedsched_bridge_decisions_total{result="placed"} 4.0\n' in metrics
+        health = await health_address(lambda: caplog.text)
+        await is_served(health, "/readyz", "200 OK")
+        await is_served(health, "/metrics", "\nfedsched_bridge_working 1.0\n")
+        # What was written is counted behind it.
+        counted = '\nfedsched_bridge_decisions_total{result="placed"} 4.0\n'
+        await is_served(health, "/metrics", counted)
+        await until(lambda: "ScheduleBindingSucceed" in karmada.reasons())
         await is_stored(plane, *names, "gold")
 
         # A change of what is no spec asks for nothing; a new binding comes behind it.
@@ -283,7 +296,7 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
     karmada.server.faults.add(
         Answer(status=400, body=b"{}"), applies=lambda asked: "sendInitialEvents" in asked.query
     )
-    async with bridging(karmada, await target_of(plane), tmp_path):
+    async with bridging(karmada.kubeconfig(tmp_path), await target_of(plane)):
         await is_stored(plane, *names)
         # A server that forgot everything: its watches have expired, and its lists are empty.
         nothing = {"kind": "List", "metadata": {"resourceVersion": "900"}, "items": []}
@@ -319,7 +332,7 @@ async def test_what_runs_is_adopted_and_a_list_that_lacks_it_empties_nothing(
         )
         await is_stored(plane, *names, "later")
         # Another bridge stands by, and works when this one has gone.
-        standby = bridging(karmada, await target_of(plane), tmp_path)
+        standby = bridging(karmada.kubeconfig(tmp_path), await target_of(plane))
         await standby.__aenter__()
     try:
         karmada.put(binding("last"))
@@ -358,7 +371,7 @@ async def test_what_is_refused_or_finds_no_room_is_told_and_placed_later(
     def reason(name: str) -> str:
         return str(karmada.condition(name).get("reason", ""))
 
-    async with bridging(karmada, await target_of(plane), tmp_path):
+    async with bridging(karmada.kubeconfig(tmp_path), await target_of(plane)):
         await until(lambda: reason("dear") == "QuotaExceeded")
         await until(lambda: reason("large") == "Unschedulable")
         await until(lambda: reason("wrong") == reason("huge") == "SchedulerError")

@@ -22,10 +22,10 @@ from tests.karmadas import (
     PLACEMENT,
     Karmada,
     binding,
-    free_address,
+    health_address,
+    is_served,
     member,
     new_karmada_server,
-    page,
 )
 from tests.patience import PATIENCE_SECONDS
 
@@ -54,18 +54,18 @@ def first_of_equals(uid: str, *names: str) -> str:
     return max(names) if hashed % 2 else min(names)
 
 
-async def said(process: subprocess.Popen[str], words: str) -> None:
-    """Block until a line of its log has these words."""
+async def said(process: subprocess.Popen[str], words: str) -> str:
+    """The next line of its log that has these words."""
 
-    def read() -> None:
+    def read() -> str:
         assert process.stderr is not None
         for line in process.stderr:
             if words in line:
-                return
+                return line
         raise AssertionError(f"it ended without {words!r}")
 
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await asyncio.to_thread(read)
+        return await asyncio.to_thread(read)
 
 
 async def test_agreement_is_told_with_the_cause_of_each_difference(
@@ -80,13 +80,13 @@ async def test_agreement_is_told_with_the_cause_of_each_difference(
         theirs("odd", replicas=3, placement=PLACEMENT),
         binding("ours", clusters=[{"name": "m1", "replicas": 1}]),
     )
-    config, health = karmada.server.kubeconfig(tmp_path / "karmada.config"), free_address()
+    config = karmada.kubeconfig(tmp_path)
     token = tmp_path / "viewer.token"
     token.write_text(await plane.token(Role.VIEWER), encoding="ascii")
     arguments = [
         *("--karmada-kubeconfig", str(config), "--endpoint", str(plane.plane.endpoint)),
         *("--token-file", str(token), "--insecure"),
-        *("--shadow", "--for", "3600", "-o", "json", "--health-listen", str(health)),
+        *("--shadow", "--for", "3600", "-o", "json", "--health-listen", "127.0.0.1:0"),
     ]
     with subprocess.Popen(  # noqa: ASYNC220 - it begins at once, and is read in threads
         [sys.executable, "-m", "federation", "bridge", *arguments],
@@ -96,6 +96,8 @@ async def test_agreement_is_told_with_the_cause_of_each_difference(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
+        line = await said(process, "health and metrics at")
+        health = await health_address(lambda: line)
         await said(process, "1 of 2 placed bindings")
         for number in range(4):
             name = f"tied-{number}"
@@ -104,8 +106,9 @@ async def test_agreement_is_told_with_the_cause_of_each_difference(
             karmada.edit(name, clusters=[{"name": first, "replicas": 1}])
         karmada.edit("odd", clusters=[{"name": "m7", "replicas": 3}])
         await said(process, "m7 is not among Karmada's clusters")
-        metrics = await page(health, "/metrics")
-        assert "200 OK" in await page(health, "/readyz")
+        counted = 'shadow_comparisons_total{occasion="decided",result="unknown_cluster"} 1.0'
+        await is_served(health, "/metrics", counted)
+        await is_served(health, "/readyz", "200 OK")
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         report = json.loads(await asyncio.to_thread(process.stdout.read))
@@ -121,8 +124,6 @@ async def test_agreement_is_told_with_the_cause_of_each_difference(
     assert report["agreed"] == 7 - len(found)
     causes = {"same": 7 - len(found), "ties": len(tied), "not_placed": 1, "unknown_cluster": 1}
     assert report["causes"] == {cause: count for cause, count in causes.items() if count}
-    told = 'shadow_comparisons_total{occasion="decided",result="unknown_cluster"} 1.0'
-    assert told in metrics
     verbs = {each.verb for each in karmada.server.requests}
     assert verbs <= {"list", "watch", "get"}
 

@@ -46,7 +46,9 @@ class Api:
         self._url = url
         self._token = token
         # The server's certificate is its own; what is tested is not TLS.
-        self._http = urllib3.PoolManager(retries=False, timeout=READ_SECONDS, cert_reqs="CERT_NONE")
+        self._http = urllib3.PoolManager(
+            maxsize=4, retries=False, timeout=READ_SECONDS, cert_reqs="CERT_NONE"
+        )
         self.namespace = namespace
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"

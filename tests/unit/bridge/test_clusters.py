@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.clusters import cluster_message, report_of, says_the_same
+from bridge.clusters import cluster_message, is_lost, report_of, says_the_same
 from bridge.echoes import COLLECTED_SECONDS, Evidence
 from bridge.karmada import KarmadaCluster, RawCluster, cluster_from_raw
 from federation.model.cluster import UNREACHABLE_KEY
@@ -49,6 +49,23 @@ def test_a_cluster_is_told_as_it_is_described() -> None:
     # Nothing that runs there is moved because of it: that is Karmada's own to do.
     assert [each.effect for each in told.spec.taints] == ["NoSchedule"]
     assert [each.group_version for each in told.status.api_enablements] == ["apps/v1"]
+
+
+def test_with_failover_taints_evict_and_so_does_that_a_cluster_is_lost() -> None:
+    taints = [
+        {"key": "maintenance", "effect": "NoExecute"},
+        {"key": "cluster.karmada.io/unreachable", "effect": "NoSchedule"},
+        {"key": "other", "effect": "NoSchedule"},
+    ]
+    told = cluster_message(cluster(taints=taints), Counter(), failover=True).spec.taints
+    assert [(each.key, each.effect) for each in told] == [
+        ("maintenance", "NoExecute"),
+        ("cluster.karmada.io/unreachable", "NoSchedule"),
+        ("other", "NoSchedule"),
+        ("cluster.karmada.io/unreachable", "NoExecute"),
+    ]
+    assert is_lost(cluster(taints=taints))
+    assert not is_lost(cluster(taints=taints[:1]))
 
 
 def test_what_is_stored_already_is_not_updated() -> None:

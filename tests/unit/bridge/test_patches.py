@@ -132,6 +132,40 @@ def test_replicas_are_written_for_what_has_some_to_divide(
     assert patch["spec"]["clusters"] == clusters
 
 
+OURS = {"fromCluster": "m1", "producer": "fedsched", "reason": "TaintUntolerated", "replicas": 3}
+THEIRS = {"fromCluster": "m1", "producer": "TaintManager", "reason": "TaintUntolerated"}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "targets", "evictions", "written"),
+    [
+        (None, {"m2": 4}, (OURS,), [OURS]),
+        ([THEIRS], {"m2": 4}, (OURS,), "as they are"),
+        (None, {"m1": 2, "m2": 2}, (OURS,), "as they are"),
+        ([OURS], {"m1": 4}, (), None),
+        ([THEIRS], {"m1": 4}, (), "as they are"),
+        (None, {"m2": 4}, (THEIRS,), "as they are"),
+    ],
+    ids=["left", "left by others", "not left", "back", "another's", "not ours"],
+)
+def test_a_cluster_that_is_left_gets_a_task_and_one_that_has_it_back_loses_it(
+    tasks: Any, targets: dict[str, int], evictions: Any, written: Any
+) -> None:
+    verdict = BindingVerdict(
+        reason=SUCCESS, message=SCHEDULED_TEXT, targets=targets, evictions=evictions
+    )
+    held = stored(clusters=TWO, applied=APPLIED, gracefulEvictionTasks=tasks)
+    patch = main_patch(held, verdict)
+    assert patch is not None
+    assert patch["spec"].get("gracefulEvictionTasks", "as they are") == written
+    # Without another placement nothing is written, whoever ended a task.
+    at_rest = stored(
+        clusters=[{"name": name, "replicas": count} for name, count in targets.items()],
+        applied=APPLIED,
+    )
+    assert main_patch(at_rest, verdict) is None
+
+
 def test_events_are_at_the_binding_and_at_what_it_binds() -> None:
     at_binding, at_workload = events_of(
         stored(), scheduled(m2=1, m1=3), scheduler="fedsched", now=NOW

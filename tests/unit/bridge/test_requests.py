@@ -91,3 +91,18 @@ def test_who_tolerates_eviction_tolerates_its_taint_as_one_that_keeps_away() -> 
     message = asked(stored(placement={**PLACEMENT, "clusterTolerations": [toleration]}))
     told = [(each.key, each.effect) for each in message.spec.placement.cluster_tolerations]
     assert told == [("gone", "NoExecute"), ("gone", "NoSchedule")]
+
+
+def test_with_failover_tolerations_are_as_they_are_written() -> None:
+    toleration = {"key": "gone", "effect": "NoExecute", "tolerationSeconds": 9}
+    message = request_of(
+        stored(placement={**PLACEMENT, "clusterTolerations": [toleration]}),
+        scheduler="fedsched",
+        as_karmada=False,
+        failover=True,
+        unknown=Counter(),
+    )
+    told = message.spec.placement.cluster_tolerations
+    assert [(each.effect, each.toleration_seconds) for each in told] == [("NoExecute", 9)]
+    # Silence is no loss: a bridge that is away for long must not move anything.
+    assert message.spec.on_cluster_loss == "wait"

@@ -116,3 +116,14 @@ def test_a_bridge_waits_for_no_lease_of_karmadas_scheduler_and_has_a_name_of_its
     assert next_step(stored(schedulerName=""), None, None, AROUND) is BridgeStep.REST
     ours = replace(AROUND, scheduler="default-scheduler")
     assert next_step(stored(schedulerName=""), None, None, ours) is BridgeStep.SCHEDULE
+
+
+def test_what_was_decided_and_not_written_is_written_and_not_decided_again() -> None:
+    """A reschedule is due once: decided again it would be lost."""
+    killed = HeldBinding(uid="uid-web", targets={"m2": 4}, decision_id="d2", asked_generation=1)
+    assert next_step(stored(clusters=TWO), killed, None, AROUND) is BridgeStep.WRITE
+    for generation in (0, -1):
+        older = replace(killed, asked_generation=generation)
+        assert next_step(stored(clusters=TWO), older, None, AROUND) is BridgeStep.SCHEDULE
+    nowhere = replace(killed, targets={})
+    assert next_step(stored(clusters=TWO), nowhere, None, AROUND) is BridgeStep.SCHEDULE
