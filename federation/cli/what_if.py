@@ -22,10 +22,11 @@ from federation.codec.changed_placements import PolicyPlacements
 from federation.codec.document_files import documents_of
 from federation.codec.workloads import policies_from_documents
 from federation.history.changes import WhatIfChange
+from federation.history.dask_shards import worked_out_by_dask
 from federation.history.figures import FIGURES, MINUTE, Pair, by_cluster
 from federation.history.shards import worked_out
 from federation.history.what_ifs import WhatIf
-from federation.history.windows import played, windows_of
+from federation.history.windows import carried, played, played_carried, windows_of
 from federation.history.worlds import REPLICAS
 from federation.model.errors import FederationError, InvalidRequest
 from federation.plugins import read_profiles
@@ -38,6 +39,7 @@ fedctl what-if last-week.trace
 fedctl what-if last-week.trace --scheduler-config profiles.yaml
 fedctl what-if last-week.trace --policy policy.yaml --svg pictures
 fedctl what-if last-week.trace --without member2 -o json
+fedctl what-if last-week.trace --dask tcp://scheduler:8786 --window 1h
 """
 # As with a replay that is not equal.
 NOT_AS_IT_WAS: Final = 3
@@ -71,6 +73,11 @@ MOST_CLUSTERS, MOST_DRAWN = 10, 40
 @click.option(
     "--svg", type=click.Path(path_type=Path), metavar="DIR", help="Write pictures of the figures."
 )
+@click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="On the workers of a Dask cluster, such as tcp://scheduler:8786, in place of --workers.",
+)
 @trace_options("they decide instead of those of the same names")
 @unnamed_output_option
 def what_if(
@@ -81,6 +88,7 @@ def what_if(
     cordon: Sequence[str],
     window: str,
     svg: Path | None,
+    dask: str | None,
     scheduler_config: Path | None,
     workers: int | None,
     output: Output,
@@ -90,6 +98,8 @@ def what_if(
     Decisions of a trace file are made again, each on what the ones before it left. With nothing
     changed the same comes out: if not, the exit code is 3.
     """
+    if dask and workers:
+        raise InvalidRequest.of("--dask", "has workers of its own: leave out --workers")
     trace, profiles = opened(path), read_profiles(scheduler_config)
     change = WhatIfChange(
         profiles=profiles if scheduler_config else None,
@@ -98,9 +108,15 @@ def what_if(
         without=frozenset(without),
         cordoned=frozenset(cordon),
     )
-    work = partial(played, trace.unindexed, change, profiles)
     windows = windows_of(trace, seconds_of(window, "--window"))
-    came = reduce(WhatIf.then, worked_out(work, windows, workers or cores()), WhatIf())
+    if dask:
+        on_others = partial(played_carried, change, profiles)
+        pieces = (carried(trace, each) for each in windows)
+        parts = worked_out_by_dask(on_others, pieces, dask)
+    else:
+        work = partial(played, trace.unindexed, change, profiles)
+        parts = worked_out(work, windows, workers or cores())
+    came = reduce(WhatIf.then, parts, WhatIf())
     _check_names("--without", without, came)
     _check_names("--cordon", cordon, came)
     if svg is not None:

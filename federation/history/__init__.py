@@ -5,6 +5,7 @@ Must not talk to a database or a control plane.
 - ``bodies``: what the database and traces keep as a whole: versions, and fields by their names
 - ``changes``: what is otherwise in a what-if, and fleets as they are with it
 - ``counterfactual``: recorded decisions made again where something is otherwise
+- ``dask_shards``: the same on the workers of a Dask cluster
 - ``figures``: figures of a what-if: what both worlds come to, in numbers
 - ``packed_inputs``: what decisions were made on, for replays: a small part of each, and bodies
   that many share

@@ -143,7 +143,7 @@ class TraceFile:
             if kind != _HEADER:
                 raise _damaged(path, "does not begin with a header")
             try:
-                header = read_body(_HEADERS, _body(file, path, first), "traces")
+                header = read_body(_HEADERS, _body(_packed(file, first), path, first), "traces")
             except NewerBody as error:
                 raise InvalidRequest.of(
                     str(path),
@@ -166,17 +166,28 @@ class TraceFile:
     def chunk(self, frame: TraceFrame) -> TraceChunk:
         """Raises InvalidRequest, and OSError."""
         with self.path.open("rb") as file:
-            try:
-                chunk = read_body(_CHUNKS, _body(file, self.path, frame), "chunks")
-            except (msgspec.MsgspecError, NewerBody) as error:
-                raise _damaged(self.path, f"what is at byte {frame.offset}: {error}") from error
-        if len(chunk.decisions) != frame.decisions:
-            raise _damaged(self.path, f"the head at byte {frame.offset} counts other decisions")
-        return chunk
+            return _chunk(self.path, frame, _packed(file, frame))
+
+    def carried(self, frames: Iterable[TraceFrame]) -> CarriedTrace:
+        """These chunks with their bytes. Raises OSError."""
+        with self.path.open("rb") as file:
+            return CarriedTrace(self.path, {each.offset: _packed(file, each) for each in frames})
 
     def chunks(self, frames: Iterable[TraceFrame] | None = None) -> Iterator[TraceChunk]:
         """Of these frames, or of all. Raises as ``chunk`` does."""
         return map(self.chunk, self.frames if frames is None else frames)
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTrace:
+    """Some chunks of a trace as they are in its file, for machines that do not have that."""
+
+    path: Path
+    packed: Mapping[int, bytes]
+
+    def chunk(self, frame: TraceFrame) -> TraceChunk:
+        """One of those. Raises InvalidRequest."""
+        return _chunk(self.path, frame, self.packed[frame.offset])
 
 
 def _frames(file: BinaryIO, path: Path, size: int) -> Iterator[TraceFrame]:
@@ -212,10 +223,24 @@ def _head(file: BinaryIO, path: Path, size: int) -> tuple[bytes, TraceFrame]:
     return kind, frame
 
 
-def _body(file: BinaryIO, path: Path, frame: TraceFrame) -> bytes:
-    """Raises InvalidRequest."""
+def _packed(file: BinaryIO, frame: TraceFrame) -> bytes:
     file.seek(frame.offset)
-    packed = file.read(frame.size)
+    return file.read(frame.size)
+
+
+def _chunk(path: Path, frame: TraceFrame, packed: bytes) -> TraceChunk:
+    """Raises InvalidRequest."""
+    try:
+        chunk = read_body(_CHUNKS, _body(packed, path, frame), "chunks")
+    except (msgspec.MsgspecError, NewerBody) as error:
+        raise _damaged(path, f"what is at byte {frame.offset}: {error}") from error
+    if len(chunk.decisions) != frame.decisions:
+        raise _damaged(path, f"the head at byte {frame.offset} counts other decisions")
+    return chunk
+
+
+def _body(packed: bytes, path: Path, frame: TraceFrame) -> bytes:
+    """Raises InvalidRequest."""
     if zlib.crc32(packed) != frame.crc:
         raise _damaged(path, f"the checksum of what is at byte {frame.offset} is another one")
     try:

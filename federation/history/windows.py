@@ -15,6 +15,7 @@ from federation.history.counterfactual import Counterfactual
 from federation.history.packed_inputs import InputReader
 from federation.history.replays import MALFORMED
 from federation.history.trace_files import (
+    CarriedTrace,
     TraceChunk,
     TracedDecision,
     TracedDeletion,
@@ -62,7 +63,26 @@ def windows_of(trace: TraceFile, seconds: int) -> list[Window]:
     return found
 
 
-def played(trace: TraceFile, change: WhatIfChange, profiles: Profiles, window: Window) -> WhatIf:
+class CarriedWindow(NamedTuple):
+    """A window with its part of the trace, for machines that do not have the file."""
+
+    window: Window
+    trace: CarriedTrace
+
+
+def carried(trace: TraceFile, window: Window) -> CarriedWindow:
+    """Raises OSError."""
+    return CarriedWindow(window, trace.carried(window.frames))
+
+
+def played_carried(change: WhatIfChange, profiles: Profiles, piece: CarriedWindow) -> WhatIf:
+    """As ``played``."""
+    return played(piece.trace, change, profiles, piece.window)
+
+
+def played(
+    trace: TraceFile | CarriedTrace, change: WhatIfChange, profiles: Profiles, window: Window
+) -> WhatIf:
     """What comes of a window; plugins that do not come with fedsched are found in ``profiles``.
 
     Raises InvalidRequest where the file is damaged, PreconditionFailed, PluginFailed, and OSError.

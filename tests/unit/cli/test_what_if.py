@@ -130,6 +130,7 @@ def test_what_makes_no_sense(trace: Path, tmp_path: Path) -> None:
         ((trace, "--scheduler-config", tmp_path / "nowhere"), 1, "nowhere"),
         ((trace, "--svg", trace), 1, "cannot write pictures"),
         ((trace, "--workers", "0"), 2, "--workers"),
+        ((trace, "--dask", "tcp://a:1", "--workers", "2"), 1, "--dask: has workers of its own"),
         ((), 2, "FILE"),
     ):
         answer = what_if(*arguments, *(() if "--workers" in arguments else ("--workers", 1)))
