@@ -15,6 +15,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``contexts``: control planes that a person goes back to, by name: where each is, whom to trust,
   which token
 - ``decisions``: how a decision is shown: the outcome, the shares, the nodes, and the whole trace
+- ``doctor``: the verb ``doctor``: whether fedctl can ask its control planes, and if not, why
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
 - ``fleet``: verbs about member clusters: get, describe, apply; and the lists of everything else
 - ``folders``: where fedctl finds its files, by the environment
@@ -33,8 +34,10 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``output``: how answers are shown: aligned tables for people, documents for programs
 - ``plans``: verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop
 - ``pictures``: pictures of figures in pairs, as SVG
+- ``progress``: how far long work is, on a terminal
 - ``queueing``: verbs about what waits for room: get queue, suspend, resume, reschedule
 - ``quota``: verbs about namespace quotas: set, list, delete
+- ``refusals``: why a control plane could not be asked, and what to do
 - ``reservations``: verbs about what bindings hold: describe binding, release, renew
 - ``score``: the verb ``score``: which node a scheduler's configuration prefers for a pod, from
   files alone

@@ -16,6 +16,7 @@ from federation.cli.connection import (
     DEFAULTS,
     accepting_options,
     connection_options,
+    context_names,
     defaults_of_context,
     made_connection,
 )
@@ -33,6 +34,7 @@ VERBS = {
     "cordon": "members",
     "delete": "members",
     "describe": "fleet",
+    "doctor": "doctor",
     "drain": "plans",
     "estimate": "estimate",
     "explain": "workloads",
@@ -80,6 +82,17 @@ class Verbs(Program):
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return accepting_options(command)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches  # noqa: PLC0415 - only for who mistypes
+
+            close = get_close_matches(args[0], VERBS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else " fedctl --help lists all of them."
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -114,6 +127,7 @@ def _refuse(context: click.Context, error: FederationError) -> NoReturn:
     is_eager=True,
     expose_value=False,
     callback=defaults_of_context,
+    shell_complete=context_names,
     help="What `fedctl login` kept under that name; else what counts. [env: FEDCTL_CONTEXT]",
 )
 @connection_options(

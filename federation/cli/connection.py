@@ -18,6 +18,7 @@ from click.core import ParameterSource
 
 from federation.cli.contexts import read_contexts
 from federation.cli.folders import contexts_file, state_home
+from federation.cli.refusals import explained
 from federation.client import BlockingClient, Client, Target
 from federation.model.errors import (
     DeadlineMissed,
@@ -37,14 +38,6 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "insecure": False,
 }
 SPOKEN: Final = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-# What gRPC says of a certificate that it does not take, of an answer that is no TLS, of a
-# connection that is closed at once, and of somebody who speaks HTTP and nothing of ours.
-UNTRUSTED: Final = "CERTIFICATE_VERIFY_FAILED"
-NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
-CLOSED: Final = ("Socket closed", "Connection reset", "recvmsg", "Stream removed", "GOAWAY")
-NOT_OURS: Final = ("Received http2 header with status", "Trying to connect an http1.x server")
-REFUSED: Final = "Connection refused"
-
 # The context that somebody has chosen, by the name of its parameter.
 CHOSEN: Final = "chosen"
 # The options that stand after the verb.
@@ -54,7 +47,11 @@ SAID: Final = "said"
 OPTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "endpoint": (
         "--endpoint",
-        {"metavar": "HOST:PORT", "help": "The control plane. [env: FEDCTL_ENDPOINT]"},
+        {
+            "metavar": "HOST:PORT,...",
+            "help": "The control plane, or several on one database: the first that can be "
+            "reached. [env: FEDCTL_ENDPOINT]",
+        },
     ),
     "token_file": (
         "--token-file",
@@ -141,43 +138,21 @@ class Connection:
         except (TimeoutError, DeadlineMissed) as error:
             raise DeadlineMissed(self._too_late(error)) from error
         except Unauthenticated as error:
-            text = f"{error.message} The token is that of {self.token_file} (--token-file)."
+            text = (
+                f"{error.message} The token is that of {self.token_file} (--token-file). "
+                "`fedctl login` keeps another one; `federation admin-token`, where the control "
+                "plane runs, makes a new one for its admin."
+            )
             raise Unauthenticated(text, reason=error.reason) from error
         except FederationError as error:
-            if (explained := self._at_fault(error)) is None:
+            if (why := explained(error, self)) is None:
                 raise
-            raise Unavailable(explained) from error
+            raise Unavailable(why) from error
 
     def _too_late(self, error: Exception) -> str:
         text = f"no answer from {self.endpoint} within {self.timeout_seconds:g} s (--timeout)"
         said = error.message if isinstance(error, DeadlineMissed) else ""
         return text if said in ("", "Deadline Exceeded") else f"{text}: {said}"
-
-    def _at_fault(self, error: FederationError) -> str | None:
-        message, endpoint = error.message, self.endpoint
-        if any(words in message for words in NOT_OURS):
-            return f"what answers at {endpoint} is no control plane's API; check --endpoint"
-        if not isinstance(error, Unavailable):
-            return None
-        _, untrusted, cause = message.partition(UNTRUSTED)
-        if untrusted:
-            cause = cause.removesuffix(": OK").lstrip(": ")
-            remedy = "name its authority with --ca" if self.ca is None else f"--ca is {self.ca}"
-            return f"the certificate of {endpoint} is not trusted ({cause}): {remedy}"
-        if any(words in message for words in NO_TLS):
-            return f"{endpoint} does not speak TLS: is it served with --insecure? Then say so here"
-        if REFUSED in message:
-            return f"nothing listens at {endpoint} (connection refused): does it run there?"
-        if any(words in message for words in CLOSED):
-            return self._closed(message)
-        return f"{endpoint} cannot be reached: {message}"
-
-    def _closed(self, message: str) -> str:
-        if self.insecure:
-            remedy = "it may speak TLS: leave --insecure out, and name its authority with --ca"
-        else:
-            remedy = "it may not speak TLS, want a --client-cert, or have gone away: try again"
-        return f"{self.endpoint} closed the connection ({message}); {remedy}"
 
     def _target(self) -> Target:
         cert, key = self.client_cert, self.client_key
@@ -234,9 +209,25 @@ def accepting_options(command: click.Command) -> click.Command:
         click.Option([flag, name], **words, **hidden, callback=_said, is_eager=name == "endpoint")
         for name, (flag, words) in OPTIONS.items()
     ]
-    options.append(click.Option(["--context", CHOSEN], **hidden, callback=_moved, is_eager=True))
+    chosen = click.Option(
+        ["--context", CHOSEN],
+        **hidden,
+        callback=_moved,
+        is_eager=True,
+        shell_complete=context_names,
+    )
+    options.append(chosen)
     command.params += [option for option in options if option.name not in taken]
     return command
+
+
+def context_names(_context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """For shells: those that are kept here, and nothing where the file is no good."""
+    try:
+        kept = read_contexts(contexts_file()).options
+    except FederationError:
+        return []
+    return sorted(name for name in kept if name.startswith(incomplete))
 
 
 def defaults_of_context(context: click.Context, _: click.Parameter, name: str | None) -> None:
@@ -302,5 +293,10 @@ def _said(context: click.Context, parameter: click.Parameter, value: Any) -> Non
 def _read(path: Path, option: str) -> bytes:
     try:
         return path.read_bytes()
+    except FileNotFoundError as error:
+        rule = f"cannot read {path}: there is no such file"
+        if option == "--token-file":
+            rule += "; name one that holds a token, or keep one with `fedctl login`"
+        raise InvalidRequest.of(option, rule) from error
     except OSError as error:
         raise InvalidRequest.of(option, f"cannot read {path}: {error.strerror}") from error

@@ -126,5 +126,8 @@ def _options(kind: Kind[Any]) -> Iterator[Callable[[Any], Any]]:
         "--sort-by",
         default="",
         metavar="COLUMN",
+        shell_complete=lambda _context, _parameter, incomplete: [
+            word for word in words.split(", ") if word.startswith(incomplete)
+        ],
         help=f"By {words}, or a field: .metadata.name. A - before it turns the order round.",
     )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from federation.cli.connection import connection
+from federation.cli.connection import connection, context_names
 from federation.cli.contexts import checked_name, read_contexts, written_options
 from federation.cli.folders import contexts_file
 from federation.cli.kinds import Column, Kind, Listing, listing_options
@@ -124,7 +124,7 @@ def get_contexts(listing: Listing) -> None:
 
 
 @config.command("use-context", epilog="Example: fedctl config use-context prod")
-@click.argument("name")
+@click.argument("name", shell_complete=context_names)
 def use_context(name: str) -> None:
     """Ask this one from now on."""
     contexts = read_contexts(contexts_file())
@@ -135,7 +135,7 @@ def use_context(name: str) -> None:
 
 
 @config.command("delete-context", epilog="Example: fedctl config delete-context prod")
-@click.argument("name")
+@click.argument("name", shell_complete=context_names)
 def delete_context(name: str) -> None:
     """Forget one, with its token and its CA where fedctl keeps them."""
     contexts = read_contexts(contexts_file())

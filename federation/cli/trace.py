@@ -17,6 +17,7 @@ import click
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.output import Output
+from federation.cli.progress import counted
 from federation.cli.times import time_of
 from federation.codec.timestamps import timestamp_from_seconds
 from federation.history.replays import ReplayedTrace, ReplayEnd, replayed_frame
@@ -97,7 +98,8 @@ def export(path: Path, since: str | None, until: str | None) -> None:
     decisions = 0
     try:
         with beside.open("xb") as file:
-            for piece in connection().iterate(lambda api: api.export_trace(begins, ends)):
+            pieces = connection().iterate(lambda api: api.export_trace(begins, ends))
+            for piece in counted(pieces, "pieces written"):
                 file.write(piece.content)
                 decisions += piece.decisions
             size = file.tell()
@@ -106,8 +108,8 @@ def export(path: Path, since: str | None, until: str | None) -> None:
         raise FederationError(f"cannot write {path}: {error.strerror}") from error
     finally:
         beside.unlink(missing_ok=True)
-    counted = "1 decision" if decisions == 1 else f"{decisions} decisions"
-    say(f"{counted}, {size} bytes: {path}")
+    written = "1 decision" if decisions == 1 else f"{decisions} decisions"
+    say(f"{written}, {size} bytes: {path}")
 
 
 def replay_trace(
@@ -116,7 +118,9 @@ def replay_trace(
     """Whether every decision that can be made again is equal. Raises InvalidRequest."""
     found, profiles = opened(path), read_profiles(scheduler_config)
     work = partial(replayed_frame, found.unindexed, profiles)
-    pieces = worked_out(work, found.frames, workers or cores())
+    pieces = counted(
+        worked_out(work, found.frames, workers or cores()), "frames replayed", len(found.frames)
+    )
     replayed = reduce(ReplayedTrace.then, pieces, ReplayedTrace())
     if output.is_document:
         show.print_document(_document(replayed), output)

@@ -16,6 +16,7 @@ from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.output import Output, unnamed_output_option
 from federation.cli.pictures import bars
+from federation.cli.progress import counted
 from federation.cli.times import seconds_of
 from federation.cli.trace import cores, opened, trace_options
 from federation.codec.changed_placements import PolicyPlacements
@@ -116,7 +117,7 @@ def what_if(
     else:
         work = partial(played, trace.unindexed, change, profiles)
         parts = worked_out(work, windows, workers or cores())
-    came = reduce(WhatIf.then, parts, WhatIf())
+    came = reduce(WhatIf.then, counted(parts, "windows played", len(windows)), WhatIf())
     _check_names("--without", without, came)
     _check_names("--cordon", cordon, came)
     if svg is not None:

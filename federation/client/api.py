@@ -1,27 +1,26 @@
 """The asynchronous client: one method per rpc, pages followed, failures as the error tree.
 
-Must not retry: callers know whether a repeated call is harmless. Watches go on by themselves.
+Must not repeat what changes something: callers know whether that is harmless. Watches go on by
+themselves.
 """
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncGenerator, Awaitable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, cast
 
-import grpc
 import grpc.aio
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from federation.client.channels import Channels
 from federation.client.estimates import EstimateTable
 from federation.client.failures import error_of
 from federation.client.joining import JoiningCalls
 from federation.client.paging import listed
 from federation.client.plans import PlanCalls
+from federation.client.targets import Target
 from federation.client.watching import WatchMessage, watched
-from federation.model.errors import InvalidRequest
 from federation.v1 import (
     access_pb2,
     access_pb2_grpc,
@@ -40,8 +39,6 @@ from federation.v1 import (
     simulation_pb2_grpc,
 )
 
-MAX_TIMEOUT_SECONDS = 86_400.0
-
 _BEST = estimates_pb2.ESTIMATE_SOURCE_UNSPECIFIED
 
 T = TypeVar("T")
@@ -54,54 +51,24 @@ class _UnaryMethod(Protocol[T_co]):
     ) -> Awaitable[T_co]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Where a control plane is and how to be let in.
-
-    ``ca_pem`` is the only root trusted; None uses the system's. ``plaintext`` switches TLS off,
-    for a control plane on the loopback interface. With ``cert_pem`` and ``key_pem`` a client
-    certificate is shown, to a control plane's port for those.
-    """
-
-    endpoint: str
-    token: str = ""
-    ca_pem: bytes | None = None
-    cert_pem: bytes | None = None
-    key_pem: bytes | None = None
-    plaintext: bool = False
-    timeout_seconds: float = 30.0
-
-    def __post_init__(self) -> None:
-        """Raises InvalidRequest for what gRPC would only complain about later, and darkly."""
-        if not self.endpoint:
-            raise InvalidRequest.of("endpoint", "is required")
-        if not 0 < self.timeout_seconds <= MAX_TIMEOUT_SECONDS:
-            rule = f"must be above 0 and at most {MAX_TIMEOUT_SECONDS:g} seconds"
-            raise InvalidRequest.of("timeout", rule)
-        if not (self.token.isascii() and self.token.isprintable()):
-            raise InvalidRequest.of("token", "must be printable ASCII characters on one line")
-        if (self.cert_pem is None) != (self.key_pem is None):
-            raise InvalidRequest.of("clientCert", "comes with its key, and its key with it")
-        if self.ca_pem is not None and not _is_certificates(self.ca_pem):
-            raise InvalidRequest.of("ca", "holds no certificate in PEM form")
-
-
 class Client:
-    """A connection to a control plane. Use as ``async with Client(target) as client:``."""
+    """A connection to control planes. Use as ``async with Client(target) as client:``."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._channel = channel_to(target)
+        self._channels = Channels(target)
+        # To the stubs these are one.
+        channel = cast("grpc.aio.Channel", self._channels)
         self._metadata = (("authorization", f"Bearer {target.token}"),) if target.token else ()
-        self._access = access_pb2_grpc.AccessStub(self._channel)
-        self._clusters = clusters_pb2_grpc.ClustersStub(self._channel)
-        self._estimates = estimates_pb2_grpc.EstimatesStub(self._channel)
-        self._failover = failover_pb2_grpc.FailoverStub(self._channel)
-        self.joining = JoiningCalls(self._channel, self._answer)
-        self.plans = PlanCalls(self._channel, self._answer, self._metadata)
-        self._scheduling = scheduling_pb2_grpc.SchedulingStub(self._channel)
-        self._scoring = scoring_pb2_grpc.ScoringStub(self._channel)
-        self._simulation = simulation_pb2_grpc.SimulationStub(self._channel)
+        self._access = access_pb2_grpc.AccessStub(channel)
+        self._clusters = clusters_pb2_grpc.ClustersStub(channel)
+        self._estimates = estimates_pb2_grpc.EstimatesStub(channel)
+        self._failover = failover_pb2_grpc.FailoverStub(channel)
+        self.joining = JoiningCalls(channel, self._answer)
+        self.plans = PlanCalls(channel, self._answer, self._metadata)
+        self._scheduling = scheduling_pb2_grpc.SchedulingStub(channel)
+        self._scoring = scoring_pb2_grpc.ScoringStub(channel)
+        self._simulation = simulation_pb2_grpc.SimulationStub(channel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,7 +78,7 @@ class Client:
 
     async def close(self) -> None:
         """Closes the connection; calls under way end with an error."""
-        await self._channel.close()
+        await self._channels.close()
 
     async def create_join_token(
         self, cluster: str, *, ttl_seconds: int | None = None
@@ -445,24 +412,3 @@ class Client:
             )
         except grpc.aio.AioRpcError as failure:
             raise error_of(failure) from failure
-
-
-def _is_certificates(pem: bytes) -> bool:
-    try:
-        context = ssl.create_default_context(cadata=pem.decode("ascii"))
-    except (ssl.SSLError, ValueError):
-        return False
-    # Without any data the library would take the system's.
-    return bool(pem.strip()) and bool(context.get_ca_certs() or b"-BEGIN CERTIFICATE-" in pem)
-
-
-def channel_to(target: Target) -> grpc.aio.Channel:
-    """A connection to the control plane, without the caller's token."""
-    if target.plaintext:
-        return grpc.aio.insecure_channel(target.endpoint)
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=target.ca_pem,
-        private_key=target.key_pem,
-        certificate_chain=target.cert_pem,
-    )
-    return grpc.aio.secure_channel(target.endpoint, credentials)

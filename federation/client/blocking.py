@@ -10,7 +10,8 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import Self, TypeVar
 
-from federation.client.api import Client, Target
+from federation.client.api import Client
+from federation.client.targets import Target
 
 T = TypeVar("T")
 

@@ -50,7 +50,11 @@ def error_of(failure: grpc.RpcError) -> FederationError:
     known = _ERRORS.get(code)
     if known is None:
         return FederationError(f"{code.name}: {text}", reason=reason or code.name)
-    return known(text, reason=reason)
+    error = known(text, reason=reason)
+    if isinstance(error, Unavailable):
+        # Our servers send details; what gRPC finds out by itself has none.
+        error.is_answer = reason is not None
+    return error
 
 
 def _details(failure: grpc.Call | grpc.aio.AioRpcError) -> tuple[str | None, list[Violation]]:

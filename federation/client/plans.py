@@ -1,6 +1,6 @@
 """The calls about plans, as ``Client.plans``.
 
-Must not retry: callers know whether a repeated call is harmless.
+Must not repeat what changes something: callers know whether that is harmless.
 """
 
 from __future__ import annotations

@@ -113,9 +113,13 @@ class LimitExceeded(FederationError):
 
 
 class Unavailable(FederationError):
-    """Something this depends on (the database, an agent) cannot be reached now; retry later."""
+    """Something this depends on (the database, an agent) cannot be reached now; retry later.
+
+    To a client, ``is_answer``: the control plane was reached, and says so itself.
+    """
 
     reason = "UNAVAILABLE"
+    is_answer = False
 
 
 class DeadlineMissed(FederationError):

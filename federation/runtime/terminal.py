@@ -29,6 +29,11 @@ def say_lines(text: str, *, err: bool = False) -> None:
     click.echo(printable_lines(text), err=err)
 
 
+def overwrite(text: str) -> None:
+    """On a terminal's standard error, in place of what this wrote before."""
+    click.echo(f"\r\x1b[K{printable(text)}", nl=False, err=True)
+
+
 def error_lines(error: FederationError) -> list[str]:
     """One line for every rule that was broken, or for every line of another message."""
     if isinstance(error, InvalidRequest):

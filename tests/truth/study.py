@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from estimator.binder.binder import SCHEDULER_NAME
-from federation.client.api import Client, Target
+from federation.client import Client, Target
 from federation.v1.resource_pb2 import Cluster
 from tests.chaos.planes import Planes, durable_postgres, running_planes
 from tests.e2e.agents import has_reported

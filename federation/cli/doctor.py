@@ -1,0 +1,219 @@
+"""The verb ``doctor``: whether fedctl can ask its control planes, and if not, why and what to do.
+
+Must not change anything, here or there.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import click
+
+from federation.cli.connection import Connection, connection
+from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.listing import print_list
+from federation.cli.token import ROLE_NAMES
+from federation.client.targets import endpoints_of
+from federation.model.errors import FederationError, InvalidRequest
+
+REFUSED: Final = 1
+PROBE_SECONDS: Final = 5.0
+DAY_SECONDS: Final = 86_400
+SOON_DAYS: Final = 14
+
+
+class State(StrEnum):
+    """OK: as it should be. NOTE: good to know. BAD: fedctl does not work like this."""
+
+    OK = "ok"
+    NOTE = "note"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What was looked at, what it is like, and what to do where something is."""
+
+    subject: str
+    state: State
+    says: str
+    remedy: str = ""
+
+
+CHECKS: Final[Kind[Check]] = Kind(
+    word="check",
+    named=lambda each: each.subject,
+    document=asdict,
+    can_change=False,
+    columns=(
+        Column("CHECK", lambda each, _: each.subject),
+        Column("STATE", lambda each, _: each.state),
+        Column("SAYS", lambda each, _: each.says),
+        Column("DO", lambda each, _: each.remedy or "-", rare=True),
+    ),
+    prose=("SAYS", "DO"),
+    empty="Nothing was looked at.",
+)
+
+
+@click.command(epilog="Example: fedctl doctor")
+@listing_options(CHECKS)
+def doctor(listing: Listing) -> None:
+    """Say whether the control planes can be asked from here, and if not, why and what to do.
+
+    Looks at the token's file, and at each endpoint's name, port, certificate and answer. Exits
+    with 1 where something is bad.
+    """
+    checks = [*_checks(connection())]
+    print_list(CHECKS, listing, checks)
+    if any(each.state is State.BAD for each in checks):
+        click.get_current_context().exit(REFUSED)
+
+
+def _checks(asked: Connection) -> Iterator[Check]:
+    yield from _token_checks(asked)
+    answered = None
+    for endpoint in endpoints_of(asked.endpoint):
+        one = replace(asked, endpoint=endpoint, began=time.monotonic())
+        checks = [*_endpoint_checks(one)]
+        yield from checks
+        if all(each.state is not State.BAD for each in checks):
+            answered = one
+    if answered is not None:
+        yield _fleet_check(answered)
+
+
+def _token_checks(asked: Connection) -> Iterator[Check]:
+    if asked.client_cert is not None:
+        return
+    file = asked.token_file
+    try:
+        mode, text = file.stat().st_mode, file.read_bytes()
+    except OSError as error:
+        says = f"{file} cannot be read: {error.strerror}"
+        remedy = "name one that holds a token with --token-file, or keep one with `fedctl login`"
+        yield Check(subject="token file", state=State.BAD, says=says, remedy=remedy)
+        return
+    if b"-----BEGIN" in text or len(text.split()) != 1:
+        says = f"{file} holds no token, which is one word"
+        remedy = "name the token's file: a key or a certificate is for --client-key, --ca"
+        yield Check(subject="token file", state=State.BAD, says=says, remedy=remedy)
+    elif mode & (stat.S_IRWXG | stat.S_IRWXO):
+        says = f"{file} can be read by others on this machine"
+        yield Check(subject="token file", state=State.NOTE, says=says, remedy=f"chmod 600 {file}")
+    else:
+        yield Check(subject="token file", state=State.OK, says=f"{file} holds a token")
+
+
+def _endpoint_checks(asked: Connection) -> Iterator[Check]:
+    """Name and port, certificate, answer; the first that is bad ends it."""
+    host, _, port = asked.endpoint.rpartition(":")
+    subject = asked.endpoint
+    try:
+        address = (host.strip("[]"), int(port))
+        with socket.create_connection(address, timeout=PROBE_SECONDS) as probe:
+            where = probe.getpeername()[0]
+            found = None if asked.insecure else _certificate_check(asked, probe, address[0])
+    except ValueError:
+        says = f"{asked.endpoint!r} is no HOST:PORT"
+        yield Check(subject=subject, state=State.BAD, says=says, remedy="check --endpoint")
+        return
+    except OSError as error:
+        yield Check(subject=subject, state=State.BAD, says=_why(error), remedy=_remedy(error))
+        return
+    if found is not None:
+        yield found
+    yield _answer_check(asked, where)
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"nobody knows the host's name ({error.strerror})"
+    if isinstance(error, TimeoutError):
+        return f"nobody answers within {PROBE_SECONDS:g} s"
+    return f"cannot be connected to: {error.strerror or error}"
+
+
+def _remedy(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "start it there, or check the port: the API's is 7443 unless told otherwise"
+    if isinstance(error, socket.gaierror):
+        return "check the host in --endpoint, or this machine's DNS"
+    return "check --endpoint, and what filters traffic between here and there"
+
+
+def _certificate_check(asked: Connection, probe: socket.socket, host: str) -> Check:
+    subject = f"{asked.endpoint} TLS"
+    try:
+        context = ssl.create_default_context(cafile=asked.ca)
+        context.set_alpn_protocols(["h2"])
+        if asked.client_cert is not None:
+            context.load_cert_chain(asked.client_cert, asked.client_key)
+        with context.wrap_socket(probe, server_hostname=host) as wrapped:
+            certificate: Any = wrapped.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        remedy = (
+            "name its authority with --ca"
+            if asked.ca is None
+            else f"--ca is {asked.ca}: take the control plane's ca.pem"
+        )
+        says = f"its certificate is not trusted: {error.verify_message}"
+        return Check(subject=subject, state=State.BAD, says=says, remedy=remedy)
+    except (ssl.SSLError, TimeoutError, ConnectionError) as error:
+        says = f"it does not speak TLS ({getattr(error, 'reason', None) or error})"
+        remedy = "say --insecure where it is served without TLS, or check the port"
+        return Check(subject=subject, state=State.BAD, says=says, remedy=remedy)
+    except OSError as error:
+        says = f"--ca, --client-cert or --client-key cannot be read: {error.strerror or error}"
+        return Check(subject=subject, state=State.BAD, says=says, remedy="name another file")
+    left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
+    days = int(left / DAY_SECONDS)
+    says = f"its certificate is trusted, and good for {days} days"
+    if days < SOON_DAYS:
+        return Check(subject=subject, state=State.NOTE, says=says, remedy="renew it there")
+    return Check(subject=subject, state=State.OK, says=says)
+
+
+def _answer_check(asked: Connection, where: str) -> Check:
+    began = time.monotonic()
+    try:
+        caller = asked.call(lambda api: api.who_am_i())
+    except InvalidRequest as error:
+        says, remedy = str(error.violations[0]), "see above"
+        return Check(subject=asked.endpoint, state=State.BAD, says=says, remedy=remedy)
+    except FederationError as error:
+        says, remedy = error.message, "-"
+        return Check(subject=asked.endpoint, state=State.BAD, says=says, remedy=remedy)
+    millis = 1000 * (time.monotonic() - began)
+    role = ROLE_NAMES.get(caller.role, "?")
+    says = f"answers at {where} in {millis:.0f} ms, to {caller.actor} as {role}"
+    return Check(subject=asked.endpoint, state=State.OK, says=says)
+
+
+def _fleet_check(asked: Connection) -> Check:
+    subject = "fleet"
+    try:
+        clusters = asked.call(lambda api: api.list_clusters())
+    except FederationError as error:
+        return Check(subject=subject, state=State.NOTE, says=error.message, remedy="ask its admin")
+    if not clusters:
+        remedy = "let one join: fedctl join-token create --cluster NAME"
+        return Check(subject=subject, state=State.NOTE, says="has no clusters", remedy=remedy)
+    unready = [
+        each.metadata.name
+        for each in clusters
+        if not any(it.type == "Ready" and it.status == "True" for it in each.status.conditions)
+    ]
+    if not unready:
+        return Check(subject=subject, state=State.OK, says=f"{len(clusters)} clusters, all ready")
+    named = ", ".join(unready[:3]) + (" and others" if len(unready) > 3 else "")
+    says = f"{len(unready)} of {len(clusters)} clusters are not ready: {named}"
+    remedy = f"fedctl describe cluster {unready[0]}"
+    return Check(subject=subject, state=State.NOTE, says=says, remedy=remedy)
