@@ -31,7 +31,6 @@ PROGRAMS = (
     "test_demo.py::test_it_tells_its_story_and_leaves_nothing",
     "test_karmada.py",
     "test_plugins.py",
-    "test_readme.py",
     "test_scorers.py",
     "test_server.py",
     "test_server_outage.py",
@@ -48,6 +47,7 @@ PROGRAMS = (
 TESTS = (
     *(f"tests/e2e/{name}" for name in PROGRAMS),
     "tests/contract/store",
+    "tests/docs/test_pages.py::test_the_commands_of_a_page_run[README.md]",
     "tests/unit/capacity",
     "tests/unit/cli",
     "tests/unit/codec",

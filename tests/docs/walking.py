@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -35,13 +36,20 @@ PROGRAMS: Final[Mapping[str, click.Command]] = {
     "estimator": estimator,
 }
 MODULES: Final = {"fedctl": "federation.cli", "federation": "federation", "estimator": "estimator"}
+# Workloads that pages name and do not show.
+FILES: Final = Path(__file__).parent / "files"
 # What only a shell understands.
 SHELL: Final = re.compile(r"[|<>;&$`*?]|^\w+=")
 POLL_SECONDS: Final = 0.1
 # There is no cluster to ask; a picture of one is all that the pages want.
-KUBECTL: Final = f"""#!/bin/sh
-[ "$*" = "get nodes,pods -A -o json" ] || {{ echo "no cluster: kubectl $*" >&2; exit 1; }}
-exec cat {ROOT}/examples/clusters/member2.json
+KUBECTL: Final = f"""#!{sys.executable}
+import json, sys
+if sys.argv[1:] != ["get", "nodes,pods", "-A", "-o", "json"]:
+    sys.exit("no cluster to ask")
+items = json.load(open("{ROOT}/examples/clusters/member2.json"))["items"]
+shown = [i for i in items if i["kind"] in ("Node", "Pod")]
+shown = [i for i in shown if i["kind"] == "Node" or i["spec"].get("nodeName")]
+json.dump({{"apiVersion": "v1", "kind": "List", "items": shown}}, sys.stdout)
 """
 
 
@@ -64,6 +72,7 @@ class Walk:
         self._kept = kept
         self._tools = folder / "tools"
         self._make_tools()
+        shutil.copytree(FILES, folder, dirs_exist_ok=True)
         for name in ("examples", "deploy", "proto"):
             (folder / name).symlink_to(ROOT / name)
         self.variables = environment(
