@@ -31,6 +31,7 @@ from federation.model.pools.values import DEFAULT_BUDGET, MAX_BUDGET, MIN_BUDGET
 from federation.model.resources import amounts_of
 from federation.model.workload import NodeClaim, ReplicaRequirements
 from federation.runtime import flags, spans
+from federation.runtime.findings import told_findings
 from federation.runtime.logs import change_level, configure_logging
 from federation.runtime.options import LoadedOptions
 from federation.runtime.terminal import json_text, say, say_lines, yaml_text
@@ -115,6 +116,23 @@ def join(loaded: LoadedOptions) -> None:
         raise click.UsageError("--join-token or --join-token-file: is required")
     kept_in = asyncio.run(join_cluster(settings))
     say(f"{settings.cluster} joined; {kept_in}")
+
+
+@cli.command(
+    epilog=example("estimator doctor --cluster member1 --endpoint cp.example:7443 --ca-file ca.pem")
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format.")
+@with_settings
+def doctor(loaded: LoadedOptions, output: str) -> None:
+    """Say whether an agent can do its work here, and what to do; exits with 1 where it cannot.
+
+    Give it the settings of `estimator run`. It reads the cluster, the credential and the way to
+    each control plane, changes nothing, and takes no running agent's place.
+    """
+    from estimator.app import looked_at  # noqa: PLC0415 - only agents need the slow client
+
+    findings = asyncio.run(looked_at(_checked(loaded)))
+    sys.exit(told_findings(findings, as_json=output == "json"))
 
 
 @cli.command("show-config", epilog=example("estimator show-config -o yaml"))

@@ -26,6 +26,7 @@ from estimator.estimation.capacity import (
 )
 from estimator.estimation.exact import ExactEstimates
 from estimator.estimation.pooling import Pooling
+from estimator.measures import AgentMeasures
 from estimator.nodes import Pod, PodState, WorkloadRef
 from estimator.placing.incoming import IncomingPod
 from estimator.placing.judgement import Claimed
@@ -62,6 +63,11 @@ STEPS_AT_ONCE: Final = 100
 
 class MemberCluster(Protocol):
     """The cluster an agent speaks for, read from the API server, a dump or a script."""
+
+    @property
+    def measures(self) -> AgentMeasures:
+        """What is counted of the work for it."""
+        ...
 
     def view(self) -> Visibility:
         """How good the picture is now."""
@@ -131,6 +137,7 @@ class WatchedCluster:
 
     def __init__(self, node_set: NodeSet, sight: Sight | None = None) -> None:
         self.sight = sight or Sight(time.monotonic)
+        self.measures = AgentMeasures()
         self.claims = Claims()
         self.assumed = AssumedPods()
         self.follows_claims = False
@@ -285,6 +292,11 @@ class Agent:
         self._sequence = 0
         self._sent: CapacityReport | None = None
         self._is_told = False
+
+    @property
+    def measures(self) -> AgentMeasures:
+        """What is counted of its work, in all its sessions."""
+        return self._member.measures
 
     @property
     def rhythm(self) -> Rhythm:

@@ -23,11 +23,13 @@ from estimator.control_plane.channel import Dialler
 from estimator.control_plane.enrolment import ClusterIdentity
 from estimator.control_plane.stream import Speaker, keep_connected, wait_until
 from estimator.credential import CredentialFile, CredentialStore, KeptCredential
+from estimator.doctor import examine
 from estimator.estimation.pooling import USUAL_LABEL_KEYS, Pooling
 from estimator.extender.extender import Extender
 from estimator.health import HealthServer
 from estimator.joining import Joining
 from estimator.karmada.server import KarmadaEstimator, KarmadaSettings, serve_karmada
+from estimator.metrics import metrics_page
 from estimator.placing.place import MOST_ALLOCATED
 from estimator.scoring_config.choice import strategy_for
 from estimator.scoring_config.reader import ScoringConfiguration, read_scoring_configuration
@@ -43,6 +45,7 @@ from federation.model.errors import (
 )
 from federation.runtime.addresses import Address
 from federation.runtime.backoff import Backoff, uniform
+from federation.runtime.findings import Finding
 
 # Loading Kubernetes' client takes a third of a second of CPU: who follows a file never needs it.
 if TYPE_CHECKING:
@@ -123,6 +126,12 @@ async def join(settings: RunSettings) -> str:
     return await _while_following(source, enrolled())
 
 
+async def looked_at(settings: RunSettings) -> list[Finding]:
+    """What the doctor finds, with these settings."""
+    joining = _joining(settings)
+    return await examine(settings, _store(settings), joining)
+
+
 async def _while_following(source: ClusterSource, work: Coroutine[Any, Any, Answer]) -> Answer:
     """Do ``work`` with the picture kept current; a source that fails fails the work."""
     following = asyncio.create_task(source.follow())
@@ -185,6 +194,7 @@ async def _tell_health(listen: Address, source: ClusterSource, stopping: asyncio
     server = HealthServer(
         is_alive=lambda: source.is_alive,
         is_ready=lambda: ready.is_set() and not source.member.view().is_blind,
+        metrics=lambda: metrics_page(source.member.measures, source.member.view()),
     )
     try:
         await server.start(listen.host, listen.port)
@@ -403,12 +413,16 @@ async def _keep_speaking(
         raise
 
 
-def _joining(settings: RunSettings) -> Joining:
-    store: CredentialStore = CredentialFile(settings.credential_file)
-    if settings.credential_secret is not None:
-        from estimator.kube.secret import CredentialSecret  # noqa: PLC0415 - see above
+def _store(settings: RunSettings) -> CredentialStore:
+    if settings.credential_secret is None:
+        return CredentialFile(settings.credential_file)
+    from estimator.kube.secret import CredentialSecret  # noqa: PLC0415 - see above
 
-        store = CredentialSecret(settings.credential_secret, settings.kubeconfig)
+    return CredentialSecret(settings.credential_secret, settings.kubeconfig)
+
+
+def _joining(settings: RunSettings) -> Joining:
+    store = _store(settings)
     return Joining(settings, store, _dialler(settings), version=agent_version(), clock=time.time)
 
 

@@ -160,7 +160,7 @@ OPTIONS = OptionTable(
     Option(
         name="health_listen",
         parse=parse_endpoint,
-        help="Serve /livez and /readyz on HOST:PORT, in plain HTTP.",
+        help="Serve /livez, /readyz and /metrics on HOST:PORT, in plain HTTP.",
     ),
     Option(
         name="trace_endpoint",

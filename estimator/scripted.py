@@ -11,6 +11,7 @@ from typing import Final
 
 from estimator.estimation.capacity import Capacity
 from estimator.estimation.exact import ExactEstimates
+from estimator.measures import AgentMeasures
 from estimator.nodes import WorkloadRef
 from estimator.sight import CURRENT, Visibility
 from federation.model.echoes import InterestUpdate
@@ -27,6 +28,7 @@ class ScriptedCluster:
     """Reports written beforehand: each one asked for is the next, and the last one stays."""
 
     def __init__(self, script: Sequence[Capacity]) -> None:
+        self.measures = AgentMeasures()
         self.follow(script)
 
     def follow(self, script: Sequence[Capacity]) -> None:

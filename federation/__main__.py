@@ -13,7 +13,6 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -25,11 +24,12 @@ from federation.codec.document_files import document_of
 from federation.model.errors import FederationError, InvalidRequest
 from federation.runtime import flags
 from federation.runtime.allocator import give_back_freed_memory
+from federation.runtime.findings import told_findings
 from federation.runtime.interruptions import Interruptions
 from federation.runtime.logs import change_level, configure_logging
 from federation.runtime.serving_rules import check_serving
 from federation.runtime.settings import OPTIONS, LoadedSettings, load_settings
-from federation.runtime.terminal import Program, error_lines, json_text, say, say_lines
+from federation.runtime.terminal import Program, error_lines, say, say_lines
 
 REFUSED, USAGE = 1, 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -156,15 +156,11 @@ def doctor(loaded: LoadedSettings, output: str) -> None:
       federation doctor --database-url postgresql://fedsched@db.example/fedsched
     """
     from federation.database import opened_database  # noqa: PLC0415 - see above
-    from federation.doctor import Severity, examine, lines_of  # noqa: PLC0415 - see above
+    from federation.doctor import examine  # noqa: PLC0415 - see above
 
     with told(), opened_database(loaded.settings, os.environ.get("PATH", os.defpath)) as database:
         findings = asyncio.run(examine(loaded, database))
-    if output == "json":
-        say_lines(json_text([asdict(finding) for finding in findings], indent=2))
-    else:
-        say_lines("\n".join(lines_of(findings)))
-    sys.exit(REFUSED if any(finding.severity is Severity.BAD for finding in findings) else 0)
+    sys.exit(told_findings(findings, as_json=output == "json"))
 
 
 @main.command()

@@ -49,7 +49,6 @@ from federation.runtime.settings import Accept, Settings
 from federation.scheduler.plugins.profile import DEFAULT_PROFILES, Profiles
 from federation.services.access.namespace_quotas import QuotaService
 from federation.services.access.tokens import Tokens
-from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.journal import ClusterChanged, ReportAdvanced
 from federation.services.members.identity import Vouchers
 from federation.services.members.join import Registration
@@ -118,7 +117,7 @@ class ControlPlane:
             self._keep(keep_running(self._database.embedded))
         await keep_admin_token(parts.identity, self.admin_token_file)
         await parts.following.load(grace_until=parts.clock.now() + self._grace_seconds)
-        parts.fleet.observe(Overcommitment(parts.fleet).changed, ReportAdvanced, ClusterChanged)
+        parts.fleet.observe(parts.overcommitment.changed, ReportAdvanced, ClusterChanged)
         self._keep(parts.loop_watch.keep_watching(), parts.readiness.keep_looking())
         self._keep(parts.identity.keep_looking(), parts.trail.keep_writing())
         self._keep(parts.following.run(), parts.finishing.run(), parts.ui.keep_looking())

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -24,6 +21,7 @@ from federation.database import Database, pending_migrations
 from federation.model.errors import FederationError
 from federation.model.printable import printable
 from federation.model.releases import TOO_FAR, releases_apart
+from federation.runtime.findings import Finding, bad, good, note, some
 from federation.runtime.settings import LoadedSettings, Settings
 from federation.store.condition import DatabaseCondition, condition_of
 from federation.store.engine import POOL_SIZE, SERVER_SETTINGS, create_engine, translated
@@ -36,40 +34,6 @@ FAR_SECONDS: Final = 0.02
 CLOCK_SECONDS: Final = 1.0
 EXPIRES_SOON: Final = timedelta(days=30)
 LITTLE_SPACE: Final = 1 << 30
-# Of the lines for people.
-WIDTH: Final = 100
-# Clusters named in one finding.
-MOST_NAMED: Final = 10
-
-
-class Severity(StrEnum):
-    """OK: as it should be. NOTE: good to know. BAD: a guarantee does not hold, or will not."""
-
-    OK = "ok"
-    NOTE = "note"
-    BAD = "bad"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What was looked at, what it is like, and what to do; ``remedy`` is empty where nothing is."""
-
-    subject: str
-    severity: Severity
-    says: str
-    remedy: str = ""
-
-
-def good(subject: str, says: str) -> Finding:
-    return Finding(subject=subject, severity=Severity.OK, says=says)
-
-
-def note(subject: str, says: str, remedy: str) -> Finding:
-    return Finding(subject=subject, severity=Severity.NOTE, says=says, remedy=remedy)
-
-
-def bad(subject: str, says: str, remedy: str) -> Finding:
-    return Finding(subject=subject, severity=Severity.BAD, says=says, remedy=remedy)
 
 
 async def examine(loaded: LoadedSettings, database: Database) -> list[Finding]:
@@ -122,23 +86,6 @@ async def examine_database(loaded: LoadedSettings, database: Database) -> Sequen
         *durability_findings(condition),
         *fleet_findings(condition),
     ]
-
-
-def lines_of(findings: Sequence[Finding]) -> Iterator[str]:
-    """For people: what was looked at, what it is like, and below it what to do."""
-    widest = max(len(finding.subject) for finding in findings)
-    for finding in findings:
-        begin = f"{finding.severity:<4}  {finding.subject:<{widest}}  "
-        indent = " " * len(begin)
-        yield _wrapped(finding.says, begin, indent)
-        if finding.remedy:
-            yield _wrapped(finding.remedy, f"{indent}-> ", f"{indent}   ")
-
-
-def _wrapped(text: str, begin: str, indent: str) -> str:
-    return textwrap.fill(
-        text, WIDTH, initial_indent=begin, subsequent_indent=indent, break_on_hyphens=False
-    )
 
 
 def server_findings(condition: DatabaseCondition) -> Iterator[Finding]:
@@ -228,12 +175,12 @@ def fleet_findings(condition: DatabaseCondition) -> Iterator[Finding]:
         apart.setdefault(min(releases_apart(ours, agent.split(" ")[-1]), TOO_FAR), []).append(agent)
     remedy = "bring agents to the release of the control plane"
     if far := apart.get(TOO_FAR):
-        says = f"agents are refused, two releases or more from {ours}: {_some(far)}"
+        says = f"agents are refused, two releases or more from {ours}: {some(far)}"
         yield bad("versions", says, remedy)
     if near := apart.get(1):
-        yield note("versions", f"agents are one release from {ours}: {_some(near)}", remedy)
+        yield note("versions", f"agents are one release from {ours}: {some(near)}", remedy)
     if condition.held:
-        says = f"clusters wait to be accepted: {_some(condition.held)}"
+        says = f"clusters wait to be accepted: {some(condition.held)}"
         yield note("joiners", says, "look at `fedctl get joiners`; accept or reject them")
 
 
@@ -286,9 +233,3 @@ def directory_findings(directory: Path, *, is_embedded: bool) -> Iterator[Findin
 
 def _is_here(address: str) -> bool:
     return address.startswith("127.") or address == "::1"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    shown = printable(", ".join(names[:MOST_NAMED]))
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -28,6 +28,7 @@ from federation.services.duties import Duties, Duty, auditing, pruning
 from federation.services.estimates.availability import Availability
 from federation.services.failover.running import RunningFailover
 from federation.services.fleet.journal_reader import Following
+from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.readiness import Readiness
 from federation.services.fleet.registry import FleetOwner
 from federation.services.fleet.report_requests import Refreshing
@@ -92,6 +93,7 @@ class Parts:
         self.store = PostgresStore(self.engine, self.signal.announce)
         self.clock = SystemClock()
         self.fleet = FleetOwner(self.store)
+        self.overcommitment = Overcommitment(self.fleet)
         self.identity = Identity(self.store, self.clock, vouchers)
         self.trail = AuditTrail(self.store)
         self._build_hearing()
@@ -214,6 +216,8 @@ class Parts:
                 keeper=self.queue.keeper,
                 fleet=self.fleet,
                 sessions=self.sessions,
+                settling=self.reporting.settling,
+                overcommitment=self.overcommitment,
                 loop_watch=self.loop_watch,
                 pool=self.engine.pool,
                 store=self.store,

@@ -54,6 +54,7 @@ class Estimating:
 
     async def _answer(self, request: EstimateRequest) -> None:
         reply = EstimateReply(request_id=request.request_id)
+        self._agent.measures.questions["estimate"] += 1
         with asked_for("estimate", request):
             try:
                 answer = await self._estimated(request)

@@ -49,6 +49,7 @@ class Orders:
             self._reply(replies)
 
     def _placed(self, request: PlaceRequest) -> PlaceReply:
+        self._agent.measures.questions["place"] += 1
         with asked_for("place", request):
             try:
                 plan = self._agent.place(order_from_message(request))

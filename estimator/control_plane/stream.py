@@ -145,6 +145,7 @@ class Stream:
             # What grpc raises for a write after the stream's end; its status says why.
             raise Unavailable("the stream to the control plane broke") from error
         finally:
+            self._agent.measures.is_connected = False
             call.cancel()
 
     async def _greet(self, call: Call) -> None:
@@ -258,6 +259,8 @@ class Stream:
         if self._agent.is_told:
             self._report_now.set()
         self.welcomed = True
+        self._agent.measures.is_connected = True
+        self._agent.measures.streams += 1
         logger.info("connected as cluster %s", self._speaker.cluster)
         server_time = seconds_from_timestamp(welcome.server_time)
         ahead = self._agent.now() - server_time if server_time else 0.0
@@ -319,6 +322,8 @@ class Stream:
                 message = await asyncio.to_thread(
                     report_message, self._speaker.cluster, report, view, lost
                 )
+                self._agent.measures.reports += 1
+                self._agent.measures.report_bytes = message.ByteSize()
                 self._outbox.put_report(message)
 
     async def _look(self) -> None:

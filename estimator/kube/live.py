@@ -83,7 +83,7 @@ class LiveCluster:
             raw=RawNode,
             translate=node_from_raw,
         )
-        return Watcher(watched, sink, self._uniform, self._patience, self._clock)
+        return self._watcher(watched, sink)
 
     def _pod_watcher(self, loop: asyncio.AbstractEventLoop) -> Watcher[Pod]:
         cache = self.member.cache
@@ -105,7 +105,7 @@ class LiveCluster:
             translate=pod_from_raw,
             field_selector=selector,
         )
-        return Watcher(watched, sink, self._uniform, self._patience, self._clock)
+        return self._watcher(watched, sink)
 
     def _quota_watcher(self, loop: asyncio.AbstractEventLoop) -> Watcher[Quota]:
         quotas = self.member.quotas
@@ -124,7 +124,11 @@ class LiveCluster:
             raw=RawQuota,
             translate=quota_from_raw,
         )
-        return Watcher(watched, sink, self._uniform, self._patience, self._clock)
+        return self._watcher(watched, sink)
+
+    def _watcher(self, watched: Watched[Value], sink: LoopSink[Value]) -> Watcher[Value]:
+        measures = self.member.measures
+        return Watcher(watched, sink, self._uniform, self._patience, self._clock, measures)
 
     def _listed(
         self, name: str, replace: Callable[[list[Value]], None], values: list[Value]

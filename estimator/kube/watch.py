@@ -24,9 +24,11 @@ from estimator.kube.reading import (
     ResourceReader,
     Watched,
 )
+from estimator.measures import AgentMeasures
 from estimator.sight import Loss
 from federation.model.errors import FederationError
 from federation.runtime.backoff import Backoff
+from federation.runtime.measures import Distribution
 
 MAX_RETRY_AFTER_SECONDS: Final = 60.0
 # One agent a cluster makes no herd, and until the next try it is blind.
@@ -75,8 +77,11 @@ class Watcher(Generic[Value]):
         uniform: Callable[[float], float],
         patience: Patience = DEFAULT_PATIENCE,
         clock: Callable[[], float] = time.monotonic,
+        measures: AgentMeasures | None = None,
     ) -> None:
         self.name = watched.name
+        self._measures = measures or AgentMeasures()
+        self._listing = self._measures.lists.setdefault(self.name, Distribution())
         self._reader = ResourceReader(watched, patience, uniform)
         self._sink = sink
         self._backoff = Backoff(uniform, cap_seconds=CAP_SECONDS)
@@ -148,6 +153,7 @@ class Watcher(Generic[Value]):
     def _after_trouble(self, what: str, *, answers: bool, forbidden: bool = False) -> float:
         seconds = self._pause(answers=answers)
         if not self._stopping.is_set():
+            self._measures.troubles[self.name] += 1
             self._lose(what, forbidden=forbidden)
             logger.warning("watching %s: %s; again in %.1f s", self.name, what, seconds)
         return seconds
@@ -175,7 +181,9 @@ class Watcher(Generic[Value]):
             self._sink.skip(self._skipped)
 
     def _list(self) -> None:
+        began = time.monotonic()
         listed = self._reader.list_all()
+        self._listing.add(time.monotonic() - began)
         self._sink.replace(listed.values)
         self._version = listed.version
         self._find()
@@ -187,6 +195,7 @@ class Watcher(Generic[Value]):
                 return
             if changes:
                 self._sink.apply(changes)
+                self._measures.changes[self.name] += len(changes)
                 self._backoff.reset()
                 self._version = changes[-1].version
             elif not self._is_current:

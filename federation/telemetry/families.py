@@ -162,6 +162,18 @@ class Families:
             "Agents whose streams this control plane has.",
             len(measured.sessions.all()),
         )
+        settled = self._labelled(
+            "fedsched_reported_replicas",
+            "Replicas of promises that agents of this control plane see, by state.",
+            ["state"],
+        )
+        for state, replicas in measured.settling.totals(now).items():
+            settled.add_metric([state], replicas)
+        self._gauge(
+            "fedsched_overcommitted_clusters",
+            "Clusters whose promises have no room in the newest report, of those agents.",
+            measured.overcommitment.clusters,
+        )
         estimates = self._counter(
             "fedsched_estimates", "Numbers that estimates answered, by their level.", ["source"]
         )

@@ -12,8 +12,10 @@ from sqlalchemy import Pool
 from federation.agents.sessions import Sessions
 from federation.rpc.measures import CallMeasures
 from federation.services.estimates.availability import Availability
+from federation.services.fleet.overcommitment import Overcommitment
 from federation.services.fleet.registry import FleetOwner
 from federation.services.members.hearing import LoopWatch
+from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
 from federation.services.scheduling.measures import DecisionMeasures
 from federation.services.waiting.keeper import QueueKeeper
@@ -29,6 +31,8 @@ class Measured:
     keeper: QueueKeeper
     fleet: FleetOwner
     sessions: Sessions
+    settling: Settling
+    overcommitment: Overcommitment
     loop_watch: LoopWatch
     pool: Pool
     store: Store

@@ -11,7 +11,7 @@ import pytest
 
 from federation import doctor
 from federation.certificates import make_certificates
-from federation.doctor import Finding, Severity
+from federation.runtime.findings import WIDTH, Finding, Severity
 from federation.runtime.settings import load_settings
 from federation.store.condition import DatabaseCondition
 from tests.e2e.servers import federation
@@ -133,4 +133,4 @@ def test_a_real_database_is_looked_at(fresh_database_url: str, empty_database_ur
     assert (findings["durability"]["severity"], told.returncode) == ("bad", 1)
     text = federation("doctor", FEDERATION_DATABASE_URL=fresh_database_url).stdout
     assert "bad   durability   fsync is off" in text
-    assert max(map(len, text.splitlines())) <= doctor.WIDTH
+    assert max(map(len, text.splitlines())) <= WIDTH

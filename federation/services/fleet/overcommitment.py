@@ -23,6 +23,11 @@ class Overcommitment:
         self._fleet = fleet
         self._without_room: dict[str, int] = {}
 
+    @property
+    def clusters(self) -> int:
+        """How many have promises without room, of those whose agents are connected here."""
+        return len(self._without_room)
+
     def changed(self, change: Change) -> None:
         if isinstance(change, ClusterChanged) and (change.deleted or change.emptied):
             self._without_room.pop(change.cluster, None)

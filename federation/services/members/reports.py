@@ -35,6 +35,7 @@ from federation.services.journal import ClusterChanged, new_nonce
 from federation.services.member_ports import NamedReport, ReportVerdict
 from federation.services.members.finished_jobs import Finishing
 from federation.services.members.releases import check_release
+from federation.services.members.settling import Settling
 from federation.services.ports import Clock, Store
 from federation.services.values import AgentFacts, AgentHello, AgentSight, WelcomeFacts
 
@@ -77,6 +78,7 @@ class Reporting:
         self._beat = beat or ReportTimes()
         self._following = following or Following(store, fleet)
         self._finishing = finishing or Finishing(store, fleet)
+        self.settling = Settling()
         self._batches = Batcher(self._write, seconds=self._beat.batch_seconds)
 
     async def connected(self, cluster: str, hello: AgentHello, credential_id: str) -> WelcomeFacts:
@@ -245,6 +247,7 @@ class Reporting:
         # A peer may serve the same session by now: ours broke, and the agent dialled the peer.
         if presence.epoch == epoch and not presence.peer:
             self._fleet.put_presence(cluster, replace(presence, connected=False))
+            self.settling.forget(cluster)
 
     def _mark_alive(self, cluster: str, epoch: int, confirmed_sequence: int = 0) -> None:
         now = self._clock.now()
@@ -303,6 +306,7 @@ class Reporting:
             is_current = self._fleet.is_of(named.cluster, named.cluster_uid)
             if verdict.received_at is not None and is_current:
                 self._finishing.note(named.cluster, named.report)
+                self.settling.note(named.cluster, named.report, self._clock.now())
                 self._fleet.put_report(
                     named.cluster,
                     named.report,

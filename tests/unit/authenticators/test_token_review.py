@@ -12,7 +12,7 @@ import pytest
 
 from federation import doctor
 from federation.authenticators import token_review
-from federation.doctor import Severity
+from federation.runtime.findings import Severity
 from tests.control_planes import RunningControlPlane, refused, report, running_control_plane
 from tests.issuers import AUDIENCE, Issuer, running_issuer
 from tests.kubeapi.access import Rule, User

@@ -7,6 +7,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,12 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_metrics
 
+from estimator.measures import AgentMeasures
+from estimator.metrics import metrics_page
+from estimator.sight import CURRENT
+from federation.model.cluster import CapacityReport, NodeSummary, ResourceSummary
+from federation.model.shapes import Echo
+from federation.services.members.settling import Settling
 from federation.telemetry import page as page_module
 from federation.v1 import estimates_pb2, resource_pb2
 from federation.v1.scheduling_pb2 import ScheduleRequest
@@ -27,8 +34,17 @@ __all__ = ["running"]
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 ALERTS = yaml.safe_load((ROOT / "deploy" / "monitoring" / "alerts.yaml").read_text())
-DASHBOARD = json.loads((ROOT / "deploy" / "monitoring" / "dashboard.json").read_text())
-TYPES = dict[str, str](re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
+DASHBOARDS = [
+    json.loads(path.read_text()) for path in (ROOT / "deploy" / "monitoring").glob("*.json")
+]
+ROWS = dict[str, str](re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
+AGENT_TYPES = {name: kind for name, kind in ROWS.items() if name.startswith("fedsched_agent_")}
+AGENT_TYPES.pop("fedsched_agent_sessions")
+TYPES = {name: kind for name, kind in ROWS.items() if name not in AGENT_TYPES}
+RUNBOOKS = ROOT / "docs" / "runbooks"
+REPORTED = CapacityReport(
+    epoch=1, sequence=1, snapshot_time=0.0, summary=ResourceSummary(), nodes=NodeSummary()
+)
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0;q=0.7,text/plain;version=0.0.4;q=0.3"
 
 
@@ -126,9 +142,10 @@ async def test_the_page_is_there_while_the_database_is_not(
 def test_alerts_and_dashboards_use_metrics_that_there_are() -> None:
     rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
     expressions = [rule["expr"] for rule in rules]
-    expressions += [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
-    samples = set(TYPES)
-    for name, kind in TYPES.items():
+    panels = [panel for dashboard in DASHBOARDS for panel in dashboard["panels"]]
+    expressions += [target["expr"] for panel in panels for target in panel["targets"]]
+    samples = set(ROWS)
+    for name, kind in ROWS.items():
         if kind == "histogram":
             samples |= {f"{name}_{part}" for part in ("bucket", "sum", "count")}
     used = set(re.findall(r"\b(?:fedsched|grpc_server|process)_\w+", " ".join(expressions)))
@@ -140,10 +157,40 @@ def test_alerts_and_dashboards_use_metrics_that_there_are() -> None:
             assert expression.count(opening) == expression.count(closing), expression
 
 
-def test_every_alert_leads_to_its_section() -> None:
-    sections = {title.lower(): title for title in re.findall(r"^### (\w+)$", PAGE, re.MULTILINE)}
+def test_every_alert_leads_to_its_runbook() -> None:
     rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
-    assert {rule["alert"] for rule in rules} == set(sections.values())
+    names = {rule["alert"] for rule in rules}
+    assert names == {path.stem for path in RUNBOOKS.glob("Fedsched*.md")}
+    index = (RUNBOOKS / "README.md").read_text(encoding="utf-8")
+    assert names == set(re.findall(r"\[(Fedsched\w+)\]", index))
     for rule in rules:
-        page, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert (page, sections[anchor]) == ("docs/metrics.md", rule["alert"])
+        assert rule["annotations"]["runbook"] == f"docs/runbooks/{rule['alert']}.md"
+
+
+def test_the_documentation_has_every_metric_of_agents_and_no_other() -> None:
+    measures = AgentMeasures()
+    content, kind = metrics_page(measures, CURRENT)
+    assert kind.startswith("text/plain; version=0.0.4")
+    served = {
+        name: kind
+        for name, kind in names_of(content.decode()).items()
+        if name.startswith("fedsched")
+    }
+    served["fedsched_agent_build_info"] = "info"
+    assert served == AGENT_TYPES
+
+
+async def test_promises_whose_pods_wait_are_late_after_a_minute() -> None:
+    settling = Settling()
+    waits = Echo(binding="shop/cart", shape=(("cpu", 1000),), bound=3, unbound=2)
+    settling.note("member1", replace(REPORTED, echoes=(waits,)), 100.0)
+    settling.note("member2", replace(REPORTED, echoes=(replace(waits, unbound=0),)), 100.0)
+    assert settling.totals(159.0) == {"bound": 6, "pending": 2, "late": 0}
+    # A promise that still waits has done so since it was first seen to.
+    settling.note("member1", replace(REPORTED, echoes=(replace(waits, unbound=1),)), 150.0)
+    assert settling.totals(160.0) == {"bound": 6, "pending": 0, "late": 1}
+    settling.note("member1", replace(REPORTED, echoes=(replace(waits, unbound=0),)), 170.0)
+    settling.note("member1", replace(REPORTED, echoes=(waits,)), 180.0)
+    assert settling.totals(200.0) == {"bound": 6, "pending": 2, "late": 0}
+    settling.forget("member1")
+    assert settling.totals(1000.0) == {"bound": 3, "pending": 0, "late": 0}
