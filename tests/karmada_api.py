@@ -27,9 +27,9 @@ _GIVEN: Final = ("uid", "generation", "resourceVersion")
 class KarmadaApi:
     """Asked by one who may do everything."""
 
-    def __init__(self, url: str, token: str = ADMIN_TOKEN) -> None:
-        self.url, self._token = url, token
-        self._api = Api(url, token, "default")
+    def __init__(self, url: str, token: str = ADMIN_TOKEN, ca: Path | None = None) -> None:
+        self.url, self._token, self._ca = url, token, ca
+        self._api = Api(url, token, "default", ca)
         for name in NAMESPACES:
             answer = self._api.post("/api/v1/namespaces", namespace(name))
             assert answer.status in (*OK, EXISTS), answer.body
@@ -84,7 +84,9 @@ class KarmadaApi:
     def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server and return where it is."""
         named = {"name": "karmada"}
-        cluster = {"server": self.url, "insecure-skip-tls-verify": True}
+        cluster = {"server": self.url}
+        if self._ca is not None:
+            cluster["certificate-authority"] = str(self._ca)
         content = {
             "apiVersion": "v1",
             "kind": "Config",

@@ -95,8 +95,8 @@ def fake_karmada() -> Iterator[KarmadaApi]:
 def real_karmada(assets: Path, directory: Path) -> Iterator[KarmadaApi]:
     """Both programs in ``directory``, with all kinds served, until the end of the block."""
     with RealServer(assets, directory) as server:
-        _define(Api(server.url, TOKEN, "default"), definitions(assets))
-        api = KarmadaApi(server.url, TOKEN)
+        _define(Api(server.url, TOKEN, "default", server.ca), definitions(assets))
+        api = KarmadaApi(server.url, TOKEN, server.ca)
         try:
             yield api
         finally:

@@ -165,6 +165,12 @@ RESOURCES: Final = (
         group="scheduling.k8s.io",
         namespaced=False,
     ),
+    Resource(
+        plural="customresourcedefinitions",
+        kind="CustomResourceDefinition",
+        group="apiextensions.k8s.io",
+        namespaced=False,
+    ),
     CLUSTERS,
     RESOURCE_BINDINGS,
     CLUSTER_RESOURCE_BINDINGS,

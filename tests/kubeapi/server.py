@@ -1,6 +1,7 @@
 """The fake API server on a real socket, in a thread of its own, so that clients may block.
 
-Must not know what is right to answer: ``handlers`` and ``watching`` do. HTTP/1.1, no TLS.
+Must not know what is right to answer: ``handlers`` and ``watching`` do. HTTP/1.1, over TLS where it
+is given a certificate.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import threading
 import time
 import uuid
@@ -75,7 +77,9 @@ class KubeApiServer:
     fragments of ``fragment_bytes``, or whole.
     """
 
-    def __init__(self, cluster: Cluster, *, second: float = 1.0) -> None:
+    def __init__(
+        self, cluster: Cluster, *, second: float = 1.0, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.cluster = cluster
         self.writer = Writer(cluster)
         self.faults = Faults()
@@ -84,6 +88,7 @@ class KubeApiServer:
         self.fragment_bytes = 0
         self.port = 0
         self.second = second
+        self._tls = tls
         self._handlers = Handlers(cluster, self.writer)
         self._asked = threading.Condition()
         self._pulses: dict[Pulse, Asked] = {}
@@ -112,7 +117,7 @@ class KubeApiServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Listen; again on the same port when it has listened before."""
@@ -201,7 +206,7 @@ class KubeApiServer:
         await self._runner.setup()
         self._listening = socket.create_server(("127.0.0.1", self.port))
         self.port = self._listening.getsockname()[1]
-        await web.SockSite(self._runner, self._listening).start()
+        await web.SockSite(self._runner, self._listening, ssl_context=self._tls).start()
 
     async def _stop(self) -> None:
         if self._runner is None:

@@ -33,9 +33,9 @@ def programs_there() -> Path | None:
 class ApiMember:
     """A member that is read and written by its API alone."""
 
-    def __init__(self, url: str, token: str) -> None:
-        self._url, self._token = url, token
-        self._api = Api(url, token, NAMESPACE)
+    def __init__(self, url: str, token: str, ca: Path | None = None) -> None:
+        self._url, self._token, self._ca = url, token, ca
+        self._api = Api(url, token, NAMESPACE, ca)
 
     def close(self) -> None:
         self._api.close()
@@ -68,7 +68,9 @@ class ApiMember:
 
     def kubeconfig(self, path: Path) -> Path:
         named = {"name": "member"}
-        cluster = {"server": self._url, "insecure-skip-tls-verify": True}
+        cluster = {"server": self._url}
+        if self._ca is not None:
+            cluster["certificate-authority"] = str(self._ca)
         content = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -92,7 +94,7 @@ class RealMember(ApiMember):
         self._programs, self._directory, self._nodes = programs, directory, nodes
         self._server = RealServer(programs, directory)
         self._running = ExitStack()
-        super().__init__(self._server.url, TOKEN)
+        super().__init__(self._server.url, TOKEN, self._server.ca)
 
     def __enter__(self) -> Self:
         self._running.enter_context(self._server)

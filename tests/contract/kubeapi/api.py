@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -42,27 +43,28 @@ class Answer:
 class Api:
     """Requests with a token, in a namespace of its own."""
 
-    def __init__(self, url: str, token: str | None, namespace: str) -> None:
+    def __init__(self, url: str, token: str | None, namespace: str, ca: Path | None = None) -> None:
+        """``ca`` issued the certificate of a server with TLS."""
         self._url = url
         self._token = token
-        # The server's certificate is its own; what is tested is not TLS.
+        self._ca = ca
         self._http = urllib3.PoolManager(
-            maxsize=4, retries=False, timeout=READ_SECONDS, cert_reqs="CERT_NONE"
+            maxsize=4, retries=False, timeout=READ_SECONDS, ca_certs=None if ca is None else str(ca)
         )
         self.namespace = namespace
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self.leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     @classmethod
-    def in_new_namespace(cls, url: str, token: str) -> Api:
-        api = cls(url, token, f"contract-{uuid.uuid4().hex[:8]}")
+    def in_new_namespace(cls, url: str, token: str, ca: Path | None = None) -> Api:
+        api = cls(url, token, f"contract-{uuid.uuid4().hex[:8]}", ca)
         made = api.post("/api/v1/namespaces", {"metadata": {"name": api.namespace}})
         assert made.status == 201
         return api
 
     def like_this(self, token: str | None) -> Api:
         """The same server and namespace, asked by somebody else."""
-        return Api(self._url, token, self.namespace)
+        return Api(self._url, token, self.namespace, self._ca)
 
     def close(self) -> None:
         self._http.clear()

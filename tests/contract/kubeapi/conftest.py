@@ -33,7 +33,7 @@ def fake_server() -> Iterator[KubeApiServer]:
 
 
 @pytest.fixture(scope="session")
-def real_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_server.RealServer]:
     assets = os.environ.get(VARIABLE)
     if not assets:
         pytest.skip(f"{VARIABLE} is not set: no etcd and kube-apiserver to compare with")
@@ -42,7 +42,7 @@ def real_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             pytest.skip(f"{VARIABLE} is {assets}, where there is no {program} to run")
     directory = tmp_path_factory.mktemp("kube")
     with real_server.RealServer(Path(assets), directory) as server:
-        yield server.url
+        yield server
 
 
 @pytest.fixture(params=SERVERS)
@@ -52,6 +52,7 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
         server: KubeApiServer = request.getfixturevalue("fake_server")
         made = Api.in_new_namespace(server.url, ADMIN_TOKEN)
     else:
-        made = Api.in_new_namespace(request.getfixturevalue("real_url"), real_server.TOKEN)
+        real: real_server.RealServer = request.getfixturevalue("real")
+        made = Api.in_new_namespace(real.url, real_server.TOKEN, real.ca)
     yield made
     made.close()

@@ -17,6 +17,8 @@ from typing import Final, Self
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from federation.certificates import make_certificates
+
 TOKEN: Final = "contract-admin"
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 15.0
@@ -30,8 +32,11 @@ class RealServer:
         self._programs = programs
         self._directory = directory
         self._running: list[subprocess.Popen[bytes]] = []
-        self._port = _free_port()
+        self._reserved = [_reserved() for _ in range(3)]
+        self._port, *self._etcd_ports = (each.getsockname()[1] for each in self._reserved)
         self.url = f"https://127.0.0.1:{self._port}"
+        self._tls = make_certificates(directory / "tls", ["127.0.0.1"])
+        self.ca = self._tls.ca
 
     def __enter__(self) -> Self:
         try:
@@ -45,7 +50,7 @@ class RealServer:
         self._stop()
 
     def _start(self) -> None:
-        client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+        client, peer = (f"http://127.0.0.1:{port}" for port in self._etcd_ports)
         self._run(
             "etcd",
             f"--data-dir={self._directory / 'etcd'}",
@@ -64,6 +69,8 @@ class RealServer:
             f"--etcd-servers={client}",
             "--bind-address=127.0.0.1",
             f"--secure-port={self._port}",
+            f"--tls-cert-file={self._tls.cert}",
+            f"--tls-private-key-file={self._tls.key}",
             f"--cert-dir={self._directory / 'certificates'}",
             "--authorization-mode=RBAC",
             f"--token-auth-file={tokens}",
@@ -88,14 +95,14 @@ class RealServer:
             self._running.append(subprocess.Popen(command, stdout=output, stderr=output))
 
     def _wait_until_ready(self) -> None:
-        unverified = ssl._create_unverified_context()  # noqa: S323 - its certificate is its own
+        trusting = ssl.create_default_context(cafile=str(self.ca))
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             for process in self._running:
                 if process.poll() is not None:
                     raise RuntimeError(f"{process.args!r} ended; see {self._directory}")
             try:
-                with urllib.request.urlopen(f"{self.url}/readyz", context=unverified):
+                with urllib.request.urlopen(f"{self.url}/readyz", context=trusting):
                     return
             except (urllib.error.URLError, OSError):
                 time.sleep(POLL_SECONDS)
@@ -104,6 +111,8 @@ class RealServer:
     def _stop(self) -> None:
         while self._running:
             _end(self._running.pop())
+        for each in self._reserved:
+            each.close()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -123,7 +132,9 @@ def _private_key() -> bytes:
     )
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+def _reserved() -> socket.socket:
+    """A port that nobody else is given; a program that is told of it may listen there."""
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    return reserved

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ssl
 import urllib.request
 
+from tests.contract.kubeapi.real_server import RealServer
 
-def test_a_real_server_is_asked_too(real_url: str) -> None:
-    unverified = ssl._create_unverified_context()  # noqa: S323 - its certificate is its own
-    with urllib.request.urlopen(f"{real_url}/readyz", context=unverified) as answer:
+
+def test_a_real_server_is_asked_too(real: RealServer) -> None:
+    trusting = ssl.create_default_context(cafile=str(real.ca))
+    with urllib.request.urlopen(f"{real.url}/readyz", context=trusting) as answer:
         assert answer.read() == b"ok"
