@@ -4,7 +4,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 # As our programs run: see federation/runtime/native_libraries.py.
 export OPENBLAS_NUM_THREADS = 1
-.PHONY: help install check collect test test-all demo bench accuracy attack chaos fuzz soak truth proto lock
+.PHONY: help install check collect test test-all demo bench accuracy attack chaos fuzz soak drills truth proto lock
 
 BIN = .venv/bin
 PYTHONS = $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3
@@ -62,6 +62,11 @@ truth: install ## Do promises hold in front of kube-scheduler? SEEDS, STREAM, OP
 
 fuzz: install ## What reads others' bytes is fed what is nearly right; NAMES, SECONDS for each (300)
 	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),300) $(NAMES)
+
+drills: install ## PostgreSQL fails over and goes back to a backup under load; 1 if a promise breaks
+	@$(BIN)/python -m tests.drills failover --seconds $(or $(SECONDS),10)
+	@$(BIN)/python -m tests.drills failover --asynchronous --seconds $(or $(SECONDS),10)
+	@$(BIN)/python -m tests.drills restore
 
 soak: install ## Ten minutes of everything on one control plane; SECONDS, AGENTS; 1 if memory grows
 	@$(BIN)/python -m tests.benchmarks.soak --seconds $(or $(SECONDS),600) --agents $(or $(AGENTS),1000)

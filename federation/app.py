@@ -56,6 +56,8 @@ from federation.services.members.lifecycle import Membership
 from federation.services.members.renewal import Renewal
 from federation.services.members.reports import MISSED_BEATS, Reporting
 from federation.services.watching.watches import WatchPace
+from federation.store.condition import losses_of
+from federation.store.engine import translated
 from federation.web.server import WebPorts
 from federation.web.site import make_probe_site, make_site, metrics_route
 
@@ -116,6 +118,7 @@ class ControlPlane:
         if self._database.embedded is not None:
             self._keep(keep_running(self._database.embedded))
         await keep_admin_token(parts.identity, self.admin_token_file)
+        await self._warn_of_losses()
         await parts.following.load(grace_until=parts.clock.now() + self._grace_seconds)
         parts.fleet.observe(parts.overcommitment.changed, ReportAdvanced, ClusterChanged)
         self._keep(parts.loop_watch.keep_watching(), parts.readiness.keep_looking())
@@ -129,6 +132,13 @@ class ControlPlane:
         for name in SERVICES:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self._not_ready = None
+
+    async def _warn_of_losses(self) -> None:
+        async with translated():
+            losses = await losses_of(self.parts.engine)
+        if losses:
+            fields = {"why": losses, "more": "federation doctor"}
+            logger.warning("decisions may be lost", extra={"fields": fields})
 
     async def stop(self) -> None:
         """Refuse new calls, let the running ones finish for a while, close everything."""

@@ -31,6 +31,12 @@ _SETTINGS = text("""
         coalesce(host(inet_server_addr()), '') AS address,
         pg_database_size(current_database()) AS size
 """)
+_DURABILITY = text("""
+    SELECT
+        current_setting('fsync')::boolean AND current_setting('full_page_writes')::boolean,
+        CASE WHEN current_setting('synchronous_standby_names') = ''
+            THEN (SELECT count(*) FROM pg_stat_replication) ELSE 0 END
+""")
 _BACKEND = text("SELECT pg_backend_pid()")
 _CLOCK = text("SELECT extract(epoch FROM clock_timestamp())::float8")
 _FLEET = text("""
@@ -102,3 +108,19 @@ async def _clock(connection: AsyncConnection) -> tuple[float, float]:
     answer = await connection.scalar(_CLOCK)
     seconds = time.perf_counter() - started
     return seconds, float(answer or 0.0) - (asked_at + seconds / 2)
+
+
+async def losses_of(engine: AsyncEngine) -> str:
+    """What a failure of the server may cost of what was acknowledged; empty: nothing that standbys
+    could keep.
+    """
+    async with engine.connect() as connection:
+        is_durable, behind = (await connection.execute(_DURABILITY)).one()
+    if not is_durable:
+        return "fsync or full_page_writes is off: a crash of its machine may lose or damage all"
+    if behind:
+        return (
+            f"{behind} standbys follow later: a failover may lose what was acknowledged last; "
+            "set synchronous_standby_names"
+        )
+    return ""

@@ -1,0 +1,58 @@
+"""Drills with real PostgreSQL servers: what callers were told survives what happens to databases.
+
+``failover``: the primary is killed under load, its synchronous standby promoted; ``--asynchronous``
+shows what may be lost without one. ``restore``: the database goes back to a backup. Exits with 1
+where a promise breaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.drills.failover import GOAL_SECONDS, fail_over
+from tests.drills.restore import go_back
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.drills", description=__doc__)
+    parser.add_argument("name", choices=["failover", "restore"])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--asynchronous", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fedsched-drill-", dir="/var/tmp") as folder:
+        if given.name == "restore":
+            return restored(Path(folder))
+        return failed_over(Path(folder), given.seconds, synchronous=not given.asynchronous)
+
+
+def failed_over(folder: Path, seconds: float, *, synchronous: bool) -> int:
+    result = fail_over(folder, synchronous=synchronous, seconds=seconds)
+    verdict = "kept" if result.back_seconds <= GOAL_SECONDS else "MISSED"
+    how = "synchronous" if synchronous else "asynchronous"
+    print(f"failover to a standby that is {how}")
+    print(f"  decisions told           {result.acknowledged}, {result.before} before the kill")
+    print(f"  calls that failed        {result.failed}")
+    print(f"  told and lost            {result.lost}")
+    print(f"  pods without a node      {result.pending}")
+    print(
+        f"  first decision after     {result.back_seconds:.1f} s from the promotion   "
+        f"goal <= {GOAL_SECONDS:g} s: {verdict}"
+    )
+    return 1 if result.pending or (result.lost and synchronous) else 0
+
+
+def restored(folder: Path) -> int:
+    result = go_back(folder)
+    print("restore to a backup")
+    print(f"  decisions told           {result.before} before it, {result.since} since")
+    print(f"  told while agents were silent   {result.frozen}")
+    print(f"  told until full          {result.after}")
+    print(f"  pods without a node      {result.pending}")
+    return 1 if result.frozen or result.pending else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
