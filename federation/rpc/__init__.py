@@ -45,6 +45,7 @@ Must not decide anything: a servicer reads a message, calls one service and writ
 - ``status``: errors as gRPC statuses: one table, and the details that go with a code
 - ``strangers``: what callers who have not proved who they are may cost: calls at once, and
   mistakes a second
+- ``visibility``: answers as their callers may see them: without names of other namespaces
 - ``watching``: watches over the wire: events as messages that fit, written no faster than they
   are taken
 """

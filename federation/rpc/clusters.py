@@ -20,7 +20,7 @@ from federation.rpc.bindings import read_off_loop
 from federation.rpc.interceptors import Context, caller
 from federation.rpc.joining import Advertised, join_command
 from federation.rpc.pages import fitting, id_of, key_of, page_size_of, page_token
-from federation.rpc.watching import cluster_filter, clusters_response, serve_watch
+from federation.rpc.watching import clusters_response, clusters_seen, serve_watch
 from federation.services.member_ports import StoredJoinToken
 from federation.services.members.join import DEFAULT_TOKEN_SECONDS, Registration
 from federation.services.members.lifecycle import Membership
@@ -161,8 +161,8 @@ class ClustersServicer(Servicer):
         self, request: messages.WatchClustersRequest, context: Context
     ) -> None:
         asked = ("", request.resource_version)
-        sees = cluster_filter(caller().scope)
-        await serve_watch(self._watches, asked, context, clusters_response, sees)
+        seen = clusters_seen(caller().scope)
+        await serve_watch(self._watches, asked, context, clusters_response, seen)
 
     async def GetCluster(
         self, request: messages.GetClusterRequest, context: Context

@@ -54,6 +54,7 @@ from federation.rpc.permissions import Audience, check_scope, methods_for, permi
 from federation.rpc.status import EndedElsewhere, end_with, status_of
 from federation.rpc.strangers import Strangers, host_of
 from federation.rpc.traced import traced
+from federation.rpc.visibility import as_seen
 from federation.services.audited_calls import current_call
 from federation.services.members.identity import Identity
 from federation.services.troubles import tell_plugin_failure
@@ -282,7 +283,8 @@ class Guard:
 
         async def work(reading: Reading) -> Any:
             with traced(self.method, context):
-                return await behaviour(await self._only(requests, reading, context), context)
+                answer = await behaviour(await self._only(requests, reading, context), context)
+                return await as_seen(answer, _caller.get(None))
 
         return await self._served(context, work)
 

@@ -25,7 +25,7 @@ from federation.rpc.pages import fitting, key_of, page_size_of, page_token
 from federation.rpc.placing import NodePlacing, lacks_nodes
 from federation.rpc.promises import Releasing, released, renewed
 from federation.rpc.queueing import listed, rescheduled, suspended
-from federation.rpc.watching import binding_filter, bindings_response, serve_watch
+from federation.rpc.watching import bindings_response, bindings_seen, serve_watch
 from federation.services.scheduling.bindings import Scheduling
 from federation.services.scheduling.previews import Previews
 from federation.services.threads import ENCODING
@@ -150,8 +150,8 @@ class SchedulingServicer(Servicer):
         refuse_nul(request, "", found)
         found.check()
         asked = (request.namespace, request.resource_version)
-        sees = binding_filter(caller().scope)
-        await serve_watch(self._watches, asked, context, bindings_response, sees)
+        seen = bindings_seen(caller().scope)
+        await serve_watch(self._watches, asked, context, bindings_response, seen)
 
     async def ReleaseReservation(
         self, request: messages.ReleaseReservationRequest, context: Context

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -21,6 +21,7 @@ from federation.model.errors import Conflict, Unavailable
 from federation.model.placement import BindingName
 from federation.rpc.interceptors import Context
 from federation.rpc.pages import fitting
+from federation.rpc.visibility import events_as_seen
 from federation.services.fleet.journal_reader import Following
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal import ClusterChanged, ReportAdvanced
@@ -39,6 +40,8 @@ WRITE_SECONDS = 60.0
 
 K = TypeVar("K")
 M = TypeVar("M", bound=Message)
+# An event as a caller may see it, None where it may not.
+SeenEvents: TypeAlias = Callable[[M], M | None]
 
 
 def binding_watches(
@@ -64,16 +67,18 @@ async def serve_watch(
     asked: tuple[str, str],
     context: Context,
     respond: Callable[[Sequence[M], str], Message],
-    sees: Callable[[M], bool] | None,
+    seen: SeenEvents[M] | None,
 ) -> None:
     """Writes responses about a (scope, resource version) until the watch or the call ends.
 
-    ``sees`` leaves out events that the caller may not see; None: it may see all.
+    ``seen`` leaves out events that the caller may not see; None: it may see all.
     """
     scope, resume = asked
     async with aclosing(watches.watch(scope, resume)) as messages:
         async for told in messages:
-            left = list(told.events) if sees is None else list(filter(sees, told.events))
+            left = list(told.events)
+            if seen is not None:
+                left = [event for event in map(seen, left) if event is not None]
             while len(events := fitting(left)) < len(left):
                 # Not all is told yet: resume from before it.
                 await _write(context, respond(events, resume))
@@ -83,18 +88,18 @@ async def serve_watch(
             await _write(context, respond(events, resume))
 
 
-def binding_filter(scope: Scope) -> Callable[[scheduling_pb2.BindingEvent], bool] | None:
+def bindings_seen(scope: Scope) -> SeenEvents[scheduling_pb2.BindingEvent] | None:
     """Events of bindings in the scope; None where that is all of them."""
     if not scope.namespaces:
         return None
-    return lambda event: scope.sees_namespace(event.binding.metadata.namespace)
+    return events_as_seen(scope, lambda event: event.binding.metadata.namespace)
 
 
-def cluster_filter(scope: Scope) -> Callable[[clusters_pb2.ClusterEvent], bool] | None:
+def clusters_seen(scope: Scope) -> SeenEvents[clusters_pb2.ClusterEvent] | None:
     """Events of clusters in the scope; None where that is all of them."""
     if not scope.clusters:
         return None
-    return lambda event: scope.sees_cluster(event.cluster.metadata.name)
+    return lambda event: event if scope.sees_cluster(event.cluster.metadata.name) else None
 
 
 def bindings_response(

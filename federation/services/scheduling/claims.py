@@ -7,7 +7,7 @@ Plain functions of their arguments. Must not read or write the store.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -61,9 +61,13 @@ def beside_claims(
         left_c[[working.snapshot.positions[name] for name in seen.reach]] = 0
     if not (left_c < available.replicas_c).any():
         return available, ""
-    kept_for = ", ".join(stored.binding.key for stored, _ in (*earmarked, *first))
     left = replace(available, replicas_c=np.minimum(available.replicas_c, left_c))
-    return left, f"room is kept for {kept_for}, which waited before"
+    return left, room_is_kept_for(stored.binding.key for stored, _ in (*earmarked, *first))
+
+
+def room_is_kept_for(keys: Iterable[str]) -> str:
+    """Why less is left than reports say."""
+    return f"room is kept for {', '.join(keys)}, which waited before"
 
 
 def awaited(working: WorkingCopy, stored: StoredBinding | None, now: float) -> str:

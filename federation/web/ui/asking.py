@@ -99,7 +99,7 @@ class Asking:
             previewed = await self._use_cases.previews.preview(binding, adopt=False, wait=True)
         except FederationError as refused:
             return self._page(text=text, error=refused, status=422)
-        return await self._previewed(text, previewed, warning)
+        return await self._previewed(text, previewed, warning, scope)
 
     async def commit(self, fields: Mapping[str, str]) -> Scheduled:
         """What a preview showed; agents choose nodes for it behind the answer."""
@@ -117,8 +117,8 @@ class Asking:
             raise NotFound("There is no cluster that your token may see.")
         return seen
 
-    async def _previewed(self, text: str, previewed: Previewed, warning: str) -> Page:
-        picture = await DRAWING.run(decision_picture, previewed.record)
+    async def _previewed(self, text: str, previewed: Previewed, warning: str, scope: Scope) -> Page:
+        picture = await DRAWING.run(decision_picture, previewed.record, scope)
         return self._page(text=text, preview=previewed, picture=picture, warning=warning)
 
     def _page(self, *, status: int = 200, **values: Any) -> Page:

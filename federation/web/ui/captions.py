@@ -14,11 +14,12 @@ from markupsafe import Markup
 
 from federation.model.cluster import Taint
 from federation.model.errors import FederationError, InvalidRequest, Violation
+from federation.model.resources import CPU, MEMORY
 from federation.model.waiting import Wait
 from federation.plans.plan import PlanState, StepState
 from federation.services.values import HeldReservation
 from federation.web.ui.funnel import FunnelStep
-from federation.web.ui.overview import HEALTH_WORDS, ClusterRow, Health, Meter
+from federation.web.ui.overview import HEALTH_WORDS, ClusterRow, Health, Meter, totals
 from federation.web.ui.pool_picture import PoolPicture
 from federation.web.ui.room_history import RoomCurve
 from federation.web.ui.words import (
@@ -40,6 +41,7 @@ __all__ = [
     "curve_text",
     "error_title",
     "error_violations",
+    "fullness_text",
     "health_counts",
     "heat_cell",
     "held_meter",
@@ -55,6 +57,15 @@ __all__ = [
 ]
 
 HOTTEST = 10
+# Pages without a tab of their own, and the one they belong to.
+PARTS_OF = {
+    "/ui/cluster": "/ui/",
+    "/ui/binding": "/ui/bindings",
+    "/ui/decision": "/ui/bindings",
+    "/ui/gang": "/ui/gangs",
+    "/ui/plan": "/ui/plans",
+    "/ui/preview": "/ui/ask",
+}
 _BOUNDS = {
     "exact": "exact",
     "lower": "at least so many",
@@ -62,8 +73,11 @@ _BOUNDS = {
 }
 
 
-def current(is_current: bool) -> Markup:
-    return Markup(' aria-current="page"') if is_current else Markup()
+def current(address: str, path: str) -> Markup:
+    """Whether a tab stands for the page at a path, or for what that one is a part of."""
+    if address == path:
+        return Markup(' aria-current="page"')
+    return Markup(' aria-current="true"') if PARTS_OF.get(path) == address else Markup()
 
 
 def selected(is_selected: bool) -> Markup:
@@ -112,6 +126,16 @@ def by_region(rows: Iterable[ClusterRow]) -> list[tuple[str, list[ClusterRow]]]:
     """Those without a region last."""
     ordered = sorted(rows, key=lambda row: (not row.region, row.region))
     return [(region, list(group)) for region, group in groupby(ordered, lambda row: row.region)]
+
+
+def fullness_text(rows: Sequence[ClusterRow]) -> str:
+    """``12 clusters, cpu 40 %, memory 31 %``: how full they are together."""
+    shares = (
+        f"{name} {percent(meter.share)}"
+        for name in (CPU, MEMORY)
+        if (meter := totals(rows, name)).allocatable
+    )
+    return ", ".join([counted(len(rows), "cluster"), *shares])
 
 
 def health_counts(rows: Sequence[ClusterRow]) -> str:

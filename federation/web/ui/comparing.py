@@ -92,7 +92,7 @@ class Comparing:
         except FederationError as refused:
             return _page(text=text, other=other, error=refused, status=422)
         warnings = [warning for _, warning in pair]
-        comparison = await DRAWING.run(_compared, previews, warnings)
+        comparison = await DRAWING.run(_compared, previews, warnings, scope)
         return _page(text=text, other=other, comparison=comparison)
 
 
@@ -134,10 +134,12 @@ def _other_message(
     return single_message([*workloads, *others], OTHER)
 
 
-def _compared(previews: Sequence[Previewed], warnings: Sequence[str]) -> PlacementComparison:
+def _compared(
+    previews: Sequence[Previewed], warnings: Sequence[str], scope: Scope
+) -> PlacementComparison:
     """Of a large fleet that takes too long for an event loop."""
     first, second = (
-        Side(title, preview, decision_picture(preview.record), warning)
+        Side(title, preview, decision_picture(preview.record, scope), warning)
         for title, preview, warning in zip(("First", "Other"), previews, warnings, strict=True)
     )
     rows = tuple(sorted(_rows(first.picture, second.picture), key=_difference))

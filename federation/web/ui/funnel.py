@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from federation.codec.decision_words import bound_word, outcome_name, source_word, why
 from federation.codec.decisions import RecordView, decision_to_message
+from federation.codec.hidden_names import hide_names
+from federation.model.access import EVERYTHING, Scope
 from federation.v1 import scheduling_pb2
 
 MOST_REASONS = 8
@@ -68,9 +70,10 @@ class DecisionPicture:
         return source if bound in ("-", "none") else f"{source}, {bound}"
 
 
-def decision_picture(record: RecordView) -> DecisionPicture:
-    """Of a large fleet that takes too long for an event loop."""
+def decision_picture(record: RecordView, scope: Scope = EVERYTHING) -> DecisionPicture:
+    """As who may see a scope reads it. Of a large fleet that takes too long for an event loop."""
     message = decision_to_message(record, trace=True)
+    hide_names(message, scope)
     every = tuple(message.trace.clusters)
     return DecisionPicture(
         message=message,

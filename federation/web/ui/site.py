@@ -87,6 +87,8 @@ CODES: Final = {
     DeadlineMissed: 504,
 }
 SEE_OTHER = 303
+# For what a form asks for: other connections end before a plan of a large fleet is drafted.
+ANSWER_SECONDS: Final = 120.0
 # As the audit calls it; actions have the names of the calls that do the same.
 SIGNS_IN: Final = "Page/SignIn"
 RESULTS: Final = {
@@ -317,6 +319,7 @@ class Ui:
         async def answer(request: Request) -> Response:
             visitor = await self._admission.visitor(request)
             fields = await self._admission.form(request, visitor)
+            request.state.keep_open(ANSWER_SECONDS)
             return await self._response(request, visitor, await shown(fields, visitor.scope))
 
         return answer
@@ -338,6 +341,7 @@ class Ui:
                     is_decided=action.decides,
                 )
             )
+            request.state.keep_open(ANSWER_SECONDS)
             place = await action.act(fields, principal)
             return RedirectResponse(place, status_code=SEE_OTHER)
 

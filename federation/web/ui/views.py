@@ -6,13 +6,14 @@ Must not draw anything, nor change anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, Final
 
 from starlette.requests import Request
 
 from federation.codec.clusters import cluster_to_message
+from federation.codec.hidden_names import hidden_in, hidden_wait
 from federation.model.access import Scope
 from federation.model.errors import InvalidRequest, NotFound
 from federation.model.placement import binding_key
@@ -160,7 +161,11 @@ class Views:
             values={
                 "binding": view.binding,
                 "view": view,
-                "decisions": history.decisions,
+                "wait": hidden_wait(view.wait, scope) if view.wait else None,
+                "decisions": [
+                    (each, hidden_in("; ".join(each.triggers) or each.reason, scope))
+                    for each in history.decisions
+                ],
                 "has_more": history.next_after is not None,
             },
         )
@@ -175,8 +180,9 @@ class Views:
             template="queue",
             title="Queue",
             values={
-                "queued": page.bindings,
-                "scope": scope,
+                "queued": [
+                    replace(each, wait=hidden_wait(each.wait, scope)) for each in page.bindings
+                ],
                 "is_last": page.is_last,
                 "is_first": after is None,
                 "namespace": namespace,
@@ -193,7 +199,10 @@ class Views:
             template="gangs",
             title="Gangs",
             values={
-                "gangs": found[:ROWS],
+                "gangs": [
+                    replace(each, waits_for=hidden_in(each.waits_for, scope))
+                    for each in found[:ROWS]
+                ],
                 "last": found[ROWS - 1] if len(found) > ROWS else None,
                 "namespace": namespace,
                 "is_first": place is None,
@@ -210,11 +219,14 @@ class Views:
             template="gang",
             title=binding_key(namespace, name),
             values={
-                "members": members[:MOST_MEMBERS],
+                "members": [
+                    (each.binding, hidden_wait(each.wait, scope) if each.wait else None)
+                    for each in members[:MOST_MEMBERS]
+                ],
                 "here": len(members),
                 "placed": sum(1 for each in members if each.binding.clusters),
                 "size": max(each.binding.gang.size for each in members if each.binding.gang),
-                "first": waiting[0] if waiting else None,
+                "first": hidden_wait(waiting[0], scope) if waiting else None,
             },
         )
 
@@ -230,7 +242,7 @@ class Views:
             title=f"Decision about {record.binding_key}",
             values={
                 "record": record,
-                "picture": await DRAWING.run(decision_picture, record),
+                "picture": await DRAWING.run(decision_picture, record, scope),
                 "first": first,
                 "step": ROWS,
             },

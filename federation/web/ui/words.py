@@ -44,8 +44,8 @@ def name(text: str) -> Markup:
 
 
 def lines(text: str) -> Markup:
-    """A text of several lines."""
-    return escape(printable_lines(text))
+    """A text of several lines; browsers send them with a carriage return each."""
+    return escape(printable_lines(text.replace("\r\n", "\n")))
 
 
 def part(text: str) -> Markup:
@@ -78,7 +78,9 @@ def moment_text(seconds: float) -> str:
 def measured(resource: str, base_units: int) -> str:
     """An amount with its unit: ``1.5 cores``, ``32Gi``, ``7,000``."""
     if resource == CPU:
-        return f"{max(0, base_units) / 1000:,.12g} cores"
+        cores = max(0, base_units) / 1000
+        # Of hundreds of cores nobody reads thousandths.
+        return f"{cores:,.0f} cores" if cores >= 100 else f"{cores:.12g} cores"
     text = amount(resource, base_units)
     return f"{int(text):,}" if text.isdecimal() else text
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from federation.capacity.cluster_room import ReportId, Room
-from federation.model.access import EVERYTHING
 from federation.model.cluster import (
     Cluster,
     ClusterState,
@@ -122,7 +121,6 @@ def queue_page(text: str) -> str:
         **COMMON,
         title=text,
         queued=[queued],
-        scope=EVERYTHING,
         is_last=False,
         is_first=False,
         namespace=text,

@@ -80,6 +80,8 @@
   };
 
   document.addEventListener("keydown", keys);
+  // On a phone the tabs go beyond the edge.
+  document.querySelector("nav a[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   const button = document.getElementById("help-button");
   button.hidden = false;
   button.addEventListener("click", () => help.showModal());

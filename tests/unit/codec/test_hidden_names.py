@@ -1,0 +1,105 @@
+"""Names of other namespaces: every sentence that has some, made by what makes it."""
+
+from __future__ import annotations
+
+from federation.codec.hidden_names import HIDDEN, hidden_in, hidden_key, hidden_wait, hide_names
+from federation.model.access import EVERYTHING, Scope
+from federation.model.placement import Binding
+from federation.model.waiting import Leaving, Nomination, Wait, WaitState
+from federation.model.workload import TargetCluster
+from federation.scheduler.preemption import Candidate, loss_decision, loss_texts
+from federation.services.scheduling.claims import room_is_kept_for, waits_for
+from federation.v1 import scheduling_pb2
+
+SHOP = Scope(namespaces=("shop",))
+FOREIGN = ("secret/db", "secret/db.v2-x", "cluster-wide.job")
+
+
+def leaving(*keys: str) -> Nomination:
+    return Nomination(
+        since=1.0,
+        until=2.0,
+        shares=(TargetCluster(name="eu", replicas=3),),
+        leaving=tuple(Leaving(key, "eu", 3, "d") for key in keys),
+    )
+
+
+def sentences(key: str) -> list[str]:
+    candidate = Candidate(
+        binding=key, cluster="eu", priority=-5, replicas=3, divisible=True, placed_at=0.0
+    )
+    loser = Binding(
+        namespace="shop",
+        name="web",
+        replicas=3,
+        clusters=(TargetCluster(name="eu", replicas=3),),
+    )
+    lost = loss_decision(loser, {"eu": 1}, key, ("eu",), 0.0)
+    return [
+        waits_for(leaving(key), [1]),
+        waits_for(leaving(key, "shop/web"), [3, 2]),
+        *loss_texts([candidate], [2]),
+        lost.reason,
+        *lost.trace.triggers,
+        f"cpu in 3 clusters; {room_is_kept_for([key, 'shop/web'])}",
+        f"preempted by {key}",
+    ]
+
+
+def test_no_sentence_names_who_may_not_be_seen() -> None:
+    for key in FOREIGN:
+        for text in sentences(key):
+            assert key in text
+            assert hidden_in(text, EVERYTHING) == text
+            seen = hidden_in(text, SHOP)
+            assert key not in seen, text
+            assert seen.count(HIDDEN) == 1, seen
+            assert ("shop/web" in seen) == ("shop/web" in text)
+            # Nothing else is lost.
+            assert set(text.replace(",", "").split()) - set(seen.replace(",", "").split()) <= {
+                *(key, f"{key}:", f"{key};")
+            }
+
+
+def test_several_who_may_not_be_seen_are_told_once() -> None:
+    text = room_is_kept_for(["shop/web", *FOREIGN])
+    assert hidden_in(text, SHOP) == room_is_kept_for(["shop/web", HIDDEN])
+
+
+def test_own_names_and_other_texts_stay() -> None:
+    for text in (
+        *sentences("shop/api"),
+        "3 of 4 members of gang training are here",
+        "nvidia.com/gpu in 12 clusters",
+        "",
+    ):
+        assert hidden_in(text, SHOP) == text
+    assert (hidden_key("", SHOP), hidden_key("shop/a", SHOP)) == ("", "shop/a")
+
+
+def test_waits_and_messages_are_seen_without_them() -> None:
+    short_of = waits_for(leaving("secret/db"), [3])
+    wait = Wait(
+        state=WaitState.UNSCHEDULABLE, since=1.0, short_of=short_of, overtaken_by="secret/db"
+    )
+    assert hidden_wait(wait, EVERYTHING) is wait
+    assert "secret" not in str(hidden_wait(wait, SHOP))
+    message = scheduling_pb2.ListQueueResponse()
+    queued = message.bindings.add(namespace="shop", name="web")
+    queued.wait.short_of, queued.wait.overtaken_by = short_of, "secret/db"
+    queued.wait.nominated.leaving.add(binding="secret/db", cluster="eu", replicas=3)
+    decided = scheduling_pb2.GetBindingResponse()
+    decided.binding.spec.graceful_eviction_tasks.add(message="preempted by secret/db")
+    decided.decision.reason = "preempted by secret/db: 1 in eu"
+    decided.decision.triggers.append("preempted by secret/db")
+    decided.decision.trace.facts.add(name="preempted", value="secret/db: 1 in eu, priority 3")
+    decided.wait.CopyFrom(queued.wait)
+    replayed = scheduling_pb2.ReplayDecisionResponse()
+    replayed.first_difference.stored = "preempted by secret/db: 1 in eu"
+    for each in (message, decided, replayed):
+        before = each.SerializeToString()
+        hide_names(each, EVERYTHING)
+        assert each.SerializeToString() == before
+        hide_names(each, SHOP)
+        assert "secret" not in str(each)
+        assert HIDDEN in str(each)
