@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from fractions import Fraction
+from math import ceil, lcm
+from typing import Final, NamedTuple, TypeAlias
 
 from federation.capacity.cluster_room import Room
 from federation.model.estimate import MAX_REPLICAS, Estimates, Source
 from federation.model.placement import Binding
 from federation.model.pools.bounds import per_replica
+from federation.model.pools.matching import Match
 from federation.model.resources import PODS
 from federation.model.workload import ReplicaRequirements, TargetCluster
 from federation.services.scheduling.claims import beside_claims
@@ -23,9 +26,13 @@ from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.together import peers_of
 from federation.services.scheduling.working_copy import WorkingCopy
 
+# Where more nodes may have them, so many small pods would have to leave for a large one, until one
+# node surely has the room, that nobody would want it.
+MOST_SHARED_NODES: Final = 8
+
 
 class LeavingPods(NamedTuple):
-    """LeavingPods that have to leave a cluster, and what each asked for."""
+    """Pods that have to leave a cluster, and what each asked for."""
 
     requirements: ReplicaRequirements
     replicas: int
@@ -59,6 +66,34 @@ def holds(leaving: ReplicaRequirements, wanted: Binding, spare_slots: int = 0) -
     return min(*fitting, 1 + spare_slots) if fitting else 1 + spare_slots
 
 
+def pods_for_one(leaving: ReplicaRequirements, wanted: Binding) -> int:
+    """How many pods have to leave one node, so that a replica surely fits there; 0: that never is
+    so.
+    """
+    asked = wanted.requirements
+    if wanted.components or leaving.node_claim != asked.node_claim:
+        return 0
+    most = 1
+    for name, amount in per_replica(asked.request).items():
+        left = 1 if name == PODS else leaving.request.get(name, 0)
+        if not left:
+            return 0
+        most = max(most, -(-amount // left))
+    return most
+
+
+def fit_wherever(pods: Iterable[tuple[int, int]], nodes: int) -> int:
+    """How many replicas surely fit once pods have left, however they shared that many nodes.
+
+    ``pods`` are counts, each with how many of such make room for one on a node. By the worst spread
+    each node is left with the largest part of a replica that is no whole one.
+    """
+    counted = [(count, for_one) for count, for_one in pods if for_one]
+    part = Fraction(1, lcm(*(for_one for _, for_one in counted)))
+    left = sum(Fraction(count, for_one) for count, for_one in counted)
+    return max(0, ceil(left - nodes * (1 - part)))
+
+
 def placed_beside(
     working: WorkingCopy,
     attempts: Sequence[Attempt],
@@ -70,6 +105,7 @@ def placed_beside(
     one finds no place. Only the working copy is changed. ``spare`` are the spare pod slots.
     """
     left = {working.snapshot.positions[name]: [*pods] for name, pods in coming.items()}
+    kept = {position: working.room(position) for position in left}
     placed: list[Attempt] = []
     places: list[ComingPlace] = []
     for attempt in attempts:
@@ -77,7 +113,11 @@ def placed_beside(
         asked = trial.candidate.certificate or trial.profile.certificate
         available = working.availability(trial.candidate, asked)
         available, _ = beside_claims(working, trial, available, now)
-        boosted = _with_coming(available, trial.candidate, left, spare)
+        ways = {
+            position: _Ways(trial.candidate, spare.get(position, 0), _nodes(room, trial.candidate))
+            for position, room in kept.items()
+        }
+        boosted = _with_coming(available, left, ways)
         verdict = verdict_of(trial, working.snapshot, boosted, now, peers_of(trial, placed))
         trial.verdict = verdict
         if not trial.is_placed:
@@ -86,8 +126,7 @@ def placed_beside(
         late = {} if trial.candidate.components else _late(working, available, more)
         for name, count in late.items():
             position = working.snapshot.positions[name]
-            pods = left.get(position, [])
-            if not _take(pods, trial.candidate, count, spare.get(position, 0)):
+            if position not in ways or not ways[position].take(left[position], count):
                 return None
         now_placed = tuple(_less(verdict.decision.clusters, late))
         decision = replace(verdict.decision, clusters=now_placed)
@@ -117,18 +156,67 @@ def _spare_slots(room: Room | None) -> int:
     return max(0, least - sum(each.to_pack for each in room.outstanding))
 
 
+def _nodes(room: Room | None, wanted: Binding) -> int:
+    """How many nodes of a cluster it may be on, and so may those that ask for the same nodes."""
+    cells = room.pools.cells if room else None
+    if room is None or cells is None:
+        return 0
+    verdict_p = room.kinds.verdicts(wanted.requirements.node_claim)
+    if verdict_p is None:
+        return int(cells.count_k.sum())
+    suits_k = verdict_p[room.site.kind_p[cells.pool_k]] != Match.NO
+    return int(cells.count_k[suits_k].sum())
+
+
+class _Ways(NamedTuple):
+    """How a binding may use room that comes in a cluster: where one pod was that is as large, or
+    where several were on one node, if there are few nodes.
+    """
+
+    wanted: Binding
+    spare_slots: int
+    nodes: int
+
+    def most(self, pods: Sequence[LeavingPods]) -> int:
+        """How many replicas these leave room for."""
+        alone = sum(each.replicas * self._holds(each) for each in pods)
+        return alone + self._in_shared(pods)
+
+    def take(self, pods: list[LeavingPods], replicas: int) -> bool:
+        """Whether so many fit where these pods were; the smallest that hold one are used first,
+        then all that are smaller: nobody else may count on what is left of those.
+        """
+        fitting = sorted((self._holds(each), place) for place, each in enumerate(pods))
+        for each_holds, place in fitting:
+            if each_holds and replicas > 0:
+                used = min(pods[place].replicas, -(-replicas // each_holds))
+                pods[place] = pods[place]._replace(replicas=pods[place].replicas - used)
+                replicas -= used * each_holds
+        if replicas > 0:
+            replicas -= self._in_shared(pods)
+            pods[:] = [each for each in pods if self._holds(each)]
+        return replicas <= 0
+
+    def _holds(self, each: LeavingPods) -> int:
+        return holds(each.requirements, self.wanted, self.spare_slots)
+
+    def _in_shared(self, pods: Iterable[LeavingPods]) -> int:
+        if not 0 < self.nodes <= MOST_SHARED_NODES:
+            return 0
+        smaller = [each for each in pods if not self._holds(each)]
+        counted = [
+            (each.replicas, pods_for_one(each.requirements, self.wanted)) for each in smaller
+        ]
+        return fit_wherever(counted, self.nodes)
+
+
 def _with_coming(
-    available: Estimates,
-    wanted: Binding,
-    left: Mapping[int, Sequence[LeavingPods]],
-    spare: Mapping[int, int],
+    available: Estimates, left: Mapping[int, Sequence[LeavingPods]], ways: Mapping[int, _Ways]
 ) -> Estimates:
     replicas_c = available.replicas_c.copy()
     for position, pods in left.items():
         if available.source_c[position] != Source.NONE:
-            more = sum(
-                each.replicas * holds(each.requirements, wanted, spare[position]) for each in pods
-            )
+            more = ways[position].most(pods)
             replicas_c[position] = min(int(replicas_c[position]) + more, MAX_REPLICAS)
     return replace(available, replicas_c=replicas_c)
 
@@ -145,19 +233,6 @@ def _late(working: WorkingCopy, available: Estimates, more: Mapping[str, int]) -
     """What of that is not free yet."""
     free = {name: int(available.replicas_c[working.snapshot.positions[name]]) for name in more}
     return {name: count - free[name] for name, count in more.items() if count > free[name]}
-
-
-def _take(pods: list[LeavingPods], wanted: Binding, replicas: int, spare_slots: int) -> bool:
-    """Whether so many fit where these pods were; the smallest that do are used first."""
-    fitting = sorted(
-        (holds(each.requirements, wanted, spare_slots), place) for place, each in enumerate(pods)
-    )
-    for each_holds, place in fitting:
-        if each_holds and replicas > 0:
-            used = min(pods[place].replicas, -(-replicas // each_holds))
-            pods[place] = pods[place]._replace(replicas=pods[place].replicas - used)
-            replicas -= used * each_holds
-    return replicas <= 0
 
 
 def _less(clusters: Sequence[TargetCluster], late: Mapping[str, int]) -> Iterator[TargetCluster]:

@@ -24,7 +24,7 @@ from federation.scheduler.preemption import (
     ordered_candidates,
 )
 from federation.services.scheduling.decide import request_room, reserve
-from federation.services.scheduling.nominating import Coming, LeavingPods, holds
+from federation.services.scheduling.nominating import Coming, LeavingPods, pods_for_one
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 from federation.services.values import Verdict
@@ -35,7 +35,7 @@ MOST_LOOKED_AT: Final = 10_000
 
 class LosableShare(NamedTuple):
     """Replicas of a binding in a cluster: on no node yet, and on nodes. The latter are 0 where
-    their room is too small for anybody who needs some.
+    nobody who needs some can use the room of several of them.
     """
 
     waiting: int
@@ -186,7 +186,7 @@ def _losable_in(
         first, *others = ledger.of_binding(key)
         asked = first.requirements
         if id(asked) not in is_enough:
-            is_enough[id(asked)] = any(holds(asked, each.candidate) for each in attempts)
+            is_enough[id(asked)] = any(pods_for_one(asked, each.candidate) for each in attempts)
         # Of several shapes or components nobody knows which leave.
         is_counted = not others and not first.component and is_enough[id(asked)]
         count = waiting.get(key, 0)

@@ -114,6 +114,8 @@ class QueueKeeper:
         self._starving: dict[BindingName, float] = {}
         self._earmarked: set[BindingName] = set()
         self.nominations.clear()
+        # How often room that was kept for somebody was given up.
+        self._given_up = 0
 
     def __len__(self) -> int:
         """How many wait and may be tried, by what is known here."""
@@ -185,7 +187,7 @@ class QueueKeeper:
         if self._clock.now() >= self._sweep_at:
             self._sweep()
         if self.nominations.end(self._clock.now(), self._pipeline.working):
-            self._queue.wake(self._queue.wants)
+            self._wake_all()
         earmarked = self._newly_earmarked()
         wants = self._to_look_for()
         rest = REST * (time.thread_time() - started) + await self._look(wants)
@@ -317,7 +319,7 @@ class QueueKeeper:
         elif waiter.key in self._earmarked:
             self._give_up_room(waiter.key)
         if self.nominations.note(waiter.key, wait, self._clock.now()):
-            self._queue.wake(self._queue.wants)
+            self._wake_all()
         if overtaken_since is None or is_earmarked:
             self._starving.pop(waiter.key, None)
         elif waiter.key not in self._starving:
@@ -361,7 +363,12 @@ class QueueKeeper:
         is_kept = self.nominations.drop(key) or key in self._earmarked
         self._earmarked.discard(key)
         if is_kept or self._profiles.strict_names:
-            self._queue.wake(self._queue.wants)
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        """Room is not kept any more: also for those that are being refused for it."""
+        self._given_up += 1
+        self._queue.wake(self._queue.wants)
 
     def _to_look_for(self) -> list[Hashable]:
         """The wants for which something may have changed."""
@@ -422,13 +429,15 @@ class QueueKeeper:
             return
         self.tried += 1
         self._changed_gangs.discard(waiter.key)
-        attempt.answer.add_done_callback(partial(self._answered, self._queue, waiter, attempt))
+        answered = partial(self._answered, self._queue, waiter, attempt, self._given_up)
+        attempt.answer.add_done_callback(answered)
 
     def _answered(
         self,
         queue: WaitingQueue,
         waiter: Waiter,
         attempt: Attempt,
+        given_up: int,
         answer: asyncio.Future[Scheduled],
     ) -> None:
         if queue is not self._queue:
@@ -442,16 +451,17 @@ class QueueKeeper:
         elif attempt.has_progressed:
             self._note_placed(waiter, answer.result())
         else:
-            self._note_refused(waiter, attempt)
+            self._note_refused(waiter, attempt, is_past=given_up != self._given_up)
 
-    def _note_refused(self, waiter: Waiter, attempt: Attempt) -> None:
+    def _note_refused(self, waiter: Waiter, attempt: Attempt, *, is_past: bool) -> None:
+        """``is_past``: room may have been kept from it that is not kept any more."""
         self._queue.refused(waiter.key, attempt.seen)
         self._swept.discard(waiter.want)
         self._look_again.add(waiter.want)
         sample = self._samples[waiter.want] = Sample.of(attempt)
         if sample.is_grouped or attempt.is_beyond_quota:
             self._grouped[waiter.want] = waiter.key[0]
-        if waiter.key in self._changed_gangs:
+        if is_past or waiter.key in self._changed_gangs:
             self._queue.wake([waiter.want])
         for each in (attempt, *attempt.companions):
             if each.standing is not None and each.known is not None:

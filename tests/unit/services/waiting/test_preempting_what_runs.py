@@ -13,6 +13,7 @@ from federation.failover.moves import PREEMPTED
 from federation.model.errors import NotPlacedTogether
 from federation.model.placement import Binding, Gang, PreemptionPolicy, PurgeMode
 from federation.model.waiting import WaitState
+from federation.model.workload import ReplicaRequirements
 from federation.scheduler.decision import Outcome
 from federation.scheduler.preemption import NOTHING_HELPS
 from federation.services.failover.evicting import Evicting
@@ -20,7 +21,7 @@ from federation.services.failover.moving import Moving
 from federation.services.fleet.registry import FleetOwner
 from federation.services.journal_ports import PreemptionLimits
 from federation.services.members.reports import Reporting, ReportTimes
-from federation.services.scheduling import preempting
+from federation.services.scheduling import preempting, queue
 from federation.services.scheduling.preempting import CROWDED, SPENT
 from federation.services.values import Scheduled
 from tests.reports import echo
@@ -114,7 +115,12 @@ def in_parts(binding: Binding) -> Binding:
     return replace(binding, placement=replace(binding.placement, partial=True))
 
 
-async def test_the_room_that_victims_leave_is_for_who_preempted_them(members: Members) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 10.0], ids=["one by one", "in one batch"])
+async def test_the_room_that_victims_leave_is_for_who_preempted_them(
+    members: Members, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is refused while the room is given up is tried again."""
+    monkeypatch.setattr(queue, "SMALL_BATCH_SECONDS", seconds)
     victim = await members.run(low())
     answer = await members.ask(urgent())
     assert answer.queued
@@ -255,14 +261,29 @@ async def test_a_share_that_may_shrink_loses_what_is_on_no_node_first(members: M
     assert await members.where(urgent("more")) == {"a": 3}
 
 
+def asking(cores: int, gibibytes: int = 1) -> ReplicaRequirements:
+    request = {"cpu": 1000 * cores, "memory": gibibytes * 2**30}
+    return replace(urgent().requirements, request=request)
+
+
+async def test_small_pods_make_room_for_a_large_one_where_enough_share_a_node(
+    members: Members,
+) -> None:
+    """The cluster has one node: two of three on it leave room for one of twice the size."""
+    victim = await members.run(in_parts(low()))
+    answer = await members.ask(urgent(replicas=1, requirements=asking(2)))
+    assert answer.record.decision.trace.preempted == ("shop/low: 2 in b, priority -5",)
+    assert await members.where(victim) == {"b": 1}
+    await members.see("b", (victim, 1))
+    assert members.world.placed == ["urgent"]
+
+
 async def test_pods_that_are_too_small_make_no_room(members: Members) -> None:
-    """Nobody knows which of them share a node; a larger one makes room for several."""
     await members.run(low())
-    large = {"cpu": 2000, "memory": 2**30}
-    requirements = replace(urgent().requirements, request=large)
-    answer = await members.ask(urgent(replicas=1, requirements=requirements))
+    # Four have as much memory, and three are there.
+    answer = await members.ask(urgent(replicas=1, requirements=asking(1, 4)))
     assert answer.record.decision.reason.endswith(NOTHING_HELPS)
-    await members.run(low("large", "a", 3, requirements=requirements))
+    await members.run(low("large", "a", 3, requirements=asking(2)))
     asked = await members.ask(urgent("small", "a", 2, requirements=only("a").requirements))
     assert asked.record.decision.trace.preempted == ("shop/large: 3 in a, priority -5",)
 
