@@ -6,9 +6,13 @@ Must not ask a control plane, nor know why something moved.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import asyncpg
+
+from federation.failover.moves import TAINT_UNTOLERATED
+from federation.model.placement import PurgeMode
 
 PLACED = """
     SELECT namespace || '/' || name AS key, clusters, decision_id::text AS decision,
@@ -19,12 +23,16 @@ PLACED = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Where a binding is, and where it is evicted: replicas by cluster."""
+    """Where a binding is, and where it is evicted and runs on: replicas by cluster. ``moved`` is
+    what left lost clusters, and when (Unix seconds); in ``leaving`` clusters it ends at once.
+    """
 
     key: str
     decision: str
     shares: Mapping[str, int]
     evicted: Mapping[str, int]
+    moved: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    leaving: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +50,23 @@ async def read_placed(database: asyncpg.Connection) -> Mapping[str, Placed]:
             key=row["key"],
             decision=row["decision"],
             shares={each["name"]: each["replicas"] for each in row["clusters"]},
-            evicted={each["from_cluster"]: each["replicas"] for each in row["tasks"]},
+            evicted={
+                each["from_cluster"]: each["replicas"] for each in row["tasks"] if not _ends(each)
+            },
+            moved={
+                each["from_cluster"]: (each["created_at"], each["replicas"])
+                for each in row["tasks"]
+                if each["reason"] == TAINT_UNTOLERATED
+            },
+            leaving=sum(map(_ends, row["tasks"])),
         )
         for row in await database.fetch(PLACED)
     }
+
+
+def _ends(task: Mapping[str, Any]) -> bool:
+    """Whether what it names is taken away at once."""
+    return task.get("purge_mode") == PurgeMode.DIRECTLY
 
 
 def wrongly_gone(

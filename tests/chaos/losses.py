@@ -1,5 +1,6 @@
 """Clusters fall silent until they are lost, and whoever moves what runs there is killed meanwhile;
-at the end one is drained by a plan, and whoever carries that out is killed.
+at the end one is drained by a plan, and whoever carries that out is killed; then the fleet is full,
+something urgent preempts what runs, and whoever keeps the queue is killed.
 
 Rounds, one cluster each; victims and pauses follow from the seed. Must not ask a control plane what
 it has done: the database says that, and the members say what runs.
@@ -13,7 +14,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,19 @@ from tests.chaos.members import Member, enrolled
 from tests.chaos.planes import Plane, Planes, Postgres
 from tests.chaos.plans import Step, approve_drain, read_steps, wrong_steps
 from tests.chaos.records import open_database
+from tests.chaos.replays import replay
 from tests.chaos.slow_ledger import SeenReport
+from tests.chaos.urgent import (
+    FILLERS,
+    Moved,
+    filler,
+    is_filler,
+    preempted,
+    too_fast,
+    urgent,
+    wrong_victims,
+)
+from tests.chaos.waiting import read_rows, wrong_rows
 from tests.fleets import GIB
 from tests.patience import PATIENCE_SECONDS
 from tests.simulator_cluster import Order
@@ -49,6 +62,7 @@ EVICTION_SECONDS = 600.0
 PACE = (
     *("--heartbeat-seconds=1", "--report-seconds=1", "--lost-seconds=4"),
     *(f"--eviction-seconds={EVICTION_SECONDS:g}", "--failover-percent=100"),
+    "--preempted-replicas-of-namespace=1000",
 )
 CLUSTERS, NODES, BINDINGS, REPLICAS = 4, 10, 12, 4
 LOOK_SECONDS = 0.1
@@ -56,7 +70,7 @@ HANG_SECONDS = 6.0
 HOLDERS = """
     SELECT duty.name, holder, coalesce(endpoint, '') AS endpoint
     FROM duty LEFT JOIN replica ON replica.id = holder
-    WHERE duty.name IN ('failover', 'plans')
+    WHERE duty.name IN ('failover', 'plans', 'queue')
 """
 LOST = """
     SELECT name FROM cluster WHERE spec -> 'taints' @> '[{"key": "fedsched.io/unreachable"}]'
@@ -80,6 +94,7 @@ class _Look:
     lost: frozenset[str]
     holders: Mapping[str, _Holder]
     steps: Sequence[Step]
+    preempted: int
 
     def holder(self, duty: str) -> _Holder:
         return self.holders.get(duty, _Holder())
@@ -88,10 +103,14 @@ class _Look:
     def evictions(self) -> int:
         return sum(len(each.evicted) for each in self.placed.values())
 
+    @property
+    def leaving(self) -> int:
+        return sum(each.leaving for each in self.placed.values())
+
 
 def lose(folder: Path, plan: Plan) -> Result:
     def work(planes: Planes, postgres: Postgres) -> Coroutine[Any, Any, Result]:
-        return _Losses(planes, postgres, plan).run()
+        return _Losses(folder, planes, postgres, plan).run()
 
     return carried_out(folder, plan, work, PACE)
 
@@ -99,7 +118,8 @@ def lose(folder: Path, plan: Plan) -> Result:
 class _Losses:
     """One run."""
 
-    def __init__(self, planes: Planes, postgres: Postgres, plan: Plan) -> None:
+    def __init__(self, folder: Path, planes: Planes, postgres: Postgres, plan: Plan) -> None:
+        self._folder = folder
         self._planes = planes
         self._postgres = postgres
         self._plan = plan
@@ -116,6 +136,7 @@ class _Losses:
         self._silent: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()
         self._not_begun: set[str] = set()
+        self._moves: set[Moved] = set()
         self._must_run = False
         self._counts = Counter[str]()
         self._longest_takeover = 0.0
@@ -141,6 +162,7 @@ class _Losses:
                 await self._round()
             await self._until(lambda look: not look.lost and not look.evictions and self._runs())
             await self._drain()
+            await self._preempt()
         finally:
             for task in tasks:
                 task.cancel()
@@ -193,6 +215,37 @@ class _Losses:
         self._violations += wrong_steps(look.steps, name, before, look.placed)
         self._counts["steps of a plan"] = len(look.steps)
 
+    async def _preempt(self) -> None:
+        """Full of what is not urgent, the fleet has room for what is; who keeps the queue is killed
+        while that waits for the room.
+        """
+        fillers = [filler(number) for number in range(FILLERS)]
+        self._bindings |= {each.key: each for each in (*fillers, urgent())}
+        for each in fillers:
+            await self._schedule(each)
+        look = await self._until(
+            lambda look: (
+                all(each.key in look.placed for each in fillers) and self._is_calm(look, fillers)
+            )
+        )
+        before = sum(sum(look.placed[each.key].shares.values()) for each in fillers)
+        await self._schedule(urgent())
+        look = await self._until(lambda look: look.preempted > 0)
+        await self._hit("queue", kills=True)
+        look = await self._until(
+            lambda look: (
+                bool(look.placed[urgent().key].shares)
+                and not look.leaving
+                and self._is_calm(look, self._bindings.values())
+            )
+        )
+        database = await open_database(self._postgres.url)
+        rows = await read_rows(database)
+        await database.close()
+        self._violations += wrong_victims(look.placed, rows, look.preempted, before)
+        self._violations += wrong_rows(rows)
+        self._counts["replicas preempted"] = look.preempted
+
     async def _hit(self, duty: str, *, kills: bool) -> None:
         """Who has the duty is killed, or hangs for a while; another one must go on."""
         look = await self._until(lambda look: look.holder(duty).endpoint != "")
@@ -241,8 +294,11 @@ class _Losses:
             bound = self._bound(self._bindings[key].uid)
             if self._must_run and sum(bound.values()) < REPLICAS:
                 self._violations.append(f"{key} has {dict(bound)} pods on nodes: {placed}")
+            moves = placed.moved.items()
+            self._moves |= {Moved(at, key, name, count) for name, (at, count) in moves}
             if before is not None:
-                self._violations += wrongly_gone(before, placed, silent, bound)
+                if not is_filler(key):
+                    self._violations += wrongly_gone(before, placed, silent, bound)
                 evicted, were = placed.evicted.keys(), before.placed.evicted.keys()
                 self._counts["evictions"] += len(evicted - were)
                 self._counts["taken back"] += len((were - evicted) & placed.shares.keys())
@@ -277,6 +333,14 @@ class _Losses:
                 )
                 member.run(order)
 
+    def _is_calm(self, look: _Look, bindings: Iterable[Binding]) -> bool:
+        """Whether these run just where they are."""
+        return all(
+            self._bound(each.uid) == {**dict.fromkeys(self._members, 0), **placed.shares}
+            for each in bindings
+            if (placed := look.placed.get(each.key)) is not None
+        )
+
     def _runs(self) -> bool:
         """Whether every pod is on a node."""
         pods = [pod for each in self._members.values() for pod in each.cluster.pods]
@@ -290,7 +354,7 @@ class _Losses:
                 metadata=metadata,
                 timeout=PATIENCE_SECONDS,
             )
-        assert answer.decision.outcome == OUTCOME_SCHEDULED, answer
+        assert answer.decision.outcome == OUTCOME_SCHEDULED or answer.queued, answer
 
     async def _judge(self, lasted: float) -> Result:
         database = await open_database(self._postgres.url)
@@ -298,7 +362,11 @@ class _Losses:
             standing = await self._audit.finish(database)
         finally:
             await database.close()
-        found = await disagreements(self._planes.endpoints, self._planes.token, standing)
+        endpoints, token = self._planes.endpoints, self._planes.token
+        found = await disagreements(endpoints, token, standing)
+        replayed = await asyncio.to_thread(replay, self._folder, endpoints[0], token)
+        found += replayed.violations
+        found += too_fast(sorted(self._moves), BINDINGS * REPLICAS)
         audit = self._audit
         counts: dict[str, int | str] = {
             "seconds": f"{lasted:.0f}",
@@ -306,6 +374,7 @@ class _Losses:
             "longest takeover": f"{self._longest_takeover:.1f} s",
             "PostgreSQL killed": self._postgres.kills,
             "decisions stored": len(standing.decisions),
+            "replayed equal": replayed.equal,
             "promises checked": audit.checked,
             "over-committed reports": audit.overcommitted,
         }
@@ -318,8 +387,9 @@ async def _look(database: asyncpg.Connection) -> _Look:
         lost = frozenset(row["name"] for row in await database.fetch(LOST))
         duties = await database.fetch(HOLDERS)
         steps = await read_steps(database)
+        lost_to_others = await preempted(database)
     holders = {each["name"]: _Holder(each["holder"], each["endpoint"]) for each in duties}
-    return _Look(placed=placed, lost=lost, holders=holders, steps=steps)
+    return _Look(placed=placed, lost=lost, holders=holders, steps=steps, preempted=lost_to_others)
 
 
 def _evicted(look: _Look, name: str) -> set[str]:

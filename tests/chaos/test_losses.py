@@ -9,6 +9,7 @@ from tests.chaos.evictions import Placed, Watched, wrongly_gone
 from tests.chaos.havoc import Plan
 from tests.chaos.losses import lose
 from tests.chaos.plans import Step, wrong_steps
+from tests.chaos.urgent import Moved, too_fast
 
 BEFORE = Placed(key="shop/web", decision="one", shares={"a": 2, "b": 2}, evicted={})
 MOVED = replace(BEFORE, shares={"b": 4}, evicted={"a": 2})
@@ -27,6 +28,14 @@ def test_whoever_is_killed_no_share_of_a_lost_cluster_is_deleted_and_no_eviction
         assert result.counts[name] != 0
     # Also who carried a plan out: its steps went on, once each.
     assert result.counts["steps of a plan"] != 0
+    assert result.counts["replicas preempted"] != 0
+    assert result.counts["replayed equal"] != 0
+
+
+def test_moves_within_a_minute_are_counted() -> None:
+    moves = [Moved(float(second), f"shop/{second}", "a", 4) for second in range(120)]
+    assert too_fast(moves, 48) == []
+    assert too_fast([*moves, *(each._replace(key="shop/more") for each in moves[:9])], 48)
 
 
 def test_a_step_that_is_not_done_or_done_twice_is_found() -> None:
