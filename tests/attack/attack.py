@@ -27,6 +27,7 @@ NICENESS = 10
 PEAK_MIB = 400.0
 GROWTH = 1.2
 P99_MS = 100.0
+P99_GROWTH = 2.0
 BUSY_SECONDS = 2.0
 
 
@@ -43,7 +44,11 @@ class Attack:
 
 
 MEMORY_GOALS = {"RSS at peak, MiB": PEAK_MIB, "RSS after / before": GROWTH}
-CALLER_GOALS = {"second caller's p99, ms": P99_MS, "complaints": 0.0}
+CALLER_GOALS = {
+    "second caller's p99, ms": P99_MS,
+    "second caller's p99 / in peace": P99_GROWTH,
+    "complaints": 0.0,
+}
 REST_GOALS = {"busy afterwards, s": BUSY_SECONDS}
 GOALS = {**MEMORY_GOALS, **CALLER_GOALS, **REST_GOALS}
 
@@ -80,6 +85,7 @@ def carry_out(attack: Attack, target: Target, force: float = 1.0) -> Result:
             "busy afterwards, s": meter.busy_seconds(finished),
             **_seen("in peace", before),
             **_seen("second caller", during),
+            "second caller's p99 / in peace": _growth(before, during),
             "complaints": float(during.complaints.total()),
             "attack took, s": finished - begun,
         }
@@ -92,6 +98,12 @@ def _seen(name: str, witness: Witness) -> dict[str, float]:
         f"{name}'s p99, ms": witness.percentile(0.99),
         f"{name}'s calls": float(len(witness.answer_ms)),
     }
+
+
+def _growth(before: Witness, during: Witness) -> float:
+    """Of the 99th percentile; 1 where nobody called in peace."""
+    in_peace = before.percentile(0.99)
+    return during.percentile(0.99) / in_peace if in_peace else 1.0
 
 
 def _settled(meter: Meter, wanted_mib: float, seconds: float) -> float:

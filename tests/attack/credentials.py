@@ -6,15 +6,19 @@ Must not need anything that a stranger does not have.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.attack.attack import GOALS, Attack
 from tests.attack.target import Target, bearer
+from tests.issuers import AUDIENCE
 
 MEBIBYTE = 1 << 20
 # A little less than what is refused by its size alone.
@@ -24,6 +28,7 @@ FLOOD_SECONDS = 10.0
 FLOOD_CALLERS = 50
 CALL_SECONDS = 60.0
 CHANNELS = 30
+FORGED = 1000
 
 GUARDED = "/federation.v1.Scheduling/Schedule"
 OPEN = "/federation.v1.Clusters/EnrollCluster"
@@ -34,6 +39,26 @@ Metadata = Sequence[tuple[str, str]]
 def bad_token() -> Metadata:
     """Well-formed: only the database can tell that there is no such credential."""
     return bearer(f"{secrets.token_hex(8)}.{secrets.token_urlsafe(32)}")
+
+
+def forged_jwt(target: Target) -> Callable[[], Metadata]:
+    """Of the right form, for the right audience, under a key that the issuer has: only the
+    signature is another key's.
+    """
+    key, claims = ec.generate_private_key(ec.SECP256R1()), {"iss": target.issuer, "aud": AUDIENCE}
+    # Signing costs as much as verifying does: a few are enough, as none is remembered.
+    made = itertools.cycle(
+        bearer(
+            jwt.encode(
+                {**claims, "sub": f"ann-{number}", "exp": int(time.time()) + 3600},
+                key,
+                algorithm="ES256",
+                headers={"kid": "first"},
+            )
+        )
+        for number in range(FORGED)
+    )
+    return lambda: next(made)
 
 
 def big_calls_with_bad_tokens(target: Target, force: float) -> None:
@@ -65,15 +90,19 @@ async def _big_calls(
 
 
 def flood_of_bad_tokens(target: Target, force: float) -> None:
-    asyncio.run(_flood(target, FLOOD_SECONDS * force))
+    asyncio.run(_flood(target, bad_token, FLOOD_SECONDS * force))
 
 
-async def _flood(target: Target, seconds: float) -> None:
+def flood_of_forged_jwts(target: Target, force: float) -> None:
+    asyncio.run(_flood(target, forged_jwt(target), FLOOD_SECONDS * force))
+
+
+async def _flood(target: Target, metadata: Callable[[], Metadata], seconds: float) -> None:
     until = time.monotonic() + seconds
 
     async def go_on(channel: grpc.aio.Channel) -> None:
         while time.monotonic() < until:
-            await _refused(channel, GUARDED, b"", bad_token())
+            await _refused(channel, GUARDED, b"", metadata())
 
     async with target.aio_channel() as channel:
         await asyncio.gather(*(go_on(channel) for _ in range(FLOOD_CALLERS)))
@@ -95,4 +124,5 @@ ATTACKS = (
     Attack(name="big calls without a token", run=big_calls_without_token, goals=GOALS),
     Attack(name="big enrolments", run=big_enrolments, goals=GOALS),
     Attack(name="flood of bad tokens", run=flood_of_bad_tokens, goals=GOALS),
+    Attack(name="flood of forged JWTs", run=flood_of_forged_jwts, goals=GOALS),
 )

@@ -23,18 +23,27 @@ from federation.v1.clusters_pb2 import CreateJoinTokenRequest, EnrollClusterRequ
 from federation.v1.clusters_pb2_grpc import ClustersStub
 from tests.control_planes import heartbeat, hello, report
 from tests.e2e.servers import started
+from tests.issuers import AUDIENCE, running_issuer
 
 # Of which nobody but its own agent speaks.
 CLUSTER = "innocent"
 NODES = 4000
 SECONDS = 30.0
 HEARTBEAT_SECONDS = 2.0
+RULES = """
+apiVersion: fedsched.io/v1
+kind: RoleRules
+rules: [{from: oidc, claim: sub, value: ann, role: viewer}]
+"""
 ANY_PORTS = tuple(f"--{name}=127.0.0.1:0" for name in ("listen", "web-listen", "probe-listen"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where it is reached; can be sent to another process. ``ca`` is None where it is plain."""
+    """Where it is reached; can be sent to another process. ``ca`` is None where it is plain.
+
+    JWTs of ``issuer`` are taken.
+    """
 
     pid: int
     endpoint: str
@@ -42,6 +51,7 @@ class Target:
     probes: str
     token: str
     ca: bytes | None
+    issuer: str
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -99,7 +109,18 @@ def attacked_plane(folder: Path, *, tls: bool, **variables: str) -> Iterator[Tar
         flags = [f"--tls-cert={files.cert}", f"--tls-key={files.key}", f"--tls-ca={files.ca}"]
         ca = files.ca.read_bytes()
     flags += [*ANY_PORTS, f"--data-dir={data}", "--log-level=warning"]
-    with started(*flags, **variables) as server:
+    rules = folder / "rules.yaml"
+    rules.write_text(RULES)
+    with (
+        running_issuer() as issuer,
+        started(
+            *flags,
+            f"--oidc-issuer={issuer.url}",
+            f"--oidc-audience={AUDIENCE}",
+            f"--role-rules={rules}",
+            **variables,
+        ) as server,
+    ):
         target = Target(
             pid=server.process.pid,
             endpoint=server.await_line(r"API +(\S+)").group(1),
@@ -107,6 +128,7 @@ def attacked_plane(folder: Path, *, tls: bool, **variables: str) -> Iterator[Tar
             probes=server.await_line(r"probes +(http://[^/]+)").group(1),
             token=(data / "admin.token").read_text(encoding="ascii").strip(),
             ca=ca,
+            issuer=issuer.url,
         )
         with _connected(target):
             yield target
