@@ -16,6 +16,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
   which token
 - ``decisions``: how a decision is shown: the outcome, the shares, the nodes, and the whole trace
 - ``doctor``: the verb ``doctor``: whether fedctl can ask its control planes, and if not, why
+- ``drawing``: a decision drawn for the eye: the funnel of its clusters, and the shares as bars
 - ``estimate``: the verb ``estimate``: how many replicas fit, from files or from the control plane
 - ``fleet``: verbs about member clusters: get, describe, apply; and the lists of everything else
 - ``folders``: where fedctl finds its files, by the environment

@@ -155,7 +155,7 @@ def print_table(
         columns,
         cells,
         [bool(kept) and all(_is_number(row[at]) for row in kept) for at in range(len(columns))],
-        _room(),
+        terminal_columns(),
         least=() if _is_wide() else least,
         prose=prose,
     )
@@ -177,7 +177,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Name and value a line, values aligned; on a terminal long ones are wrapped, never cut."""
     rows = [(printable(f"{name}:"), printable(str(value))) for name, value in facts]
     names = max((width_of(name) for name, _ in rows), default=0)
-    room = max(_room() - names - GAP, narrowest(value for _, value in rows))
+    room = max(terminal_columns() - names - GAP, narrowest(value for _, value in rows))
     for name, value in rows:
         first, *others = wrapped(value, room)
         styled(f"{_bold(padded(name, names))}{' ' * GAP}{first}".rstrip())
@@ -222,7 +222,8 @@ def _bold(text: str) -> str:
     return text if is_plain else click.style(text, bold=True)
 
 
-def _room() -> int:
+def terminal_columns() -> int:
+    """How wide what is shown may be: as wide as it is in a pipe."""
     return shutil.get_terminal_size().columns if _is_terminal() else UNLIMITED_COLUMNS
 
 

@@ -5,6 +5,7 @@ Must not decide anything: the control plane does.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -28,7 +29,7 @@ from federation.codec.unread import dropped_from_documents
 from federation.codec.workloads import bindings_from_documents
 from federation.codec.written import document_from_message
 from federation.model.errors import InvalidRequest
-from federation.model.placement import Certificate
+from federation.model.placement import Certificate, binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
 
@@ -170,7 +171,7 @@ def _promised(
 
 def _show_as_answered(asks: Sequence[Ask], output: Output, *, exit_code: bool) -> None:
     """One call after the other: what was committed is shown even when a later call fails."""
-    documents = []
+    documents, names = [], []
     outcomes = set()
     try:
         for ask in asks:
@@ -178,6 +179,7 @@ def _show_as_answered(asks: Sequence[Ask], output: Output, *, exit_code: bool) -
             outcomes.add(answer.decision.outcome)
             if output.is_document:
                 documents.append(document_from_message(answer))
+                names.append(_binding_name(answer.decision))
                 continue
             print_decision(answer.decision, queued=answer.queued)
             print_preview(answer)
@@ -186,9 +188,13 @@ def _show_as_answered(asks: Sequence[Ask], output: Output, *, exit_code: bool) -
             print_nodes(answer.decision)
     finally:
         if documents:
-            show.print_document(documents, output)
+            show.print_document(documents, output, names)
     if exit_code and outcomes & WITHOUT_A_PLACE:
         click.get_current_context().exit(NOT_PLACED)
+
+
+def _binding_name(decision: scheduling_pb2.Decision) -> str:
+    return f"binding/{binding_key(decision.namespace, decision.name)}"
 
 
 def _show_together(
@@ -197,7 +203,8 @@ def _show_together(
     """One call for all of them; exits with 1 where one is wrong."""
     results = connection().call(lambda api: api.schedule_batch(items, atomic=True))
     if output.is_document:
-        show.print_document([document_from_message(each) for each in results], output)
+        documents = [document_from_message(each) for each in results]
+        show.print_document(documents, output, (_binding_name(each.decision) for each in results))
     else:
         for result in results:
             print_decision(result.decision)
@@ -217,9 +224,18 @@ def explain(name: str, output: Output) -> None:
     decision_id = _decision_id(name)
     decision = connection().call(lambda api: api.get_decision(decision_id))
     if output.is_document:
-        show.print_document(document_from_message(decision), output)
+        document = document_from_message(decision)
+        show.print_document(document, output, [f"decision/{decision.id}"])
         return
     print_decision(decision)
+    if sys.stdout.isatty():
+        from federation.cli.drawing import (  # noqa: PLC0415 - rich is for terminals alone
+            can_draw,
+            draw_decision,
+        )
+
+        if can_draw():
+            draw_decision(decision)
     print_trace(decision.trace, wide=output.is_wide)
     print_nodes(decision)
 

@@ -15,6 +15,8 @@
 - ``echoes``: what reports count of promises, from messages and back
 - ``estimates``: estimates: requests from messages, answers to messages
 - ``field_tables``: tables of the fields that types of other projects have, written as text
+- ``funnel``: a decision as a funnel: from all clusters to those that promised, and what left at
+  each step
 - ``interests``: what agents are to look for, from messages and back
 - ``karmada_fields``: fields of Karmada's and Kubernetes' own types that fedsched accepts and
   reads over

@@ -12,13 +12,13 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from federation.codec.funnel import FunnelStep
 from federation.model.cluster import Taint
 from federation.model.errors import FederationError, InvalidRequest, Violation
 from federation.model.resources import CPU, MEMORY
 from federation.model.waiting import Wait
 from federation.plans.plan import PlanState, StepState
 from federation.services.values import HeldReservation
-from federation.web.ui.funnel import FunnelStep
 from federation.web.ui.overview import HEALTH_WORDS, ClusterRow, Health, Meter, totals
 from federation.web.ui.pool_picture import PoolPicture
 from federation.web.ui.room_history import RoomCurve
