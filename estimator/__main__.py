@@ -34,7 +34,8 @@ from federation.runtime import flags, spans
 from federation.runtime.findings import told_findings
 from federation.runtime.logs import change_level, configure_logging
 from federation.runtime.options import LoadedOptions
-from federation.runtime.terminal import json_text, say, say_lines, yaml_text
+from federation.runtime.terminal import json_text, say, say_lines
+from federation.runtime.yaml_texts import yaml_text
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 BUDGET = click.IntRange(MIN_BUDGET, MAX_BUDGET)

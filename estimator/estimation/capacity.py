@@ -15,7 +15,8 @@ import numpy as np
 from estimator.snapshot import Snapshot
 from federation.model.arrays import BoolArray, IntArray
 from federation.model.cluster import NodeSummary, ReportedPools, ResourceSummary
-from federation.model.grades import ResourceModel, count_grades
+from federation.model.grade_counts import count_grades
+from federation.model.grades import ResourceModel
 from federation.model.resources import CPU, MAX_AMOUNT, MEMORY
 
 # A greater part than this of what was free came or went.

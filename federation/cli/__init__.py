@@ -21,7 +21,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``fleet``: verbs about member clusters: get, describe, apply; and the lists of everything else
 - ``folders``: where fedctl finds its files, by the environment
 - ``following``: lists that are asked for, and with ``-w`` go on
-- ``history``: verbs about what was decided before: get decisions, history, replay
+- ``history``: verbs about what was decided before: get decisions, history
 - ``inputs``: what the offline verbs read: clusters, requests, options, each under its field path
 - ``joining``: verbs about clusters that join: join-token, accept, reject, and get joiners
 - ``json_paths``: parts of documents by JSON path
@@ -31,7 +31,9 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``login``: verbs about where the control planes are: login, config
 - ``members``: verbs that change a member cluster's standing: cordon, uncordon, delete, replace,
   revoke
-- ``names``: names given on the command line: of objects, and of the kinds that they are of
+- ``names``: names given on the command line: of objects, of the kinds that they are of, and with
+  values
+- ``objects``: objects that files hold for verbs that connect
 - ``output``: how answers are shown: aligned tables for people, documents for programs
 - ``plans``: verbs about plans: drain, and rebalance plan, show, list, approve, watch, stop
 - ``pictures``: pictures of figures in pairs, as SVG
@@ -39,6 +41,7 @@ Must not compute answers: the API, or the same pure code it runs, does.
 - ``queueing``: verbs about what waits for room: get queue, suspend, resume, reschedule
 - ``quota``: verbs about namespace quotas: set, list, delete
 - ``refusals``: why a control plane could not be asked, and what to do
+- ``replay``: the verb ``replay``: a decision, or all of a trace file, made again and compared
 - ``reservations``: verbs about what bindings hold: describe binding, release, renew
 - ``score``: the verb ``score``: which node a scheduler's configuration prefers for a pod, from
   files alone

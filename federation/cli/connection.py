@@ -5,21 +5,18 @@ Must not know any verb. The environment is read by click, from the variables dec
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from federation.cli.contexts import read_contexts
 from federation.cli.folders import contexts_file, state_home
 from federation.cli.refusals import explained
-from federation.client import BlockingClient, Client, Target
 from federation.model.errors import (
     DeadlineMissed,
     FederationError,
@@ -28,6 +25,9 @@ from federation.model.errors import (
     Unavailable,
     Violation,
 )
+
+if TYPE_CHECKING:
+    from federation.client import Client, Target
 
 T = TypeVar("T")
 # Where nothing is said: a control plane on this machine, as it starts without any setting.
@@ -114,6 +114,11 @@ class Connection:
 
     def call(self, method: Callable[[Client], Awaitable[T]]) -> T:
         """One call, on a connection of its own, within what is left of the time."""
+        # Help, completion and what works on files do not wait for grpc.
+        import asyncio  # noqa: PLC0415 - see above
+
+        from federation.client import BlockingClient  # noqa: PLC0415 - see above
+
         left = self.began + self.timeout_seconds - time.monotonic()
 
         async def bounded(client: Client) -> T:
@@ -126,6 +131,8 @@ class Connection:
 
     def iterate(self, method: Callable[[Client], AsyncGenerator[T]]) -> Iterator[T]:
         """What a watch yields, on a connection of its own."""
+        from federation.client import BlockingClient  # noqa: PLC0415 - see above
+
         target = self._target()
         with self._explained(), BlockingClient(target) as client:
             yield from client.iterate(method)
@@ -155,6 +162,8 @@ class Connection:
         return text if said in ("", "Deadline Exceeded") else f"{text}: {said}"
 
     def _target(self) -> Target:
+        from federation.client import Target  # noqa: PLC0415 - see above
+
         cert, key = self.client_cert, self.client_key
         token = b"" if cert else _read(self.token_file, "--token-file")
         named = {
@@ -223,6 +232,8 @@ def accepting_options(command: click.Command) -> click.Command:
 
 def context_names(_context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """For shells: those that are kept here, and nothing where the file is no good."""
+    from federation.cli.contexts import read_contexts  # noqa: PLC0415 - yaml, see below
+
     try:
         kept = read_contexts(contexts_file()).options
     except FederationError:
@@ -272,6 +283,11 @@ def _moved(context: click.Context, _: click.Parameter, name: str | None) -> None
 
 
 def _options_of(name: str | None) -> Mapping[str, Any]:
+    if not name and not contexts_file().exists():
+        return {}
+    # Who has no contexts does not wait for what reads them.
+    from federation.cli.contexts import read_contexts  # noqa: PLC0415 - see above
+
     try:
         contexts = read_contexts(contexts_file())
         return contexts.of(name) if name else contexts.options.get(contexts.current, {})

@@ -14,7 +14,7 @@ from typing import Any, Final
 from federation.codec.document_files import document_of
 from federation.model.errors import InvalidRequest, NotFound, Violation
 from federation.runtime.files import make_private_directory, write_whole
-from federation.runtime.terminal import yaml_text
+from federation.runtime.yaml_texts import yaml_text
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 CURRENT, CONTEXTS = "current-context", "contexts"

@@ -25,6 +25,7 @@ from federation.cli.cases import Case, answer_cases, cases_option, objects_at, o
 from federation.cli.connection import connection
 from federation.cli.kinds import Column, Kind, Listing, listing_options
 from federation.cli.listing import print_list
+from federation.cli.names import pairs_of
 from federation.client import Client
 from federation.codec.document_files import documents_of
 from federation.codec.estimates import bound_word, source_word
@@ -113,8 +114,8 @@ def estimate(
         return
     if not requests:
         raise click.UsageError("say what a replica asks for with --request, or give --cases")
-    node_claim = {"nodeSelector": inputs.pairs_of(selectors, "--selector")} if selectors else None
-    requirements = inputs.requirements_of(inputs.pairs_of(requests, "--request"), node_claim)
+    node_claim = {"nodeSelector": pairs_of(selectors, "--selector")} if selectors else None
+    requirements = inputs.requirements_of(pairs_of(requests, "--request"), node_claim)
     read = inputs.estimate_options(
         {
             "modelRule": options["model_rule"],

@@ -13,7 +13,6 @@ from typing import Final
 
 import click
 
-from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.decisions import shares_text
@@ -27,14 +26,10 @@ from federation.cli.output import Format, Output, output_option
 from federation.cli.queueing import get_queue
 from federation.cli.reservations import describe_binding, get_reservations
 from federation.client import Client
-from federation.codec.clusters import LOST, OVER_COMMITTED, cluster_from_message
-from federation.codec.document_files import documents_of
-from federation.codec.documents import Document
-from federation.codec.strict import message_from_document
+from federation.codec.condition_types import LOST, OVER_COMMITTED
 from federation.codec.timestamps import seconds_from_timestamp
-from federation.codec.unread import dropped_from_documents
 from federation.codec.written import document_from_message
-from federation.model.errors import InvalidRequest, NotFound
+from federation.model.errors import NotFound
 from federation.model.placement import SchedulingType, binding_key
 from federation.model.resources import amount_of
 from federation.runtime.terminal import say
@@ -261,27 +256,12 @@ get.add_command(get_joiners)
 @click.option("-f", "--filename", "paths", multiple=True, required=True, help="File, or - .")
 def apply(paths: Sequence[str]) -> None:
     """Change what is said about member clusters: labels, taints, region, resource models."""
-    clusters = _clusters(documents_of(paths))
+    from federation.cli.objects import clusters_in  # noqa: PLC0415 - only this verb reads files
+
+    clusters = clusters_in(paths)
     for cluster in clusters:
         stored = connection().call(partial(Client.update_cluster, cluster=cluster))
         say(f"cluster/{stored.metadata.name} configured")
-
-
-def _clusters(documents: Sequence[Document]) -> list[resource_pb2.Cluster]:
-    """The clusters in files, all of them checked: nothing is changed when one is wrong."""
-    if not documents:
-        raise InvalidRequest.of("files", "hold no Cluster")
-    messages = []
-    for (path, _), document in zip(inputs.by_name(documents), documents, strict=True):
-        if document.get("kind") != "Cluster":
-            raise InvalidRequest.of(
-                f"{path}.kind", f"must be Cluster, not {document.get('kind')!r}"
-            )
-        message = message_from_document(document, resource_pb2.Cluster, path)
-        cluster_from_message(message, path)
-        messages.append(message)
-    inputs.warn_of_unread(dropped_from_documents(documents))
-    return messages
 
 
 def _print_cluster(cluster: resource_pb2.Cluster) -> None:

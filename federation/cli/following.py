@@ -17,7 +17,7 @@ from federation.cli.listing import ShownTable, chosen_rows, print_list, print_ro
 from federation.cli.output import Format
 from federation.client import Client, WatchMessage
 from federation.model.errors import Unavailable
-from federation.runtime.terminal import json_text, say, say_lines, yaml_text
+from federation.runtime.terminal import json_text, say, say_lines
 from federation.v1 import resource_pb2
 
 POLL_SECONDS: Final = 2.0
@@ -148,8 +148,11 @@ class _Printer(Generic[R]):
         output = self._listing.output
         if output.format in (Format.JSON, Format.YAML):
             told = {"type": event, "object": self._kind.document(row)}
-            is_yaml = output.format is Format.YAML
-            say_lines(f"---\n{yaml_text(told)}".rstrip() if is_yaml else json_text(told))
+            if output.format is Format.YAML:
+                say_lines("---")
+                show.print_document(told, output)
+            else:
+                say_lines(json_text(told))
         elif output.is_document:
             is_named = output.format is Format.NAME
             document = None if is_named else self._kind.document(row)

@@ -1,4 +1,4 @@
-"""Verbs about what was decided before: get decisions, history, replay.
+"""Verbs about what was decided before: get decisions, history.
 
 Must not interpret a decision beyond its shares.
 """
@@ -8,29 +8,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output as show
-from federation.cli.connection import connection
 from federation.cli.decisions import outcome_word, shares_text
 from federation.cli.following import show_list
 from federation.cli.kinds import Column, Kind, Listing, listing_options
 from federation.cli.names import named_binding
-from federation.cli.output import Output, unnamed_output_option
 from federation.cli.times import time_of
-from federation.cli.trace import replay_trace, trace_options
 from federation.client import Client
 from federation.codec.decision_words import outcome_name
 from federation.codec.written import document_from_message
 from federation.model.placement import binding_key
-from federation.scheduler.decision import Outcome
 from federation.v1 import scheduling_pb2
 
 PLACING: Final = frozenset({scheduling_pb2.OUTCOME_SCHEDULED, scheduling_pb2.OUTCOME_PARTIAL})
+# How decisions that are kept may end.
+OUTCOMES: Final = [
+    outcome_name(number)
+    for number in scheduling_pb2.Outcome.values()
+    if number not in (scheduling_pb2.OUTCOME_UNSPECIFIED, scheduling_pb2.OUTCOME_INVALID)
+]
 NEW: Final = "the binding is new"
 MOST_SHOWN: Final = 100_000
 
@@ -116,14 +117,6 @@ HISTORY_EPILOG = """Examples:
 fedctl history shop/checkout-deployment
 fedctl history shop/checkout-deployment --since 7d --limit 1000 -o json
 """
-REPLAY_EPILOG = """Examples:
-
-\b
-fedctl replay DECISION
-fedctl replay DECISION -o json
-fedctl replay --trace last-week.trace
-"""
-NOT_EQUAL: Final = 3
 
 
 def _range_options(function: F) -> F:
@@ -153,7 +146,7 @@ def _range_options(function: F) -> F:
     "--outcome",
     "outcomes",
     multiple=True,
-    type=click.Choice([each.value for each in Outcome], case_sensitive=False),
+    type=click.Choice(OUTCOMES, case_sensitive=False),
     help="Only those that ended so.",
 )
 @_range_options
@@ -208,68 +201,6 @@ def history(name: str, since: str | None, until: str | None, limit: int, listing
         return steps_of(await api.list_decisions(request, limit=limit + 1))[:limit]
 
     show_list(STEPS, listing, fetched)
-
-
-@click.command(epilog=REPLAY_EPILOG)
-@click.argument("decision_id", metavar="[DECISION]", required=False)
-@click.option(
-    "--trace",
-    "trace_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="All decisions of a trace file, without any server.",
-)
-@trace_options("for plugins that do not come with fedsched")
-@unnamed_output_option
-def replay(
-    decision_id: str | None,
-    trace_file: Path | None,
-    scheduler_config: Path | None,
-    workers: int | None,
-    output: Output,
-) -> None:
-    """Make a decision again from what it was made on, and compare.
-
-    Exits with 3 where the replay is not equal.
-    """
-    if (decision_id is None) is (trace_file is None):
-        raise click.UsageError("give a decision's id, or --trace FILE")
-    if trace_file is not None:
-        is_equal = replay_trace(trace_file, scheduler_config, workers, output)
-    else:
-        if scheduler_config is not None or workers is not None:
-            raise click.UsageError("--scheduler-config and --workers are for --trace")
-        is_equal = _replay_one(decision_id or "", output)
-    if not is_equal:
-        click.get_current_context().exit(NOT_EQUAL)
-
-
-def _replay_one(decision_id: str, output: Output) -> bool:
-    answer = connection().call(lambda api: api.replay_decision(decision_id))
-    if output.is_document:
-        show.print_document(document_from_message(answer), output)
-    else:
-        show.print_facts(_replay_facts(decision_id, answer))
-    return answer.equal
-
-
-def _replay_facts(
-    decision_id: str, answer: scheduling_pb2.ReplayDecisionResponse
-) -> Iterator[tuple[str, object]]:
-    yield "Decision", decision_id
-    yield "Replay", "equal" if answer.equal else "different"
-    if answer.stored_revision != answer.replayed_revision:
-        decided, replayed = answer.stored_revision, answer.replayed_revision
-        yield "Revision", f"revision {decided} decided, revision {replayed} replayed"
-    if answer.equal:
-        yield "SHA-256", answer.stored_sha256
-        return
-    first = answer.first_difference
-    yield "First difference", first.path
-    yield "Stored", f"{first.stored} (SHA-256 {answer.stored_sha256})"
-    yield "Replayed", f"{first.replayed} (SHA-256 {answer.replayed_sha256})"
-    shares = ", ".join(f"{each.name}={each.replicas}" for each in answer.clusters)
-    yield "Would be", f"{outcome_name(answer.outcome)} {shares}".rstrip()
 
 
 def steps_of(decisions: Sequence[scheduling_pb2.Decision]) -> list[Step]:

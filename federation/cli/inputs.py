@@ -230,16 +230,3 @@ def _text(options: Mapping[str, Any], name: str, path: str, found: Violations) -
         return value
     found.add(f"{path}.{name}", "must be text")
     return ""
-
-
-def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
-    """``a=1,b=2``, possibly in several options, as a mapping."""
-    pairs: dict[str, str] = {}
-    for text in ",".join(texts).split(","):
-        name, equals, value = text.strip().partition("=")
-        if not (name and equals):
-            raise click.UsageError(f"{option}: {text!r} is not name=value")
-        if name in pairs:
-            raise click.UsageError(f"{option}: {name} is there twice")
-        pairs[name] = value
-    return pairs

@@ -1,9 +1,11 @@
-"""Names given on the command line: of objects, and of the kinds that they are of.
+"""Names given on the command line: of objects, of the kinds that they are of, and with values.
 
 Must not ask anybody whether what is named exists.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import click
 
@@ -27,3 +29,16 @@ def named_binding(name: str) -> tuple[str, str]:
     if not binding or (slash and not namespace):
         raise InvalidRequest.of("NAMESPACE/BINDING", f"{name!r} names no binding")
     return namespace, binding
+
+
+def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
+    """``a=1,b=2``, possibly in several options, as a mapping."""
+    pairs: dict[str, str] = {}
+    for text in ",".join(texts).split(","):
+        name, equals, value = text.strip().partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"{option}: {text!r} is not name=value")
+        if name in pairs:
+            raise click.UsageError(f"{option}: {name} is there twice")
+        pairs[name] = value
+    return pairs

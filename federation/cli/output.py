@@ -19,7 +19,7 @@ from federation.cli.columns import GAP, Layout, narrowest, padded, width_of, wra
 from federation.cli.json_paths import found_by, shown_path
 from federation.model import readable
 from federation.model.printable import printable
-from federation.runtime.terminal import json_text, say, say_lines, styled, yaml_text
+from federation.runtime.terminal import json_text, say, say_lines, styled
 
 # Piped output is for other programs: it is never cut to a width.
 UNLIMITED_COLUMNS: Final = 100_000
@@ -198,6 +198,8 @@ def print_document(value: Any, output: Output, names: Iterable[str] = ()) -> Non
             if not found:
                 say(f"nothing is at {output.path}", err=True)
         case Format.YAML:
+            from federation.runtime.yaml_texts import yaml_text  # noqa: PLC0415 - for few
+
             say_lines(yaml_text(value).removesuffix("\n"))
         case _:
             say_lines(json_text(value, indent=2))

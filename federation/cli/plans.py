@@ -15,9 +15,9 @@ from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.decisions import shares_text
 from federation.cli.following import show_list
-from federation.cli.inputs import pairs_of
 from federation.cli.kinds import Column, Kind, Listing, listing_options
 from federation.cli.members import check_may_ask, confirm, yes_option
+from federation.cli.names import pairs_of
 from federation.cli.output import Output, output_option
 from federation.client import Client
 from federation.codec.timestamps import seconds_from_timestamp

@@ -13,8 +13,8 @@ import click
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.following import show_list
-from federation.cli.inputs import pairs_of
 from federation.cli.kinds import Column, Kind, Listing, listing_options
+from federation.cli.names import pairs_of
 from federation.cli.output import Output, output_option
 from federation.codec.written import document_from_message
 from federation.runtime.terminal import say

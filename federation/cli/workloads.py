@@ -11,7 +11,6 @@ from functools import partial
 
 import click
 
-from federation.cli import inputs
 from federation.cli import output as show
 from federation.cli.connection import connection
 from federation.cli.decisions import (
@@ -23,12 +22,8 @@ from federation.cli.decisions import (
 from federation.cli.names import named_binding
 from federation.cli.output import Output, output_option
 from federation.client import Client
-from federation.codec.document_files import documents_of
 from federation.codec.ranges import MAX_LEASE_SECONDS
-from federation.codec.unread import dropped_from_documents
-from federation.codec.workloads import bindings_from_documents
 from federation.codec.written import document_from_message
-from federation.model.errors import InvalidRequest
 from federation.model.placement import Certificate, binding_key
 from federation.runtime.terminal import say
 from federation.v1 import resource_pb2, scheduling_pb2
@@ -132,7 +127,9 @@ def schedule(
         ]
         _show_as_answered(asks, output, exit_code=exit_code)
         return
-    bindings = _promised(_bindings(paths), certificate, lease_seconds)
+    from federation.cli.objects import bindings_in  # noqa: PLC0415 - only this verb reads files
+
+    bindings = _promised(bindings_in(paths), certificate, lease_seconds)
     if idempotency_key and len(bindings) > 1:
         raise click.UsageError(f"a key stands for one request, and the files hold {len(bindings)}")
     if atomic:
@@ -247,18 +244,6 @@ def delete_binding(name: str) -> None:
     namespace, binding = named_binding(name)
     connection().call(lambda api: api.delete_binding(namespace, binding))
     say(f"binding/{name} deleted")
-
-
-def _bindings(paths: Sequence[str]) -> list[resource_pb2.ResourceBinding]:
-    """What the files hold, all of it checked: nothing is decided when one of them is wrong."""
-    documents = documents_of(paths)
-    messages = bindings_from_documents(documents)
-    if not messages:
-        raise InvalidRequest.of("files", "hold nothing to schedule")
-    named = [(f"ResourceBinding/{each.metadata.name}", each) for each in messages]
-    inputs.bindings_of(named, ties=None)
-    inputs.warn_of_unread(dropped_from_documents(documents))
-    return messages
 
 
 def _decision_id(name: str) -> str:

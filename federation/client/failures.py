@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import cast
 
 import grpc
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
 
 from federation.model.errors import (
     AlreadyExists,
@@ -58,6 +56,10 @@ def error_of(failure: grpc.RpcError) -> FederationError:
 
 
 def _details(failure: grpc.Call | grpc.aio.AioRpcError) -> tuple[str | None, list[Violation]]:
+    # Most calls do not fail, and nobody waits for what reads why.
+    from google.rpc import error_details_pb2  # noqa: PLC0415 - see above
+    from grpc_status import rpc_status  # noqa: PLC0415 - see above
+
     status = rpc_status.from_call(cast("grpc.Call", failure))
     reason: str | None = None
     violations: list[Violation] = []

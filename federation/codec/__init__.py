@@ -4,6 +4,7 @@
 - ``bindings``: resource bindings, from messages and back
 - ``changed_placements``: placements that policies give to bindings that were decided under others
 - ``clusters``: member clusters, from messages and back
+- ``condition_types``: what conditions of clusters are called that are not Kubernetes' own
 - ``counts``: how many of anything a request may hold: more than anybody means, and little enough
   to read
 - ``decision_words``: parts of decisions in words, for terminals and pages alike

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.codec import ranges, selectors, texts
+from federation.codec.condition_types import LOST, OVER_COMMITTED
 from federation.codec.counts import refuse_too_many
 from federation.codec.models import (
     grade_count_messages,
@@ -39,8 +40,6 @@ from federation.v1 import resource_pb2
 CLUSTER_API_VERSION: Final = "cluster.karmada.io/v1alpha1"
 READY: Final = "Ready"
 NO_PLACER: Final = "none"
-OVER_COMMITTED: Final = "OverCommitted"
-LOST: Final = "Lost"
 
 
 class AgentView(Protocol):

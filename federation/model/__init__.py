@@ -8,6 +8,7 @@
   report's snapshot
 - ``errors``: the error tree
 - ``estimate``: how many replicas fit: what each level answers, and how levels make one answer
+- ``grade_counts``: nodes sorted into the grades of a resource model, many at once
 - ``grades``: graded resource models: which grade a node's free resources fall in
 - ``namespace_quotas``: namespace quotas: how much all bindings of a namespace may hold promised,
   together

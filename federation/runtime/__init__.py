@@ -26,6 +26,7 @@
 - ``terminal``: what the programs print: the one place where it leaves them, and where it is made
   printable
 - ``variables``: variables of the environment that look like settings of ours and are none
+- ``yaml_texts``: values as YAML that people can read
 """
 
 from __future__ import annotations

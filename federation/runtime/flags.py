@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from federation.runtime.options import LoadedOptions, OptionTable
-from federation.runtime.terminal import json_text, say, say_lines, yaml_text
+from federation.runtime.terminal import json_text, say, say_lines
+from federation.runtime.yaml_texts import yaml_text
 
 Command = Callable[..., None]
 # Settings out of the file that --config names and of the flags, by setting name.

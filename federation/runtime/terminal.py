@@ -13,10 +13,9 @@ import textwrap
 from typing import Any
 
 import click
-import yaml
 
 from federation.model.errors import FederationError, InvalidRequest
-from federation.model.printable import is_printable, printable, printable_json, printable_lines
+from federation.model.printable import printable, printable_json, printable_lines
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -49,21 +48,6 @@ def styled(text: str) -> None:
 def json_text(value: object, *, indent: int | None = None) -> str:
     """A value as JSON, readable beyond ASCII."""
     return printable_json(json.dumps(value, indent=indent, ensure_ascii=False))
-
-
-def yaml_text(value: object) -> str:
-    """A value as YAML, readable beyond ASCII; ends with a line end."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    return text
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts that are not printable with escapes, and all others as they are."""
-
-    def analyze_scalar(self, scalar: str) -> Any:
-        # Every text is looked at before it is written, and these words are for it alone.
-        self.allow_unicode = all(map(is_printable, scalar.split("\n")))
-        return super().analyze_scalar(scalar)
 
 
 class Program(click.Group):

@@ -24,7 +24,8 @@ from federation.model.cluster import (
     ResourceSummary,
 )
 from federation.model.estimate import EstimateOptions, ModelRule, Source
-from federation.model.grades import DEFAULT_MODEL, count_grades, model_hash
+from federation.model.grade_counts import count_grades
+from federation.model.grades import DEFAULT_MODEL, model_hash
 from federation.model.pools.building import build_pools, partition_nodes
 from federation.model.pools.refreshing import refresh_pools
 from federation.model.pools.values import Cells

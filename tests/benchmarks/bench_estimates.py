@@ -19,14 +19,8 @@ from federation.model.cluster import (
     ResourceSummary,
 )
 from federation.model.estimate import EstimateOptions, Estimates, ModelRule, Source
-from federation.model.grades import (
-    DEFAULT_MODEL,
-    Grade,
-    GradeRange,
-    ResourceModel,
-    count_grades,
-    model_hash,
-)
+from federation.model.grade_counts import count_grades
+from federation.model.grades import DEFAULT_MODEL, Grade, GradeRange, ResourceModel, model_hash
 from federation.model.pod_request import ContainerRequest, PodResources, pod_request
 from federation.model.resources import CPU, EPHEMERAL_STORAGE, MAX_AMOUNT, MEMORY
 from federation.model.workload import ReplicaRequirements

@@ -20,14 +20,8 @@ from federation.model.cluster import (
     ResourceSummary,
 )
 from federation.model.estimate import MAX_REPLICAS, EstimateOptions, ModelRule, Source
-from federation.model.grades import (
-    DEFAULT_MODEL,
-    ResourceModel,
-    count_grades,
-    grade_of_nodes,
-    minimums,
-    model_hash,
-)
+from federation.model.grade_counts import count_grades, grade_of_nodes
+from federation.model.grades import DEFAULT_MODEL, ResourceModel, minimums, model_hash
 from federation.model.resources import MAX_AMOUNT
 from federation.model.workload import ReplicaRequirements
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from federation.model.grades import count_grades, grade_of_nodes
+from federation.model.grade_counts import count_grades, grade_of_nodes
 from federation.model.quantity import parse_quantity
 from federation.model.resources import base_units_down
 from tests.vectors.loading import for_each, model_of, read_lines

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from federation.model.grades import DEFAULT_MODEL, count_grades
+from federation.model.grade_counts import count_grades
+from federation.model.grades import DEFAULT_MODEL
 from federation.model.resources import PODS
 from tests.vectors.loading import amounts, for_each, read_lines
 

@@ -15,9 +15,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from federation.cli import output as show
 from federation.cli.history import DECISIONS as DECISION_KIND
-from federation.cli.history import NOT_EQUAL, STEPS, steps_of
+from federation.cli.history import STEPS, steps_of
 from federation.cli.kinds import Listing
 from federation.cli.listing import print_list
+from federation.cli.replay import NOT_EQUAL
 from federation.cli.times import time_of
 from federation.model.errors import InvalidRequest
 from federation.model.printable import is_printable

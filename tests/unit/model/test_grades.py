@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from federation.model.errors import Violation
+from federation.model.grade_counts import count_grades, grade_of_nodes
 from federation.model.grades import (
     DEFAULT_MODEL,
     Grade,
     GradeRange,
     ResourceModel,
-    count_grades,
-    grade_of_nodes,
     minimums,
     model_hash,
     validate_model,
