@@ -16,7 +16,6 @@ from federation.model.arrays import FloatArray
 from federation.model.placement import BindingName
 from federation.plans.bound import most_emptied
 from federation.plans.plan import CLUSTERS, Gain, PlanLimits, Unfixed
-from federation.services.plans.planning import in_order
 from federation.services.plans.questions import (
     ClusterShare,
     resource_names,
@@ -31,6 +30,7 @@ from federation.services.plans.search import (
     unfixed_shares,
     unmovable,
 )
+from federation.services.plans.ways import in_order
 from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.working_copy import WorkingCopy
 

@@ -1,0 +1,181 @@
+"""Ways to move bindings that leave clusters for good, one after the other; and better ones.
+
+Plain functions of a thread of their own. Must not read or write the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from federation.model.arrays import FloatArray
+from federation.model.placement import BindingName
+from federation.model.workload import TargetCluster
+from federation.plans.bound import MoveQuestion, most_moved
+from federation.services.plans.questions import (
+    demands,
+    free_of,
+    question,
+    replicas_to_move,
+    resource_names,
+    unit_replicas,
+)
+from federation.services.plans.search import DIGITS, PlannedPeers, refused
+from federation.services.scheduling.queue import Attempt
+from federation.services.scheduling.working_copy import WorkingCopy
+
+# Of more a better way is looked for once, and beyond that not at all: it would take too long.
+MOST_REPAIRED: Final = 3000
+MOST_GUIDED: Final = 10_000
+# Of more no other ways are tried once all find room who were counted on.
+MOST_TRIED: Final = 300
+# What is kept back, and what is left over on nodes, grows with what is there already: of the room
+# that the first way used so much less is counted on, and less again where that was too much.
+MARGIN: Final = 0.005
+MOST_MARGINS: Final = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Way:
+    """One way to move them: where those go that move, and why the others do not."""
+
+    moved: dict[BindingName, tuple[TargetCluster, ...]] = field(default_factory=dict)
+    refused: dict[BindingName, str] = field(default_factory=dict)
+    replicas: int = 0
+
+
+def found_way(
+    working: WorkingCopy,
+    order: Sequence[Attempt],
+    now: float,
+    guide: Mapping[BindingName, FloatArray],
+) -> Way:
+    """One after the other; where there is a guide each keeps to it if it can."""
+    working, way, peers = working.anew(), Way(), PlannedPeers()
+    for attempt in order:
+        move = attempt.planned
+        why = ""
+        if guide and move is not None:
+            most_c = np.ceil(guide[attempt.key].round(DIGITS)).astype(np.int64)
+            attempt.planned = replace(move, most_c=most_c)
+            why = refused(working, attempt, now, peers)
+            attempt.planned = move
+        if why or not guide:
+            why = refused(working, attempt, now, peers)
+        if why:
+            way.refused[attempt.key] = why
+        else:
+            way.moved[attempt.key] = attempt.verdict.decision.clusters
+            way.replicas += replicas_to_move(attempt)
+    return way
+
+
+def better_way(
+    working: WorkingCopy, movable: Sequence[Attempt], now: float, way: Way
+) -> tuple[Way, int]:
+    """A better way if there is one, and how many replicas any could move."""
+    better = _Better(working, movable, now, way)
+    best = better.best.whole
+    if len(movable) > MOST_GUIDED:
+        return way, best
+    for order, guide in better.ways():
+        other = found_way(working, order, now, guide)
+        better.tried(other)
+        if better.way.replicas >= best:
+            break
+    return better.way, best
+
+
+class _Try(NamedTuple):
+    order: Sequence[Attempt]
+    guide: Mapping[BindingName, FloatArray]
+
+
+class _Better:
+    """Looks for better ways, each told what came of the one before; ``way`` is the best so far."""
+
+    def __init__(
+        self, working: WorkingCopy, movable: Sequence[Attempt], now: float, way: Way
+    ) -> None:
+        self.way = way
+        self._movable = movable
+        self._question: MoveQuestion = question(working.anew(), movable, now)
+        self.best = most_moved(self._question)
+        # Those that the last way counted on, and left where they are.
+        self._left_out = 0
+        self._counted_on: set[BindingName] = set()
+
+    def tried(self, way: Way) -> None:
+        self._left_out = len(self._counted_on & way.refused.keys())
+        if way.replicas > self.way.replicas:
+            self.way = way
+
+    def ways(self) -> Iterator[_Try]:
+        """The first ones are best where all have the same room to share: they choose who moves so
+        that there is room for all of these, and the largest replicas go first, as little is kept
+        back of clusters that are empty still. Of many only what follows the relaxed best is tried.
+        """
+        guide = {each.key: self.best.units_bc[b] for b, each in enumerate(self._movable)}
+        by_part = sorted(self._movable, key=lambda each: -_part(each, guide[each.key]))
+        if len(self._movable) > MOST_REPAIRED:
+            yield _Try(by_part, guide)
+            return
+        used = self._used()
+        for number in range(1, MOST_MARGINS + 1):
+            yield _Try(self._by_size(used - number * MARGIN), {})
+            if not self._left_out:
+                break
+        if len(self._movable) <= MOST_TRIED:
+            self._counted_on = set()
+            yield _Try(by_part, {})
+            yield _Try(by_part, guide)
+
+    def _used(self) -> float:
+        """The part that the first way took of the resource that it took most of."""
+        asked = self._question
+        moved_b = np.array([each.key in self.way.moved for each in self._movable])
+        free_r = np.maximum(asked.free_cr[asked.room_bc.any(axis=0)].sum(axis=0), 1)
+        return float(((asked.units_b * moved_b) @ asked.request_br / free_r).max(initial=0))
+
+    def _by_size(self, room: float) -> list[Attempt]:
+        """Those first that would move if there were so much of the room, by descending size of a
+        unit; of the others those with the smallest units.
+        """
+        asked = self._question
+        best = most_moved(replace(asked, free_cr=asked.free_cr * min(room, 1.0)))
+        free_r = np.maximum(asked.free_cr.sum(axis=0), 1)
+        size_b = (asked.request_br / free_r).max(axis=1).tolist()
+        size = {each.key: size_b[b] for b, each in enumerate(self._movable)}
+        moves = {
+            each.key
+            for b, each in enumerate(self._movable)
+            if _part(each, best.units_bc[b]) > 1 / 2
+        }
+        self._counted_on = moves
+        return sorted(
+            self._movable,
+            key=lambda each: (
+                each.key not in moves,
+                -size[each.key] if each.key in moves else size[each.key],
+            ),
+        )
+
+
+def in_order(working: WorkingCopy, attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The most urgent first, then those that ask for most: the small ones find room more easily."""
+    names = resource_names(attempts)
+    parts = demands(attempts, free_of(working, names), names)
+    ranked = zip(attempts, parts, strict=True)
+    ordered = sorted(ranked, key=lambda pair: (-pair[0].candidate.priority, -pair[1], pair[0].key))
+    return [attempt for attempt, _ in ordered]
+
+
+def _part(attempt: Attempt, units_c: FloatArray) -> float:
+    """How much of what the binding has to move would; equal parts are equal to the last digit."""
+    return round(
+        float(units_c.sum()) * unit_replicas(attempt.candidate) / max(1, replicas_to_move(attempt)),
+        DIGITS,
+    )
