@@ -201,6 +201,9 @@ class _World:
         names = {_name(prefix, number) for number in numbers}
 
         def settled() -> int:
+            if self._bridge.poll() is not None:
+                # It loses its lease where it gets no turn for long, and is started again.
+                self._bridge = self._stack.enter_context(self._new_bridge())
             every = self.karmada.cluster.all(RESOURCE_BINDINGS)
             done = sum(each["metadata"]["name"] in names and is_settled(each) for each in every)
             while kills and done >= kills[0][0]:
