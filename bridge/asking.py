@@ -6,8 +6,6 @@ Must not write to Karmada.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -52,8 +50,6 @@ class Answers:
         is_current: Callable[[], bool],
     ) -> None:
         self._is_current = is_current
-        # What another process asked is not asked again by this one.
-        self._begun = uuid.uuid4().hex
         self._client = client
         self._scheduler = scheduler
         self._as_karmada = as_karmada
@@ -61,18 +57,11 @@ class Answers:
         self._unknown = unknown
 
     async def ask(
-        self,
-        bindings: Sequence[KarmadaBinding],
-        deleting: Collection[str],
-        once: Collection[str] = (),
+        self, bindings: Sequence[KarmadaBinding], deleting: Collection[str]
     ) -> dict[str, tuple[BindingVerdict, str]]:
-        """By binding its verdict and the decision's id. Raises what a call raises.
-
-        Those in ``once`` are decided once, however often this is called: an answer that was lost
-        is the answer still.
-        """
+        """By binding its verdict and the decision's id. Raises what a call raises."""
         # Many are much to write down, and the loop has others to serve.
-        asked, items, answers = await asyncio.to_thread(self._items, bindings, once)
+        asked, items, answers = await asyncio.to_thread(self._items, bindings)
         results: list[ScheduleBatchResult] = []
         for start, end in _batches(items):
             results += await self._client.schedule_batch(items[start:end])
@@ -82,7 +71,7 @@ class Answers:
         return answers
 
     def _items(
-        self, bindings: Sequence[KarmadaBinding], once: Collection[str]
+        self, bindings: Sequence[KarmadaBinding]
     ) -> tuple[
         list[KarmadaBinding], list[ScheduleBatchItem], dict[str, tuple[BindingVerdict, str]]
     ]:
@@ -100,13 +89,10 @@ class Answers:
                 )
                 continue
             asked.append(binding)
-            key = self._key(message) if binding.key in once else ""
-            items.append(ScheduleBatchItem(binding=message, adopt=True, idempotency_key=key))
+            # Without a key, which would cost as much as the decision: what is stored says which
+            # generation was asked for.
+            items.append(ScheduleBatchItem(binding=message, adopt=True))
         return asked, items, answers
-
-    def _key(self, message: resource_pb2.ResourceBinding) -> str:
-        content = message.SerializeToString(deterministic=True)
-        return f"{self._begun}-{hashlib.sha256(content).hexdigest()}"
 
     def _request(self, binding: KarmadaBinding) -> resource_pb2.ResourceBinding:
         return request_of(

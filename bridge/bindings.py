@@ -74,6 +74,8 @@ class BridgedBindings:
         self._is_stored_known = False
         self._asking = 0
         self._at_once = MOST_AT_ONCE
+        # Asked about without an answer: what was decided is stored, if it was.
+        self._unanswered: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self, fleet: BridgedFleet) -> None:
@@ -237,17 +239,22 @@ class BridgedBindings:
             await self._woken.wait()
             return
         to_schedule: list[KarmadaBinding] = []
+        to_look_up: list[KarmadaBinding] = []
         for key in keys:
             self._dirty.discard(key)
             binding = self._karmada.get(key)
             step = next_step(binding, self._stored.get(key), self._asked.get(key), around)
             if step is BridgeStep.SCHEDULE and binding is not None:
-                to_schedule.append(binding)
+                (to_look_up if key in self._unanswered else to_schedule).append(binding)
             elif step is not BridgeStep.REST:
                 self._begin([key], self._do(step, key))
         if to_schedule:
             self._asking += 1
             self._begin([each.key for each in to_schedule], self._schedule(to_schedule, around))
+        if to_look_up:
+            looked_up = [each.key for each in to_look_up]
+            self._unanswered.difference_update(looked_up)
+            self._begin(looked_up, self._look_up(to_look_up, around))
         # What comes meanwhile is looked at together.
         await asyncio.sleep(TOGETHER_SECONDS)
 
@@ -280,11 +287,12 @@ class BridgedBindings:
 
     async def _schedule(self, bindings: list[KarmadaBinding], around: BridgeSurroundings) -> None:
         try:
-            once = [each.key for each in bindings if each.key not in self._asked]
-            answers = await self._answers.ask(bindings, around.deleting, once)
+            answers = await self._answers.ask(bindings, around.deleting)
             self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
-        except DeadlineMissed:
-            self._at_once = max(self._at_once // 4, LEAST_AT_ONCE)
+        except FederationError as error:
+            self._unanswered.update(each.key for each in bindings)
+            if isinstance(error, DeadlineMissed):
+                self._at_once = max(self._at_once // 4, LEAST_AT_ONCE)
             raise
         finally:
             self._asking -= 1
@@ -408,6 +416,35 @@ class BridgedBindings:
             self._asked[binding.key] = Asked(
                 uid=binding.uid, generation=binding.generation, decision_id=stored.decision.id
             )
+
+    async def _look_up(self, bindings: list[KarmadaBinding], around: BridgeSurroundings) -> None:
+        """Write what was decided of these generations, and ask about the others: what is decided
+        twice may lose a reschedule.
+        """
+        try:
+            decided = await asyncio.gather(*map(self._decided, bindings))
+        except FederationError:
+            self._unanswered.update(each.key for each in bindings)
+            raise
+        pairs = list(zip(bindings, decided, strict=True))
+        if left := [binding for binding, answer in pairs if answer is None]:
+            self._asking += 1
+            await self._schedule(left, around)
+        await asyncio.gather(
+            *(self._settle(binding, answer, around) for binding, answer in pairs if answer)
+        )
+
+    async def _decided(self, binding: KarmadaBinding) -> tuple[BindingVerdict, str] | None:
+        """What was decided of this generation, and is promised still."""
+        try:
+            stored = await self._client.get_binding(binding.namespace, binding.name)
+        except NotFound:
+            return None
+        asked = stored.binding.metadata.annotations.get(KARMADA_GENERATION, "")
+        if _whole(asked) != binding.generation:
+            return None
+        verdict = await self._answers.of_stored(binding, stored)
+        return None if verdict is None else (verdict, stored.decision.id)
 
     def _again(self, key: str, most_seconds: float) -> None:
         """Look at it once more after a while, and ask anew."""

@@ -17,8 +17,6 @@ from tests.karmadas import DYNAMIC
 from tests.unit.bridge.bindings import stored
 
 TWO = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
-# Of an idempotency key.
-MOST_KEY_CHARACTERS = 128
 FILTERED = Trace(clusters=[ClusterTrace(name="m1", filter="ClusterAffinity")])
 SPREAD = Trace(clusters=[ClusterTrace(name="m1")])
 
@@ -29,11 +27,9 @@ class ControlPlane:
     def __init__(self, result: ScheduleBatchResult, trace: Trace | None = None) -> None:
         self._result = result
         self._trace = trace
-        self.keys: list[str] = []
 
     async def schedule_batch(self, items: list[Any]) -> list[ScheduleBatchResult]:
         assert all(item.adopt for item in items)
-        self.keys += [item.idempotency_key for item in items]
         return [self._result] * len(items)
 
     async def get_decision(self, _: str) -> Decision:
@@ -124,23 +120,3 @@ async def test_a_wrong_binding_is_told_and_a_passing_fault_tried_again(
     verdict = await verdict_of(stored(), wrong)
     assert (verdict.reason, verdict.message) == ("SchedulerError", "spec.replicas: must be less")
     assert verdict.is_passing is is_passing
-
-
-async def test_what_is_asked_once_has_a_key_and_what_is_asked_anew_has_none() -> None:
-    """An answer that was lost is the answer still; a cluster that is deleted asks for another."""
-    client: Any = ControlPlane(result_of(scheduling_pb2.OUTCOME_UNSCHEDULABLE))
-    answers = Answers(
-        client,
-        scheduler="fedsched",
-        as_karmada=False,
-        failover=False,
-        unknown=Counter(),
-        is_current=lambda: True,
-    )
-    for binding in (stored(), stored(), stored(replicas=9)):
-        await answers.ask([binding], (), once=[binding.key])
-    await answers.ask([stored()], ())
-    first, again, other, anew = client.keys
-    assert first == again != other
-    assert anew == ""
-    assert len(first) <= MOST_KEY_CHARACTERS

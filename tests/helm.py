@@ -1,0 +1,200 @@
+"""Renders Helm charts that use little of Go's templates, where no helm is at hand.
+
+Must not guess: what it does not know ends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+_ACTION = re.compile(r"\{\{(-?)\s*(?:/\*.*?\*/|(.*?))\s*(-?)\}\}", re.DOTALL)
+_WORDS = re.compile(r'"[^"]*"|\||\S+')
+
+Values = dict[str, Any]
+
+
+class _Part(NamedTuple):
+    """Text, or with ``words`` an action."""
+
+    text: str
+    words: tuple[str, ...] = ()
+
+
+class _Block(NamedTuple):
+    """``kind`` is if, with or define; ``body`` and ``other`` are texts, actions and blocks."""
+
+    kind: str
+    words: tuple[str, ...]
+    body: list[Any]
+    other: list[Any]
+
+
+class TemplateError(Exception):
+    """A template that this does not know, or that refuses its values."""
+
+
+def render(chart: Path, values: Mapping[str, Any], *, namespace: str) -> list[Values]:
+    """The chart's objects under these values, which are merged into its own."""
+    own = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+    facts = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
+    root = {
+        "Values": merged(own, values),
+        "Chart": {"AppVersion": facts["appVersion"]},
+        "Release": {"Namespace": namespace},
+    }
+    templates = sorted((chart / "templates").iterdir())
+    renderer = _Renderer()
+    texts = [renderer.text(each.read_text(encoding="utf-8"), root) for each in templates]
+    documents: list[Values] = []
+    for path, text in zip(templates, texts, strict=True):
+        if path.suffix == ".yaml":
+            documents += filter(None, yaml.safe_load_all(text))
+    return documents
+
+
+def merged(base: Values, changes: Mapping[str, Any]) -> Values:
+    made = deepcopy(base)
+    for key, value in changes.items():
+        is_both = isinstance(made.get(key), dict) and isinstance(value, Mapping)
+        made[key] = merged(made[key], value) if is_both else value
+    return made
+
+
+class _Renderer:
+    """Knows what the files before have defined: names that begin with _ come first."""
+
+    def __init__(self) -> None:
+        self._defined: dict[str, list[Any]] = {}
+
+    def text(self, template: str, root: Values) -> str:
+        parts = _parts(template)
+        nodes, end = _nodes(parts)
+        if end:
+            raise TemplateError(f"{end} without a beginning")
+        return self._render(nodes, root, root)
+
+    def _render(self, nodes: list[Any], dot: Any, root: Values) -> str:
+        written = []
+        for node in nodes:
+            if isinstance(node, _Block):
+                written.append(self._block(node, dot, root))
+            elif node.words:
+                written.append(_shown(self._value(node.words, dot, root)))
+            else:
+                written.append(node.text)
+        return "".join(written)
+
+    def _block(self, block: _Block, dot: Any, root: Values) -> str:
+        if block.kind == "define":
+            self._defined[block.words[0].strip('"')] = block.body
+            return ""
+        found = self._value(block.words, dot, root)
+        if not found:
+            return self._render(block.other, dot, root)
+        return self._render(block.body, found if block.kind == "with" else dot, root)
+
+    def _value(self, words: tuple[str, ...], dot: Any, root: Values) -> Any:
+        """A pipeline: what comes before a bar is the last argument of what comes behind it."""
+        value: Any = None
+        for number, call in enumerate(_split(words)):
+            arguments = [self._operand(each, dot, root) for each in call[1:]]
+            if number:
+                arguments.append(value)
+            if call[0] == "include":
+                value = self._render(self._defined[arguments[0]], arguments[1], root)
+            elif call[0] in _FUNCTIONS:
+                value = _FUNCTIONS[call[0]](*arguments)
+            elif len(call) == 1 and not number:
+                value = self._operand(call[0], dot, root)
+            else:
+                raise TemplateError(f"no function {call[0]!r} is known")
+        return value
+
+    def _operand(self, word: str, dot: Any, root: Values) -> Any:
+        if word.startswith('"'):
+            return word[1:-1]
+        if word.isdigit():
+            return int(word)
+        if not word.startswith("."):
+            raise TemplateError(f"{word!r} is not known")
+        found: Any = dot
+        for name in filter(None, word.split(".")):
+            if name not in found:
+                raise TemplateError(f"{word}: there is no {name}")
+            found = found[name]
+        return found
+
+
+def _parts(template: str) -> Iterator[_Part]:
+    position, trims = 0, False
+    for match in _ACTION.finditer(template):
+        before = template[position : match.start()]
+        before = before.lstrip() if trims else before
+        yield _Part(before.rstrip() if match[1] else before)
+        if match[2]:
+            yield _Part("", tuple(_WORDS.findall(match[2])))
+        position, trims = match.end(), bool(match[3])
+    rest = template[position:]
+    yield _Part(rest.lstrip() if trims else rest)
+
+
+def _nodes(parts: Iterator[_Part]) -> tuple[list[Any], str]:
+    """Up to an ``else`` or ``end``, which is told."""
+    nodes: list[Any] = []
+    for part in parts:
+        word = part.words[0] if part.words else ""
+        if word in ("else", "end"):
+            return nodes, word
+        if word in ("if", "with", "define"):
+            body, end = _nodes(parts)
+            other: list[Any] = []
+            if end == "else":
+                other, end = _nodes(parts)
+            if end != "end":
+                raise TemplateError(f"{' '.join(part.words)} has no end")
+            nodes.append(_Block(word, part.words[1:], body, other))
+        else:
+            nodes.append(part)
+    return nodes, ""
+
+
+def _split(words: tuple[str, ...]) -> Iterator[list[str]]:
+    call: list[str] = []
+    for word in words:
+        if word == "|":
+            yield call
+            call = []
+        else:
+            call.append(word)
+    yield call
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _required(message: str, value: Any) -> Any:
+    if value in (None, ""):
+        raise TemplateError(message)
+    return value
+
+
+def _to_yaml(value: Any) -> str:
+    return str(yaml.safe_dump(value, default_flow_style=False)).rstrip("\n")
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "and": lambda *values: all(values),
+    "default": lambda other, value: value or other,
+    "ne": lambda one, other: one != other,
+    "nindent": lambda count, text: "\n" + "\n".join(" " * count + t for t in text.splitlines()),
+    "quote": lambda value: f'"{value}"',
+    "required": _required,
+    "toYaml": _to_yaml,
+}

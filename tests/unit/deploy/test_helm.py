@@ -1,0 +1,154 @@
+"""The Helm chart makes the objects that the manifests have, and refuses values that are none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.helm import TemplateError, merged, render
+from tests.unit.deploy.manifests import BRIDGE, CHART, CONTROL_PLANE, KUBERNETES, documents
+from tests.unit.deploy.test_manifests import NEWEST, OLDEST
+
+Values = dict[str, Any]
+OFF: Values = {"controlPlane": {"enabled": False}}
+JOINING = {
+    "enabled": True,
+    "cluster": "member1",
+    "endpoint": "control-plane.example:7443",
+    "caUrl": "http://control-plane.example:7080/ca.pem",
+    "caSha256": "0" * 64,
+}
+AGENT: Values = {**OFF, "agent": JOINING}
+BRIDGED: Values = {**OFF, "bridge": {"enabled": True}}
+EVERYTHING: Values = {
+    "controlPlane": {
+        "enabled": True,
+        "replicas": 3,
+        "settings": {"FEDERATION_LOST_SECONDS": "120"},
+        "service": {"type": "LoadBalancer", "annotations": {"team": "fleet"}},
+        "podAnnotations": {"team": "fleet"},
+        "nodeSelector": {"pool": "infra"},
+        "tolerations": [{"key": "infra", "operator": "Exists"}],
+    },
+    "agent": {**JOINING, "binder": True, "settings": {"ESTIMATOR_LOG_FORMAT": "json"}},
+    "bridge": {"enabled": True, "arguments": ["--failover"], "endpoint": "far.example:7443"},
+    "image": {"repository": "registry.example/fedsched", "tag": "9.9.9"},
+    "imagePullSecrets": [{"name": "pull"}],
+}
+Found = dict[tuple[str, str], dict[str, Any]]
+
+
+def by_name(objects: Any) -> Found:
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+def rendered(values: Values, namespace: str = "fedsched") -> Found:
+    return by_name(render(CHART, values, namespace=namespace))
+
+
+@pytest.mark.parametrize(
+    ("values", "within", "left_out"),
+    [
+        ({}, CONTROL_PLANE, {"Namespace"}),
+        (AGENT, KUBERNETES, {"Namespace"}),
+        (BRIDGED, BRIDGE, {"Namespace"}),
+    ],
+    ids=["control plane", "agent", "bridge"],
+)
+def test_by_default_it_makes_what_the_manifests_have(
+    values: Values, within: Path, left_out: set[str]
+) -> None:
+    kept = {
+        (each["kind"], each["metadata"]["name"]): each
+        for path in sorted(within.glob("*.yaml"))
+        if path.name not in ("kustomization.yaml", "join-token.yaml")
+        for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+        if each["kind"] not in left_out
+    }
+    assert rendered(values) == kept
+
+
+def test_every_value_is_used_and_kubernetes_takes_the_objects() -> None:
+    found = rendered(EVERYTHING, "elsewhere")
+    for each in found.values():
+        for version in (OLDEST, NEWEST):
+            kubernetes_validate.validate(each, version, strict=True)
+        assert each["metadata"].get("namespace", "elsewhere") == "elsewhere"
+    text = json.dumps(list(found.values()))
+    assert "fedsched:0.1.0" not in text
+    plane = found["Deployment", "fedsched-control-plane"]["spec"]
+    assert plane["replicas"] == 3
+    assert plane["template"]["metadata"]["annotations"] == {"team": "fleet"}
+    for name in ("control-plane", "agent", "bridge"):
+        pod = found["Deployment", f"fedsched-{name}"]["spec"]["template"]["spec"]
+        assert pod["imagePullSecrets"] == [{"name": "pull"}]
+        assert {each["image"] for each in pod["containers"]} == {"registry.example/fedsched:9.9.9"}
+    assert plane["template"]["spec"]["nodeSelector"] == {"pool": "infra"}
+    assert plane["template"]["spec"]["tolerations"] == [{"key": "infra", "operator": "Exists"}]
+    service = found["Service", "fedsched-control-plane"]
+    assert (service["spec"]["type"], service["metadata"]["annotations"]["team"]) == (
+        "LoadBalancer",
+        "fleet",
+    )
+    settings = found["ConfigMap", "fedsched-control-plane"]["data"]
+    assert settings["FEDERATION_LOST_SECONDS"] == "120"
+    assert found["ConfigMap", "fedsched-agent"]["data"]["ESTIMATOR_LOG_FORMAT"] == "json"
+    (agent,) = found["Deployment", "fedsched-agent"]["spec"]["template"]["spec"]["containers"]
+    assert agent["command"] == ["estimator", "run", "--binder"]
+    assert ("Role", "fedsched-binder") in found
+    (bridge,) = found["Deployment", "fedsched-bridge"]["spec"]["template"]["spec"]["containers"]
+    assert bridge["command"][-1] == "--failover"
+    assert {"name": "BRIDGE_ENDPOINT", "value": "far.example:7443"} in bridge["env"]
+
+
+def test_network_policies_may_be_left_out() -> None:
+    kinds = {kind for kind, _ in rendered({**EVERYTHING, "networkPolicies": False})}
+    assert "NetworkPolicy" not in kinds
+
+
+def test_the_binder_has_the_rights_that_the_manifests_give_it() -> None:
+    rights = by_name(documents("binder/rbac.yaml"))
+    assert rights.items() <= rendered(EVERYTHING).items()
+
+
+def test_what_an_agent_cannot_do_without_is_asked_for() -> None:
+    with pytest.raises(TemplateError, match=r"agent\.cluster"):
+        rendered({"agent": {"enabled": True}})
+
+
+def test_the_schema_takes_the_values_and_refuses_what_is_none() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    own = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    for values in (own, merged(own, EVERYTHING)):
+        jsonschema.validate(values, schema)
+    for wrong in (
+        {"replicas": 2},
+        {"controlPlane": {"replicas": "two"}},
+        {"controlPlane": {"settings": {"FEDERATION_LOST_SECONDS": 120}}},
+        {"agent": {"caSha256": "abc"}},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(merged(own, wrong), schema)
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="no helm to compare with")
+@pytest.mark.parametrize("values", [{}, AGENT, BRIDGED, EVERYTHING], ids=str)
+def test_helm_makes_the_same(values: Values, tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    made = subprocess.run(
+        ["helm", "template", "fedsched", str(CHART), "-n", "fedsched", "-f", str(file)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert by_name(filter(None, yaml.safe_load_all(made.stdout))) == rendered(values)
