@@ -35,6 +35,18 @@ class NewWait:
     nominated: Nomination | None = None
     is_changed: bool = False
 
+    def begun(self, since: float) -> Wait:
+        """How it waits that did not before."""
+        return Wait(
+            state=self.state,
+            since=since,
+            attempts=1,
+            remainder=self.remainder,
+            short_of=self.short_of,
+            gate=self.gate,
+            nominated=self.nominated,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangWait:

@@ -41,6 +41,7 @@ from federation.services.scheduling.queue import Attempt
 from federation.services.scheduling.quotas import within_quotas
 from federation.services.scheduling.together import decide_all, is_atomic
 from federation.services.scheduling.working_copy import WorkingCopy
+from federation.services.telling import tell
 from federation.services.threads import UNDER_LOCKS
 from federation.services.values import Scheduled
 from federation.services.waiting_ports import NewWait
@@ -72,6 +73,13 @@ class Committer:
         self._preemption = preemption
         self.has_rivals = False
         self._telling: set[asyncio.Task[None]] = set()
+        self._observers: list[Callable[[Sequence[StoredBinding]], None]] = []
+
+    def observe_waiting(self, observer: Callable[[Sequence[StoredBinding]], None]) -> None:
+        """From now on tell ``observer`` how those wait that were left waiting for the first time,
+        after the fleet was told.
+        """
+        self._observers.append(observer)
 
     async def commit(
         self, attempts: Sequence[Attempt], working: WorkingCopy, standing: Sequence[Attempt] = ()
@@ -137,6 +145,7 @@ class Committer:
         self, written: Sequence[Attempt], changes: Sequence[BindingChanged], working: WorkingCopy
     ) -> None:
         self._fleet.adopt(working.snapshot, working.after, changes)
+        tell(self._observers, [each.waiting for each in written if each.waiting is not None])
         for attempt in written:
             # It keeps for good what plugins keep for it.
             attempt.kept.clear()
@@ -304,8 +313,16 @@ async def _write_waits(tx: Transaction, attempts: Sequence[Attempt], settled: Se
     not.
     """
     left = [attempt for attempt in attempts if attempt.leaves_waiting]
+    for attempt in attempts:
+        attempt.waiting = None
     if left:
-        await tx.waiting.put([_new_wait(each, settled.bindings[each.key].id) for each in left])
+        waits = [_new_wait(each, settled.bindings[each.key].id) for each in left]
+        await tx.waiting.put(waits)
+        for attempt, wait in zip(left, waits, strict=True):
+            # Of others the row says more than this transaction.
+            if attempt.candidate.gang is None and not (attempt.known and attempt.known.wait):
+                stored = settled.bindings[attempt.key]
+                attempt.waiting = replace(stored, wait=wait.begun(settled.at))
     placed = [
         attempt.known.id
         for attempt in attempts

@@ -8,7 +8,7 @@ nothing else keeps busy.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -97,6 +97,12 @@ class DecisionPipeline:
         self._worker: asyncio.Task[None] | None = None
         self._reports = FreshReports(self._queue, report_requests, self._begin)
         self._thread = Threads("deciding", workers=1, most_waiting=2)
+
+    def observe_waiting(self, observer: Callable[[Sequence[StoredBinding]], None]) -> None:
+        """From now on tell ``observer`` how those wait that were left waiting for the first time,
+        after the fleet was told.
+        """
+        self._committer.observe_waiting(observer)
 
     def submit(
         self, binding: Binding, *, adopt: bool, wait: bool, once: Once | None = None, place: int = 0

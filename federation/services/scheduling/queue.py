@@ -162,8 +162,9 @@ class Attempt:
     shown: tuple[CycleState, IntArray] | None = None
     kept: list[Reserve] = field(default_factory=list)
     error: FederationError | None = None
-    # Written.
+    # Written; and as it is stored, where it did not wait before and does.
     scheduled: Scheduled = field(init=False)
+    waiting: StoredBinding | None = None
 
     def __post_init__(self) -> None:
         self.candidate = self.binding
@@ -193,10 +194,8 @@ class Attempt:
     @property
     def joined_gang(self) -> Mark | None:
         """The gang that it is asked to join: all that are go together."""
-        gang = self.binding.gang
-        if gang is None or not self.is_joining or self.again:
-            return None
-        return "gang", self.binding.namespace, gang.name
+        gang = self.binding.gang if self.is_joining and not self.again else None
+        return ("gang", self.binding.namespace, gang.name) if gang else None
 
     @property
     def stated(self) -> StatedMove | None:

@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from itertools import islice
 from operator import itemgetter
 from typing import Final
 
@@ -34,13 +33,12 @@ from federation.services.troubles import Trouble
 from federation.services.values import Scheduled
 from federation.services.waiting.limited import LimitedNamespaces
 from federation.services.waiting.looking import Sample, look_for
+from federation.services.waiting.news import ROWS_AT_ONCE, News
 from federation.services.waiting.nominations import Nominations
 from federation.services.waiting.ordering import Ordering
 from federation.services.waiting.timeouts import GangTimeouts
 from federation.services.waiting.wants import waiting_of
 
-# So many are read in less than 5 ms; then it is others' turn on the event loop.
-ROWS_AT_ONCE: Final = 50
 SWEEP_SECONDS: Final = 300.0
 # Looking takes at most a quarter of a core, however often there is something to look at.
 REST: Final = 3.0
@@ -90,7 +88,7 @@ class QueueKeeper:
         self._samples: dict[Hashable, Sample] = {}
         self._grouped: dict[Hashable, str] = {}
         self._preempting: dict[Hashable, int] = {}
-        self._news: set[BindingName] = set()
+        self._news = News()
         self._touched: set[str] = set()
         self._look_again: set[Hashable] = set()
         self._is_all_touched = False
@@ -152,6 +150,10 @@ class QueueKeeper:
                 self._is_all_touched = True
                 self._wake.set()
 
+    def committed(self, rows: Iterable[StoredBinding]) -> None:
+        """To be called after ``changed`` of those that this control plane made wait just now."""
+        self._news.committed(rows)
+
     async def run(self) -> None:
         """Until cancelled."""
         trouble = Trouble(logger, "the queue is not kept")
@@ -180,7 +182,7 @@ class QueueKeeper:
             return
         if not self._is_loaded:
             await self._load()
-        self._news |= self._ordering.to_show_again()
+        self._news.note(self._ordering.to_show_again())
         await self._learn()
         started = time.thread_time()
         self._mark_overtaken()
@@ -211,7 +213,7 @@ class QueueKeeper:
     def _note_binding(self, change: BindingChanged) -> None:
         key = change.namespace, change.name
         if change.waits or key in self._queue:
-            self._news.add(key)
+            self._news.note([key])
             self._wake.set()
         if not change.clusters:
             return
@@ -267,14 +269,10 @@ class QueueKeeper:
     async def _learn(self) -> None:
         """Who waits now of those that changed."""
         while self._news:
-            keys = frozenset(islice(self._news, ROWS_AT_ONCE))
-            async with self._store.reading() as read:
-                # Before it is read: what changes meanwhile is read once more.
-                self._news.difference_update(keys)
-                found = await read.bindings.find(keys)
-            for key in keys - found.keys():
+            rows, gone = await self._news.learn(self._store)
+            for key in gone:
                 self._remove(key)
-            await self._take_over([*found.values()])
+            await self._take_over(rows)
             await asyncio.sleep(0)
 
     async def _take_over(self, rows: Sequence[StoredBinding]) -> None:

@@ -34,6 +34,7 @@ class RunningQueue:
         replica_id: str,
     ) -> None:
         self.keeper = QueueKeeper(store, fleet, pipeline, profiles, clock, placed)
+        pipeline.observe_waiting(self.keeper.committed)
         following.observe(LostNews(self.keeper))
         following.observe_anew(self.keeper.lost)
         duties = (Duty(name="queue", work=self.keeper.hold),)

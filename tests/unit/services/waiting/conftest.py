@@ -74,6 +74,7 @@ class World:
             lambda every: self.placed.extend(each.record.name for each in every),
         )
         self.fleet.observe(self.keeper.changed)
+        self.deciders.pipeline.observe_waiting(self.keeper.committed)
         await self.settle()
 
     async def settle(self) -> list[str]:
