@@ -176,7 +176,7 @@ def main() -> None:
                 *("/ui/", "/ui/?sort=fullest", f"/ui/cluster?name={cluster_name(1)}"),
                 *("/ui/bindings", "/ui/binding?namespace=team-00&name=workload-000000"),
                 *("/ui/queue", f"/ui/decision?id={decision}", "/ui/ask?cpu=1&memory=1Gi"),
-                *("/ui/plans", "/ui/about"),
+                *("/ui/plans", "/ui/about", "/ui/gangs", "/ui/compare", "/ui/what-if"),
             ],
         )
         show_stalls(plane.newest_lines(), STALL_GOAL_MILLIS)

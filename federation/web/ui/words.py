@@ -80,7 +80,8 @@ def measured(resource: str, base_units: int) -> str:
     if resource == CPU:
         cores = max(0, base_units) / 1000
         # Of hundreds of cores nobody reads thousandths.
-        return f"{cores:,.0f} cores" if cores >= 100 else f"{cores:.12g} cores"
+        number = f"{cores:,.0f}" if cores >= 100 else f"{cores:.12g}"
+        return f"{number} {'core' if cores == 1 else 'cores'}"
     text = amount(resource, base_units)
     return f"{int(text):,}" if text.isdecimal() else text
 

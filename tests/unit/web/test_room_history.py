@@ -42,8 +42,8 @@ def test_a_curve_goes_up_to_now() -> None:
     ]
     assert cpu.line == "0.00,0.00 0.00,0.00 50.00,0.00 50.00,30.00 100.00,30.00 100.00,35.00"
     assert (cpu.least.free, [each.at for each in cpu.told]) == (1000, [30.0, 20.0, 10.0])
-    assert curve_text(cpu).startswith("cpu free: 8 cores at 1970-01-01T00:00:10Z, 1 cores least at")
-    assert curve_text(cpu).endswith("1 cores now")
+    assert curve_text(cpu).startswith("cpu free: 8 cores at 1970-01-01T00:00:10Z, 1 core least at")
+    assert curve_text(cpu).endswith("1 core now")
     # One that was there for a while, and one that never was.
     assert len(history.curves("b", now, 30.0)[0].points) == 2
     assert history.curves("c", now, 30.0) == []

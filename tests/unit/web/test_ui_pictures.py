@@ -226,6 +226,7 @@ def test_pools_show_what_is_left_beside_promises() -> None:
 def test_values_are_in_units_that_people_read() -> None:
     assert [percent(each) for each in (0.0, 0.001, 0.5, 1.2)] == ["0 %", "< 1 %", "50 %", "120 %"]
     assert measured("cpu", 1500) == "1.5 cores"
+    assert (measured("cpu", 1000), measured("cpu", 3_239_898)) == ("1 core", "3,240 cores")
     assert measured("memory", 3 * GIB) == "3Gi"
     assert (counted(1, "node"), counted(1234, "node")) == ("1 node", "1,234 nodes")
     assert counted(2, "replica has", "replicas have") == "2 replicas have"
